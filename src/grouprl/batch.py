@@ -1,0 +1,253 @@
+"""The data model: B scored sequences of T positions, in groups.
+
+Suffixes name the shape: `_b` is [B], `_bt` is [B, T], `_bs` is [B, S] (S turns).
+This module knows tensors only: nothing of text, models or methods.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from grouprl.errors import InputError
+
+
+class Rows(Protocol):
+    """Anything that can be indexed by rows, such as the token ids a policy needs."""
+
+    def rows(self, index: Tensor) -> Rows:
+        """Return the rows of `index` ([N] int64)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """B sequences of T positions with their rewards, log-probs and groupings.
+
+    Given by the caller: `mask_bt`, `group_b`, `reward_b` and whatever a method needs.
+    Written by `Method.prepare`: `advantage_bt`, `loss_mask_bt`, `multiplier_bt`, `weight_bt`, `share_bt`.
+    """
+
+    mask_bt: Tensor
+    """[B,T] bool: positions that the policy itself wrote."""
+    group_b: Tensor
+    """[B] int64: which question a sequence answers. Rows of one group need not be adjacent."""
+    reward_b: Tensor
+    """[B] float: the scalar reward of each sequence."""
+    rewards: Mapping[str, Tensor] = field(default_factory=dict)
+    """Components of the reward, each [B]."""
+    old_bt: Tensor | None = None
+    """[B,T]: log-prob under the policy at the start of this update (the proximal policy)."""
+    behavior_bt: Tensor | None = None
+    """[B,T]: log-prob under the sampler that really drew the token."""
+    ref_bt: Tensor | None = None
+    """[B,T]: log-prob under the reference policy."""
+    entropy_bt: Tensor | None = None
+    """[B,T]: entropy of the policy's distribution at each position, in nats, no gradient."""
+    value_bt: Tensor | None = None
+    """[B,T]: critic's value of the state before each token, no gradient."""
+    greedy_reward_b: Tensor | None = None
+    """[B]: reward of the greedy answer to the same question (ReMax)."""
+    token_reward_bt: Tensor | None = None
+    """[B,T]: rewards per token, added to the sequence reward that sits on the last action token."""
+    turn_bt: Tensor | None = None
+    """[B,T] int64: turn of each token, -1 outside."""
+    turn_reward_bs: Tensor | None = None
+    """[B,S]: reward per turn."""
+    state_bs: Tensor | None = None
+    """[B,S] int64: key of the state in which each turn began."""
+    agent_b: Tensor | None = None
+    """[B] int64: which agent wrote the sequence."""
+    parent_b: Tensor | None = None
+    """[B] int64: row of the sequence that called this one, -1 for none."""
+    keys: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further named groupings, each [B] int64."""
+    truncated_b: Tensor | None = None
+    """[B] bool: the sequence hit a limit instead of ending by itself."""
+    correct_b: Tensor | None = None
+    """[B] bool: verified right, the raw outcome before any shaping."""
+    max_length: int | None = None
+    """The largest number of tokens a completion may have (constant-length aggregation, overlong shaping)."""
+    inputs: Rows | None = None
+    """The policy's private payload, row by row (token ids for a language model)."""
+
+    stat_b: Tensor | None = None
+    """[B] bool: rows that take part in group statistics; None means all."""
+    loss_mask_bt: Tensor | None = None
+    """[B,T] bool: tokens that count in the loss and its denominators; None means `mask_bt`."""
+    multiplier_bt: Tensor | None = None
+    """[B,T]: detached factors of the policy loss; they do not change denominators. None means one."""
+    advantage_bt: Tensor | None = None
+    """[B,T]: the advantage of each token, zero outside the loss mask."""
+    return_bt: Tensor | None = None
+    """[B,T]: the critic's regression target."""
+    weight_bt: Tensor | None = None
+    """[B,T]: aggregation weights of the whole optimiser step; the loss is sum(weight_bt * token_loss_bt)."""
+    share_bt: Tensor | None = None
+    """[B,T]: 1 / (number of action tokens of the optimiser step) on every action token: weights of the metrics."""
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_values(self)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(B, T)."""
+        return self.mask_bt.shape[0], self.mask_bt.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating type of the rewards, in which everything is computed."""
+        return self.reward_b.dtype
+
+    @property
+    def active_bt(self) -> Tensor:
+        """[B,T] bool: tokens that count in the loss."""
+        return self.mask_bt if self.loss_mask_bt is None else self.loss_mask_bt
+
+    @property
+    def stats_b(self) -> Tensor:
+        """[B] bool: rows that count in group statistics."""
+        return torch.ones_like(self.group_b, dtype=torch.bool) if self.stat_b is None else self.stat_b
+
+    @property
+    def length_b(self) -> Tensor:
+        """[B] int64: number of action tokens of each sequence."""
+        return self.mask_bt.sum(1)
+
+    def need(self, name: str, reader: str) -> Tensor:
+        """Return field `name`, or raise InputError saying that `reader` needs it."""
+        value = getattr(self, name)
+        if value is None:
+            raise InputError(f"{reader} needs batch.{name}, which is None", remedy=_REMEDY.get(name, f"Pass {name}=…"))
+        return value
+
+    def grouping(self, key: str) -> Tensor:
+        """[B] int64 ids of the grouping `key`: 'group', 'agent', or a name of `keys`; 'batch' is one single group."""
+        if key == "batch":
+            return torch.zeros_like(self.group_b)
+        if key == "group":
+            return self.group_b
+        if key == "agent":
+            return self.need("agent_b", "the grouping 'agent'")
+        if key in self.keys:
+            return self.keys[key]
+        known = ", ".join(["batch", "group", "agent", *self.keys])
+        raise InputError(f"unknown grouping '{key}'", f"known groupings of this batch: {known}")
+
+    def replace(self, **changes: Any) -> Batch:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Return the rows of `index` ([N] int64 or [B] bool), every field along."""
+        if index.dtype == torch.bool:
+            index = index.nonzero()[:, 0]
+        changes: dict[str, Any] = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Tensor):
+                changes[f.name] = value[index]
+            elif isinstance(value, Mapping):
+                changes[f.name] = {k: v[index] for k, v in value.items()}
+        if self.inputs is not None:
+            changes["inputs"] = self.inputs.rows(index)
+        return self.replace(**changes)
+
+    def last_token_bt(self) -> Tensor:
+        """[B,T] bool: the last action token of each sequence (nothing where a row has none)."""
+        position = torch.arange(self.size[1], device=self.mask_bt.device)
+        last = torch.where(self.mask_bt, position, -1).amax(1, keepdim=True)
+        return self.mask_bt & (position == last)
+
+    def broadcast(self, value_b: Tensor) -> Tensor:
+        """Spread [B] over the action tokens: [B,T], zero outside `mask_bt`."""
+        return value_b[:, None] * self.mask_bt.to(value_b.dtype)
+
+
+_REMEDY = {
+    "ref_bt": "Give the run a reference model (model.reference: initial) or drop the term that needs it.",
+    "value_bt": "Give the policy a value head: the method needs a critic.",
+    "greedy_reward_b": "Draw one greedy answer per question (the data plan of the method asks for it).",
+    "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
+    "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
+    "entropy_bt": "Ask the policy for entropies (policy.logp(…, entropy=True)).",
+    "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
+    "correct_b": "Pass correct_b, the raw correctness of each sequence.",
+    "max_length": "Pass max_length, the largest completion length.",
+}
+
+_BT = (
+    "old_bt behavior_bt ref_bt entropy_bt value_bt token_reward_bt turn_bt loss_mask_bt multiplier_bt "
+    "advantage_bt return_bt weight_bt share_bt"
+).split()
+_B = "group_b reward_b greedy_reward_b agent_b parent_b truncated_b correct_b stat_b".split()
+_FLOATS = (
+    "reward_b old_bt behavior_bt ref_bt entropy_bt value_bt token_reward_bt greedy_reward_b turn_reward_bs".split()
+)
+
+
+def _check_shapes(batch: Batch) -> None:
+    mask = batch.mask_bt
+    if mask.ndim != 2 or mask.dtype != torch.bool:
+        raise InputError(f"mask_bt has shape {list(mask.shape)} and type {mask.dtype}", "it must be [B,T] and bool")
+    b, t = mask.shape
+    for name in _BT:
+        _expect(name, getattr(batch, name), (b, t))
+    for name in _B:
+        _expect(name, getattr(batch, name), (b,))
+    for prefix, mapping in (("rewards", batch.rewards), ("keys", batch.keys)):
+        for key, value in mapping.items():
+            _expect(f"{prefix}['{key}']", value, (b,))
+    for name in ("turn_reward_bs", "state_bs"):
+        value = getattr(batch, name)
+        if value is not None and (value.ndim != 2 or value.shape[0] != b):
+            raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
+    if batch.group_b.dtype != torch.int64:
+        raise InputError(f"group_b has type {batch.group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
+    if b and int(batch.group_b.min()) < 0:
+        row = int(batch.group_b.argmin())
+        raise InputError(
+            f"group_b[{row}] = {int(batch.group_b[row])}", "every sequence must belong to a group (id >= 0)"
+        )
+    if not batch.reward_b.is_floating_point():
+        raise InputError(f"reward_b has type {batch.reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
+
+
+def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
+    if value is not None and tuple(value.shape) != shape:
+        rule = f"it must be {'[B,T]' if len(shape) == 2 else '[B]'} = {list(shape)} like mask_bt"
+        raise InputError(f"{name} has shape {list(value.shape)}", rule)
+
+
+def _check_values(batch: Batch) -> None:
+    for name in _FLOATS:
+        value = getattr(batch, name)
+        if value is None:
+            continue
+        inside = value[batch.mask_bt] if name.endswith("_bt") else value
+        if not bool(torch.isfinite(inside).all()):
+            row = _first_bad_row(value, batch.mask_bt)
+            raise InputError(
+                f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",
+                "every value on an action token must be finite",
+                "Drop the row or mend what produced it; a failed reward is not a number to train on",
+            )
+    empty = (batch.length_b == 0).nonzero()[:, 0]
+    if len(empty):
+        raise InputError(
+            f"mask_bt has no action token in row {int(empty[0])} ({len(empty)} such rows)",
+            "every sequence must hold at least one token the policy wrote",
+            "Drop the empty rows before building the batch",
+        )
+
+
+def _first_bad_row(value: Tensor, mask_bt: Tensor) -> int:
+    bad = ~torch.isfinite(value)
+    if value.ndim == 2:
+        bad = (bad & mask_bt).any(1) if value.shape == mask_bt.shape else bad.any(1)
+    return int(bad.nonzero()[0, 0])

@@ -1,0 +1,45 @@
+"""The one kind of error that tells a user what to change."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GrouprlError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InputError(GrouprlError, ValueError):
+    """Something the user gave breaks a rule.
+
+    The message holds the value (`what`), the `rule` it breaks and the `remedy`.
+    """
+
+    def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
+        self.what, self.rule, self.remedy = what, rule, remedy
+        super().__init__(" ".join(_sentence(part) for part in (what, rule, remedy) if part))
+
+
+class MissingExtra(GrouprlError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}'. Install it with: pip install 'grouprl[{extra}]'")
+
+
+class RunError(GrouprlError, RuntimeError):
+    """A run cannot go on: a corrupted checkpoint, too many failing rewards, non-finite loss."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a remedy sentence for an unknown `name`: the nearest known names, or all of them when few."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return "Did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+    return "Known: " + ", ".join(names) + "."
+
+
+def _sentence(text: str) -> str:
+    return text if text[-1] in ".?!:" else text + "."

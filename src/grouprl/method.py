@@ -1,0 +1,162 @@
+"""A method is data: parts, composed. It sees a Batch and log-probs, never a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.errors import InputError
+from grouprl.parts.advantage import Advantage
+from grouprl.parts.aggregate import Aggregate
+from grouprl.parts.objective import Objective
+from grouprl.parts.part import Part
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A scalar to minimise and its metrics; both add up over the micro-batches of one optimiser step."""
+
+    value: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A composition of parts, in the order in which they act.
+
+    `prepare` runs shape, select, advantage, normalize, weight and aggregate; `loss` runs objective and regularize.
+    """
+
+    objective: Objective
+    advantage: Advantage
+    aggregate: Aggregate
+    shape: tuple[Any, ...] = ()
+    select: tuple[Any, ...] = ()
+    normalize: tuple[Any, ...] = ()
+    weight: tuple[Any, ...] = ()
+    regularize: tuple[Any, ...] = ()
+    critic: Any = None
+    refill: Any = None
+    greedy_baseline: bool = False
+    """Whether one greedy answer per question must be drawn and scored (ReMax)."""
+    on_policy: bool = False
+    """Whether the method is only right with exactly one update per rollout."""
+    name: str = "custom"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield every part in the order in which it acts."""
+        yield from (*self.shape, *self.select, self.advantage, *self.normalize, *self.weight, self.objective)
+        yield self.aggregate
+        yield from self.regularize
+        yield from (p for p in (self.critic, self.refill) if p is not None)
+
+    @property
+    def couples(self) -> str:
+        """Which rows the loss must see together: 'sequence', 'group' or 'batch'."""
+        order = ("sequence", "group", "batch")
+        return max((p.couples for p in (self.objective, *self.regularize)), key=order.index)
+
+    def needs(self) -> tuple[str, ...]:
+        """Names of the Batch fields the method reads besides mask, group and reward."""
+        names = [name for p in self.parts() for name in p.needs()]
+        return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt."""
+        return self.weigh(self.judge(batch))
+
+    @torch.no_grad()
+    def judge(self, batch: Batch) -> Batch:
+        """Shape rewards, select rows and compute advantages and multipliers with statistics of the whole batch."""
+        batch = _blank_outside(batch)
+        for step in (*self.shape, *self.select):
+            batch = step(batch)
+        if self.critic is not None:
+            batch = batch.replace(return_bt=self.critic.targets(batch))
+        adv_bt = self.advantage(batch)
+        for normalize in self.normalize:
+            adv_bt = normalize(adv_bt, batch)
+        batch = batch.replace(advantage_bt=torch.where(batch.active_bt, adv_bt, 0))
+        if self.weight:
+            factors = [weight(batch) for weight in self.weight]
+            batch = batch.replace(multiplier_bt=torch.stack(factors).prod(0))
+        return batch
+
+    @torch.no_grad()
+    def weigh(self, batch: Batch) -> Batch:
+        """Compute the aggregation weights of one optimiser step from all its rows."""
+        mask_bt = batch.mask_bt.to(batch.dtype)
+        return batch.replace(weight_bt=self.aggregate(batch), share_bt=mask_bt / mask_bt.sum().clamp(min=1))
+
+    def loss(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Loss:
+        """Loss of (part of) an optimiser step, differentiable in `logp_bt` and `entropy_bt` ([B,T]).
+
+        `batch` holds rows of a batch that went through `prepare` (or `judge` and `weigh`). Values and metrics of the
+        micro-batches of one step add up to those of the whole step. Raises InputError on wrong shapes.
+        """
+        weight_bt = batch.need("weight_bt", "method.loss (call method.prepare first)")
+        if logp_bt.shape != batch.mask_bt.shape:
+            raise InputError(f"logp_bt has shape {list(logp_bt.shape)}", f"it must be {list(batch.mask_bt.shape)}")
+        logp_bt = torch.where(batch.mask_bt, logp_bt, 0)
+        surrogate = self.objective(logp_bt, batch)
+        policy_bt = weight_bt * surrogate.loss_bt
+        if batch.multiplier_bt is not None:
+            policy_bt = policy_bt * batch.multiplier_bt
+        value = policy_bt.sum()
+        metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
+        for term in self.regularize:
+            extra = term(logp_bt, batch, entropy_bt)
+            term_value = (weight_bt * extra.loss_bt).sum()
+            value = value + term_value
+            metrics |= {f"{term.name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
+        return Loss(value, metrics)
+
+    def value_loss(self, value_bt: Tensor, batch: Batch) -> Loss:
+        """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
+        if self.critic is None:
+            raise InputError(f"method '{self.name}' has no critic", "only a method with a critic has a value loss")
+        out = self.critic(value_bt, batch)
+        value = (batch.need("weight_bt", "value_loss") * out.loss_bt).sum()
+        return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of a weighed step whose gradient is exactly zero whatever the log-probs are."""
+        if self.critic is not None:
+            return torch.zeros_like(batch.group_b, dtype=torch.bool)
+        weight_bt = batch.need("weight_bt", "zero_rows")
+        scaled_bt = weight_bt if batch.multiplier_bt is None else weight_bt * batch.multiplier_bt
+        policy_b = self.objective.zero_rows(batch) | ~(scaled_bt != 0).any(1)
+        extra_b = torch.ones_like(policy_b)
+        for term in self.regularize:
+            extra_b &= term.zero_rows(batch)
+        return (policy_b & extra_b) | ~(weight_bt != 0).any(1)
+
+    def with_parts(self, **changes: Any) -> Method:
+        """Return a copy with some parts exchanged."""
+        return replace(self, **changes)
+
+
+def _blank_outside(batch: Batch) -> Batch:
+    """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
+    names = ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt")
+    present = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
+    return batch.replace(**{name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()})
+
+
+def _averages(metric_bt: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    share_bt = batch.need("share_bt", "metrics")
+    return {name: (share_bt * value_bt.detach()).sum() for name, value_bt in metric_bt.items()}
+
+
+def _drift(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """How far the policy has moved from the start of the update: k3 estimate of KL(old || new) and the mean ratio."""
+    if batch.old_bt is None:
+        return {}
+    log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-20, 20)
+    return _averages({"kl_old": log_bt.exp() - 1 - log_bt, "ratio_mean": log_bt.exp()}, batch)

@@ -1,0 +1,94 @@
+"""The card of a method: everything one must know to trust it, as data.
+
+Command-line help, `docs/methods/`, and the tests of golden values and reductions are generated from cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Confidence = Literal["verified", "partly", "abstract-only"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper, by title and arXiv number (or another reference)."""
+
+    title: str
+    arxiv: str = ""
+    year: int = 0
+
+    def __str__(self) -> str:
+        where = f" (arXiv:{self.arxiv})" if self.arxiv else ""
+        return f"{self.title}{where}" + (f", {self.year}" if self.year else "")
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A hand-computed example: rewards and log-ratios in, advantages, loss and gradient out.
+
+    Rows have `lengths` tokens; `log_ratio` (ragged, one number per token, default 0) is logp - old_logp; old log-probs
+    are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name. `grad` is dLoss/dlogp, ragged.
+    `advantage` is one number per row or ragged per token. None means: not checked.
+    """
+
+    rewards: Sequence[float]
+    lengths: Sequence[int]
+    groups: Sequence[int] | None = None
+    log_ratio: Sequence[Sequence[float]] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    advantage: Sequence[Any] | None = None
+    loss: float | None = None
+    grad: Sequence[Sequence[float]] | None = None
+    why: str = ""
+    tolerance: float = 1e-6
+
+
+Condition = Literal[
+    "always", "on_policy", "equal_lengths", "one_group", "binary_rewards", "mixed_groups", "two_answers"
+]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A limit in which this method equals another, checked by a test.
+
+    With `settings` of this method and `other` settings of the method `to`, on batches for which all `when` hold, the
+    gradients are equal up to the factor `scale` (None: up to any positive factor per batch).
+    """
+
+    to: str
+    when: Sequence[Condition] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)
+    scale: float | None = 1.0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a catalogue entry says about itself."""
+
+    title: str
+    summary: str
+    formula: str
+    papers: Sequence[Paper] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """For every setting: where its default comes from."""
+    differs: Sequence[str] = ()
+    """Each departure from the paper, or one sentence that there is none known."""
+    reduces: Sequence[Reduction] = ()
+    needs: Sequence[str] = ()
+    """What a run must offer, in words."""
+    confidence: Confidence = "verified"
+    uncertain: str = ""
+    """What could not be verified (required unless confidence is 'verified')."""
+    source: str = ""
+    """Where the formula was checked."""
+    golden: Sequence[Golden] = ()
+    notes: Sequence[str] = ()
+    recommended: Mapping[str, Any] = field(default_factory=dict)
+    """Run settings the paper uses (learning rate, group size …), as information."""

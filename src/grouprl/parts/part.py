@@ -1,0 +1,147 @@
+"""What a part is: a small frozen record of settings with one formula, registered under a name.
+
+A part of kind *objective* is called with `(logp_bt, batch)`, *shaping* with `(batch)` and so on (see `KINDS`).
+Besides its formula a part says in words what it does, which batch fields it needs, and when it has no effect:
+that is what `grouprl plan` prints and checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+import pydantic
+from torch import Tensor
+from typing_extensions import dataclass_transform
+
+from grouprl.batch import Batch
+from grouprl.errors import InputError, suggest
+
+KINDS: dict[str, str] = {
+    "shape": "Batch -> Batch: changes rewards",
+    "select": "Batch -> Batch: takes rows or tokens out of the loss or the group statistics",
+    "advantage": "Batch -> advantage_bt",
+    "normalize": "(advantage_bt, Batch) -> advantage_bt",
+    "weight": "Batch -> multiplier_bt: detached factors of the policy loss",
+    "objective": "(logp_bt, Batch) -> token losses [B,T]",
+    "aggregate": "Batch -> weight_bt: how token losses become one number",
+    "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",
+    "critic": "(value_bt, Batch) -> value losses [B,T]",
+    "refill": "which groups to sample anew before an update",
+}
+
+PARTS: dict[str, dict[str, type[Part]]] = {kind: {} for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a part may know of the run it is planned for."""
+
+    updates_per_rollout: int = 1
+    group_size: int = 8
+    has_reference: bool = True
+    exact_sampler: bool = True
+    max_length: int = 0
+
+
+class Part:
+    """Base of all parts: settings are its fields, the formula is `__call__`."""
+
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    couples: ClassVar[str] = "sequence"
+    """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+
+    def words(self) -> str:
+        """Say in one plain sentence what the part does with these settings."""
+        raise NotImplementedError(f"{type(self).__name__} must say what it does")
+
+    def formula(self) -> str:
+        """Return the part's formula in plain symbols, or '' where words say it all."""
+        return ""
+
+    def needs(self) -> tuple[str, ...]:
+        """Names of the Batch fields the part reads besides mask, group and reward."""
+        return ()
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say, one sentence each, which settings can have no effect in such a run."""
+        return []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Say, one sentence each, why the part cannot work in such a run; empty when it can."""
+        return []
+
+    def settings(self) -> dict[str, Any]:
+        """Return the part's settings by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """What an objective or regulariser returns: losses [B,T] and metrics [B,T] (averaged over action tokens)."""
+
+    loss_bt: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+P = TypeVar("P", bound=type)
+
+
+@dataclass_transform(frozen_default=True)
+def part(kind: str, name: str = "") -> Callable[[P], P]:
+    """Class decorator: make a frozen, type-checked record of settings and register it under its snake-case name."""
+
+    def decorate(cls: P) -> P:
+        config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        made = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)  # type: ignore[call-overload]
+        made.kind, made.name = kind, name or snake_case(cls.__name__)
+        PARTS[kind][made.name] = made
+        return made
+
+    return decorate
+
+
+def snake_case(name: str) -> str:
+    """`ConstantLength` -> `constant_length`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
+    """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
+    if name not in PARTS[kind]:
+        raise InputError(f"unknown {kind} part '{name}'", remedy=suggest(name, PARTS[kind]))
+    cls = PARTS[kind][name]
+    return checked(cls, settings, f"{kind}: {name}")
+
+
+def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) -> Any:
+    """Call `build(**settings)` and turn pydantic's complaints into one InputError that names the setting."""
+    try:
+        return build(**settings)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(x) for x in first["loc"])
+        if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+            known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
+            raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
+        raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
+
+
+def _parameters(build: Callable[..., Any]) -> list[str]:
+    import inspect
+
+    return list(inspect.signature(build).parameters)
+
+
+def rows_with(token_bt: Tensor) -> Tensor:
+    """[B] bool: rows with any nonzero entry."""
+    return (token_bt != 0).any(1)
+
+
+def need_all(batch: Batch, names: tuple[str, ...], reader: str) -> None:
+    """Raise InputError if the batch lacks one of the fields `names`."""
+    for name in names:
+        batch.need(name, reader)
