@@ -158,6 +158,13 @@ class Batch:
             changes["inputs"] = self.inputs.rows(index)
         return self.replace(**changes)
 
+    def trim(self, length: int) -> Batch:
+        """Return the batch cut to its first `length` positions; InputError if action tokens stand behind them."""
+        if bool(self.mask_bt[:, length:].any()):
+            raise InputError(f"cannot trim to {length} positions", "action tokens stand behind them")
+        cut = {name: getattr(self, name)[:, :length] for name in _BT if getattr(self, name) is not None}
+        return self.replace(mask_bt=self.mask_bt[:, :length], **cut)
+
     def last_token_bt(self) -> Tensor:
         """[B,T] bool: the last action token of each sequence (nothing where a row has none)."""
         position = torch.arange(self.size[1], device=self.mask_bt.device)

@@ -1,0 +1,310 @@
+"""The configuration of a run: a small closed schema, read from YAML, changed by `--set key=value`.
+
+Unknown keys are refused with a suggestion, at every depth. Lengths are in tokens, times in seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+import yaml
+from pydantic import Field
+
+from grouprl.errors import InputError, suggest
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(pydantic.BaseModel):
+    """A closed, frozen group of settings."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Tiny(Section):
+    """Size of the model that `model: tiny` builds from scratch."""
+
+    hidden: Count = 64
+    layers: Count = 3
+    heads: Count = 4
+    kv_heads: Count | None = None
+    intermediate: Count = 176
+    max_positions: Count = 512
+
+
+class Lora(Section):
+    """Low-rank adapters instead of full training (extra `lora`)."""
+
+    r: Count = 16
+    alpha: Positive = 32.0
+    dropout: Share = 0.0
+    target_modules: str | tuple[str, ...] = "all-linear"
+
+
+class Model(Section):
+    """What is trained: `tiny`, a folder, or the id of any causal language model of `transformers`."""
+
+    name: str = "tiny"
+    tiny: Tiny = Tiny()
+    lora: Lora | None = None
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    engine: Literal["auto", "lean", "transformers"] = "auto"
+    gradient_checkpointing: bool = False
+    reference: Literal["auto", "none", "initial"] = "auto"
+    """The frozen reference policy: `auto` keeps one if the method needs it (the policy as reinforcement begins)."""
+
+
+class Warmup(Section):
+    """Supervised steps on the task's demonstrations before reinforcement begins; 0 steps: none."""
+
+    steps: Whole = 0
+    batch: Count = 128
+    lr: Positive = 3e-3
+    rise: Whole = 30
+    """Steps over which the learning rate rises linearly; then it falls linearly to a tenth."""
+
+
+class BatchPlan(Section):
+    """How many answers are drawn and how they are cut into optimiser steps."""
+
+    prompts: Count = 32
+    """Questions per rollout."""
+    group: Count = 16
+    """Answers per question."""
+    minibatches: Count = 1
+    """Optimiser steps that share one pass over a rollout; groups are kept whole."""
+    epochs: Count = 1
+    """Passes over each rollout."""
+    tokens_per_microbatch: Count = 16384
+    """Upper limit of tokens (prompt and answer) that go through the model at once; changes memory, not results."""
+
+
+class Sampling(Section):
+    """How answers are drawn in training."""
+
+    temperature: Positive = 1.0
+    max_new_tokens: Count | None = None
+    """None: the task's own budget."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Whole = 0
+
+
+class Optim(Section):
+    """AdamW and its schedule."""
+
+    lr: Positive = 1e-6
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    final: Share = 0.05
+    """Learning rate at the end, as a share of `lr` (linear and cosine)."""
+    rise: Whole = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    weight_decay: NonNegative = 0.0
+    grad_clip: NonNegative = 1.0
+    """Largest norm of the gradient; 0 turns clipping off."""
+
+
+class Eval(Section):
+    """Evaluation on held-out questions, before, during and after training."""
+
+    every: Whole = 20
+    """Steps between evaluations; 0: only before and after."""
+    questions: Count = 256
+    """Held-out questions used while training."""
+    final_questions: Count = 1024
+    """Held-out questions used before and after training."""
+    samples: Count = 1
+    """Sampled answers per question."""
+    k: tuple[Count, ...] = (1,)
+    """pass@k for these k; each at most `samples`."""
+
+
+class Reward(Section):
+    """Where the reward comes from and what happens when it fails."""
+
+    function: str | None = None
+    """`pkg.module:function` or `file.py:function`; None: the task's own reward."""
+    correct_at: float = 1.0
+    """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
+    on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
+    max_failed_fraction: Share = 0.1
+    """More failing rewards than this in one rollout stop the run."""
+
+
+class Run(Section):
+    """The run folder, checkpoints and records."""
+
+    folder: str | None = None
+    """None: `runs/<task>-<method>-s<seed>` (a number is appended when it exists)."""
+    checkpoint_every: Count = 20
+    keep: Count = 2
+    """Checkpoints kept."""
+    rollouts_every: Whole = 1
+    """Rollouts are stored every so many steps; 0: never."""
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+
+
+class Config(Section):
+    """A whole run."""
+
+    task: str | dict[str, Any] = "addition"
+    model: Model = Model()
+    method: str | dict[str, Any] = "grpo"
+    steps: Whole = 200
+    """Rollouts to train on."""
+    seed: Whole = 0
+    warmup: Warmup = Warmup()
+    batch: BatchPlan = BatchPlan()
+    sampling: Sampling = Sampling()
+    optim: Optim = Optim()
+    eval: Eval = Eval()
+    reward: Reward = Reward()
+    run: Run = Run()
+
+    @pydantic.field_validator("model", mode="before")
+    @classmethod
+    def _model_by_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.batch.prompts % self.batch.minibatches:
+            raise ValueError(
+                f"batch.prompts = {self.batch.prompts} cannot be cut into batch.minibatches = {self.batch.minibatches} "
+                "equal parts; groups stay whole, so prompts must be a multiple of minibatches"
+            )
+        if max(self.eval.k) > self.eval.samples:
+            raise ValueError(
+                f"eval.k asks for pass@{max(self.eval.k)} but eval.samples = {self.eval.samples}; "
+                "pass@k needs at least k samples per question"
+            )
+        return self
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimiser steps per rollout."""
+        return self.batch.minibatches * self.batch.epochs
+
+    @property
+    def task_name(self) -> str:
+        """The task's name without its options."""
+        return self.task if isinstance(self.task, str) else str(self.task.get("name", "task"))
+
+    @property
+    def method_name(self) -> str:
+        """The method's name without its changes."""
+        if isinstance(self.method, str):
+            return self.method
+        return str(self.method.get("name") or self.method.get("base") or "custom")
+
+    def dump(self) -> str:
+        """The whole configuration, every default written out, as YAML."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+    def fingerprint(self) -> str:
+        """Hash of everything that changes results (not of folders, records or threads)."""
+        plain = self.model_dump(mode="json", exclude={"run": True, "eval": True})
+        return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recipe_names() -> list[str]:
+    """Names of the embedded configurations (`grouprl train NAME`)."""
+    return sorted(p.name[:-5] for p in _recipes().iterdir() if p.name.endswith(".yaml"))
+
+
+def load_config(source: str, changes: Sequence[str] = ()) -> Config:
+    """Read a YAML file or an embedded recipe and apply `key=value` changes (dots for depth, values in YAML).
+
+    Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions.
+    """
+    data = _read(source)
+    for change in changes:
+        _apply(data, change)
+    return parse_config(data)
+
+
+def parse_config(data: Mapping[str, Any]) -> Config:
+    """Build a Config from plain data; InputError names the key, the value and the rule."""
+    try:
+        return Config.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise _in_words(error) from None
+
+
+def _recipes() -> Any:
+    return resources.files("grouprl") / "recipes"
+
+
+def _read(source: str) -> dict[str, Any]:
+    path = Path(source)
+    if path.is_file():
+        text, where = path.read_text(encoding="utf-8"), str(path)
+    elif source in recipe_names():
+        text, where = (_recipes() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
+    else:
+        rule = "it is neither a file nor an embedded recipe"
+        raise InputError(f"cannot find the configuration '{source}'", rule, suggest(source, recipe_names()))
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{where} is not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{where} holds {type(data).__name__}", "a configuration is a mapping of keys to values")
+    return data
+
+
+def _apply(data: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")
+    *path, last = key.split(".")
+    node: Any = data
+    for depth, name in enumerate(path):
+        child = node.get(name)
+        if isinstance(child, str) and depth == 0 and name in ("method", "model", "task"):
+            child = {"name": child}
+        node[name] = child = {} if child is None else child
+        if not isinstance(child, dict):
+            raise InputError(f"--set {change}", f"'{name}' is the value {child!r}, it has no keys below it")
+        node = child
+    node[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    value = yaml.safe_load(text)
+    if isinstance(value, str):
+        try:  # YAML reads 1e-3 as a string: a number without a dot
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _in_words(error: pydantic.ValidationError) -> InputError:
+    first = error.errors()[0]
+    path = [str(x) for x in first["loc"]]
+    key = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        return InputError(f"unknown key '{key}'", remedy=suggest(path[-1], _keys(path[:-1])))
+    if first["type"] == "value_error":
+        return InputError(str(first["msg"]).removeprefix("Value error, "))
+    return InputError(f"{key} = {first['input']!r}", str(first["msg"]))
+
+
+def _keys(path: Sequence[str]) -> list[str]:
+    section: Any = Config
+    for name in path:
+        field = getattr(section, "model_fields", {}).get(name)
+        options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
+        section = next((x for x in options if isinstance(x, type) and issubclass(x, Section)), None)
+    return list(getattr(section, "model_fields", {}))
