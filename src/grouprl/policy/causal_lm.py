@@ -1,0 +1,308 @@
+"""A causal language model as a policy: log-probabilities out, cotangents in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import InputError
+from .engine import Engine, TransformersEngine
+from .microbatch import split_rows
+from .tokens import Tokens
+
+Message = Mapping[str, Any]
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
+"""Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
+
+
+@dataclass(frozen=True)
+class PolicyOutput:
+    """Per-token results, [B,T], exactly 0 beyond a row's length."""
+
+    logp_bt: torch.Tensor
+    entropy_bt: torch.Tensor | None = None
+    value_bt: torch.Tensor | None = None
+
+
+class CausalPolicy:
+    """A transformers causal LM with its tokenizer.
+
+    Dropout is off in every pass, so that a log-prob is a function of the weights alone.
+
+    Args:
+        model: any transformers causal LM, plain or wrapped by peft.
+        tokenizer: its tokenizer.
+        temperature: log-probs are those of softmax(logits / temperature).
+        engine: "lean" (this package's fast forward for Llama-like models), "transformers", or "auto".
+        value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
+        token_budget: tokens per pass; results do not depend on it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        temperature: float = 1.0,
+        engine: str = "auto",
+        value_head: bool = False,
+        token_budget: int | None = None,
+    ) -> None:
+        if not temperature > 0:
+            raise InputError(f"temperature={temperature}", "A policy's temperature is positive", "Use 1.0")
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.temperature = temperature
+        self.token_budget = token_budget or TOKEN_BUDGET.get(self.device.type, TOKEN_BUDGET["cuda"])
+        self._engine: Engine = choose_engine(model, engine)
+        self.value_head = self._build_value_head() if value_head else None
+
+    @property
+    def engine(self) -> str:
+        """The engine in use: "lean" or "transformers"."""
+        return self._engine.name
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the model's weights."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values: float32, or float64 for a float64 model."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion: the tokenizer's and the model's own generation settings'."""
+        config = getattr(self.model, "generation_config", None)
+        stated = getattr(config, "eos_token_id", None)
+        listed = stated if isinstance(stated, list) else [stated]
+        return tuple(sorted({int(i) for i in [self.tokenizer.eos_token_id, *listed] if i is not None}))
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the model was built for, if it says so."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    # ---- text ----------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        """Encode plain text without special tokens.
+
+        Raises:
+            InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
+        """
+        try:
+            return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+        except Exception as error:
+            vocabulary = self.tokenizer.get_vocab()
+            unknown = sorted(set(text) - set(vocabulary))
+            if self.tokenizer.unk_token_id is not None or not unknown:
+                raise
+            raise InputError(
+                f"The character {unknown[0]!r} in {text[:80]!r} is not in the tokenizer's alphabet",
+                "A character tokenizer knows the characters it was built with",
+                "Add the character to the alphabet or leave it out of the text",
+            ) from error
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Encode a prompt: text gets the bos token in front (if there is one), messages the chat template.
+
+        Raises:
+            InputError: messages for a tokenizer without a chat template, or a prompt without tokens.
+        """
+        if isinstance(prompt, str):
+            bos = self.tokenizer.bos_token_id
+            ids = ([] if bos is None else [bos]) + self.encode(prompt)
+        else:
+            ids = self.encode(self._render_chat(prompt))
+        if not ids:
+            raise InputError(
+                f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something"
+            )
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
+        framing = {self.tokenizer.bos_token_id, self.tokenizer.pad_token_id, *self.eos_ids}
+        kept = [int(i) for i in ids if int(i) not in framing]
+        return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _render_chat(self, messages: Sequence[Message]) -> str:
+        if not self.tokenizer.chat_template:
+            raise InputError(
+                "The data holds chat messages and the tokenizer has no chat template",
+                "Messages become a prompt through the template of an instruct model",
+                "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
+            )
+        chat = [dict(message) for message in messages]
+        return self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+
+    # ---- log-probs and gradients -----------------------------------------------------------------------------------
+
+    def logp(self, tokens: Tokens, *, grad: bool = False, entropy: bool = False, values: bool = False) -> PolicyOutput:
+        """Score the responses of `tokens` at the policy's temperature.
+
+        Args:
+            tokens: B rows.
+            grad: keep the graph (of all rows at once; `backward` bounds memory by recomputing pass by pass).
+            entropy: also the entropy of each position's distribution, in nats.
+            values: also the value of the state before each token, from the value head.
+        """
+        with torch.set_grad_enabled(grad):
+            passes = split_rows(tokens, range(len(tokens)), self.token_budget)
+            parts = [self._run(tokens.rows(rows), entropy, values) for rows in passes]
+            where = _flat_index(tokens, [row for rows in passes for row in rows]).to(self.device)
+            columns = zip(*parts, strict=True) if parts else iter([(), (), ()])
+            logp_bt, entropy_bt, value_bt = (_assemble(tokens, where, column, self.device) for column in columns)
+        return PolicyOutput(logp_bt, entropy_bt if entropy else None, value_bt if values else None)
+
+    def backward(
+        self,
+        tokens: Tokens,
+        grad_logp_bt: torch.Tensor,
+        grad_entropy_bt: torch.Tensor | None = None,
+        grad_value_bt: torch.Tensor | None = None,
+    ) -> None:
+        """Add the parameter gradients of sum(cotangent * output) to `.grad`, one pass at a time.
+
+        Rows whose cotangents are all exactly zero are never run. Cotangents beyond a row's length are ignored.
+
+        Raises:
+            InputError: a cotangent that is not [B,T] of `tokens`, or one for values without a value head.
+        """
+        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt]
+        shape = (len(tokens), tokens.max_response)
+        for cotangent in given:
+            if cotangent is not None and cotangent.shape != shape:
+                raise InputError(
+                    f"A cotangent of shape {tuple(cotangent.shape)}", f"It is [B,T] = {shape}", "Match the tokens"
+                )
+        present_bt = tokens.present_bt().to(grad_logp_bt.device)
+        live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
+        for rows in split_rows(tokens, live_b.nonzero()[:, 0].tolist(), self.token_budget):
+            self._backward_pass(tokens.rows(rows), [None if c is None else c[rows] for c in given])
+
+    def _backward_pass(self, tokens: Tokens, cotangents_bt: list[torch.Tensor | None]) -> None:
+        with torch.enable_grad():
+            outputs = self._run(tokens, cotangents_bt[1] is not None, cotangents_bt[2] is not None)
+        lengths = tokens.response_lengths
+        pairs = [
+            (out, torch.cat([c[row, :n] for row, n in enumerate(lengths)]).to(out))
+            for out, c in zip(outputs, cotangents_bt, strict=True)
+            if out is not None and c is not None
+        ]
+        torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
+
+    def _run(
+        self, tokens: Tokens, entropy: bool, values: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        scores = self._engine.score(tokens, temperature=self.temperature, entropy=entropy)
+        return scores.logp_m, scores.entropy_m, self._value(scores.hidden_md) if values else None
+
+    def _value(self, hidden_md: torch.Tensor) -> torch.Tensor:
+        if self.value_head is None:
+            raise InputError(
+                "The policy has no value head", "Values come from a value head", "Load it with value_head=True"
+            )
+        return self.value_head(hidden_md.to(self.value_head.weight.dtype))[:, 0]
+
+    def _build_value_head(self) -> nn.Linear:
+        head = nn.Linear(self.model.config.get_text_config().hidden_size, 1, device=self.device, dtype=self.score_dtype)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return head
+
+    # ---- parameters and files --------------------------------------------------------------------------------------
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter with its name; those of the value head begin with `value_head.`."""
+        yield from ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+        if self.value_head is not None:
+            yield from ((f"value_head.{name}", p) for name, p in self.value_head.named_parameters())
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return every trainable parameter, value head included."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def trainable_state(self) -> dict[str, torch.Tensor]:
+        """Return copies of all trainable parameters on the CPU, by name."""
+        return {name: parameter.detach().cpu().clone() for name, parameter in self.named_parameters()}
+
+    @torch.no_grad()
+    def load_trainable_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy what `trainable_state` returned into the parameters.
+
+        Raises:
+            InputError: names or shapes differ from the policy's own.
+        """
+        own = dict(self.named_parameters())
+        wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n, p in own.items() if p.shape != state[n].shape)
+        if wrong:
+            raise InputError(
+                f"The stored weights differ from the policy's in {wrong[:3]}",
+                "A state can be loaded into the same model with the same adapters and value head",
+                "Load it into a policy built from the same configuration",
+            )
+        for name, parameter in own.items():
+            parameter.copy_(state[name])
+
+    def save(self, folder: str | Path) -> None:
+        """Write model and tokenizer as an ordinary Hugging Face folder."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def reference(self) -> FrozenPolicy:
+        """Return a frozen copy of the policy as it is now."""
+        return FrozenPolicy(self)
+
+
+class FrozenPolicy:
+    """A policy that no longer learns: the reference of KL terms."""
+
+    def __init__(self, policy: CausalPolicy) -> None:
+        model = copy.deepcopy(policy.model).requires_grad_(False)
+        self._policy = CausalPolicy(
+            model,
+            policy.tokenizer,
+            temperature=policy.temperature,
+            engine=policy.engine,
+            token_budget=policy.token_budget,
+        )
+
+    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
+        """Score the responses of `tokens`, without a graph."""
+        return self._policy.logp(tokens, entropy=entropy)
+
+
+def choose_engine(model: Any, engine: str) -> Engine:
+    """Return the engine called `engine`."""
+    return TransformersEngine(model)
+
+
+def _flat_index(tokens: Tokens, order: Sequence[int]) -> torch.Tensor:
+    width, lengths = tokens.max_response, tokens.response_lengths
+    return torch.tensor([row * width + t for row in order for t in range(lengths[row])], dtype=torch.long)
+
+
+def _assemble(
+    tokens: Tokens, where_m: torch.Tensor, parts: Sequence[torch.Tensor | None], device: torch.device
+) -> torch.Tensor:
+    shape = (len(tokens), tokens.max_response)
+    flat = [part for part in parts if part is not None]
+    if not flat:
+        return torch.zeros(shape, device=device)
+    values_m = torch.cat(flat)
+    return values_m.new_zeros(shape[0] * shape[1]).index_copy(0, where_m, values_m).view(shape)

@@ -1,0 +1,136 @@
+"""Loading a policy: a tiny one made on the spot, a local folder, or a Hub id."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import InputError, suggest
+from .causal_lm import CausalPolicy
+from .tiny import PRINTABLE, build_tiny
+
+log = logging.getLogger(__name__)
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def load_policy(
+    spec: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    temperature: float = 1.0,
+    engine: str = "auto",
+    value_head: bool = False,
+    token_budget: int | None = None,
+    alphabet: str = PRINTABLE,
+    seed: int = 0,
+    **tiny: int,
+) -> CausalPolicy:
+    """Load the policy named by `spec`.
+
+    Args:
+        spec: "tiny" (built from `alphabet`, `seed` and the sizes of `build_tiny`), a local folder, or a Hub id.
+        device: "auto" is CUDA where there is one, else the CPU.
+        dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
+            updates much smaller than 1/256 of a weight: for full training with a small learning rate choose float32.
+        temperature: of the policy's log-probs.
+        engine: see `CausalPolicy`.
+        value_head: see `CausalPolicy`.
+        token_budget: see `CausalPolicy`.
+        alphabet: characters of the tiny model's tokenizer.
+        seed: of the tiny model's weights.
+        tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
+
+    Raises:
+        InputError: an unknown dtype or device, a folder that is no model, a tokenizer without an end token, tiny
+            sizes for another model.
+    """
+    place = resolve_device(device)
+    kind = resolve_dtype(dtype, place)
+    if str(spec) == "tiny":
+        model, tokenizer = build_tiny(alphabet, seed=seed, **tiny)
+        model = model.to(kind)
+    else:
+        if tiny:
+            raise InputError(f"{sorted(tiny)} given for {spec}", "Sizes belong to the tiny model only", "Remove them")
+        model, tokenizer = _load_pretrained(str(spec), kind)
+    _check_special_tokens(tokenizer, str(spec))
+    return CausalPolicy(
+        model.to(place),
+        tokenizer,
+        temperature=temperature,
+        engine=engine,
+        value_head=value_head,
+        token_budget=token_budget,
+    )
+
+
+def resolve_device(device: str) -> torch.device:
+    """Return the device meant by "auto", "cpu", "cuda", "cuda:1" ..."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(
+            f"device={device!r}", "A device is 'auto' or a torch device", "Use auto, cpu or cuda"
+        ) from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device={device!r}", "This machine has no usable CUDA GPU", "Use device: auto")
+    return place
+
+
+def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """Return the torch type meant by `dtype` on `device`."""
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    if dtype not in DTYPES:
+        raise InputError(f"dtype={dtype!r}", "It is not a known type", suggest(dtype, ["auto", *DTYPES]))
+    return DTYPES[dtype]
+
+
+def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = Path(spec).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise InputError(
+                f"{folder} has no config.json",
+                "A model folder holds config.json, weights and a tokenizer",
+                "Give the folder written by save_pretrained",
+            )
+        spec = str(folder)
+    elif folder.is_absolute() or spec.startswith((".", "~")) or spec.count("/") > 1:
+        raise InputError(
+            f"The folder {spec} does not exist", "A model is 'tiny', a folder or a Hub id", "Check the path"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(spec)
+        model = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"The model {spec} could not be loaded: {error}", "", "Check the name and the folder"
+        ) from error
+    return model, tokenizer
+
+
+def _check_special_tokens(tokenizer: Any, spec: str) -> None:
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"The tokenizer of {spec} has no end-of-sequence token",
+            "A completion ends with one; without it every answer would be cut off",
+            "Set eos_token in tokenizer_config.json",
+        )
+    if tokenizer.pad_token_id is None:
+        log.info("The tokenizer of %s has no padding token; its end token %r stands in.", spec, tokenizer.eos_token)
+        tokenizer.pad_token = tokenizer.eos_token

@@ -1,0 +1,60 @@
+"""How many threads torch may use: one, unless the machine is quiet and has cores to spare.
+
+OpenMP's threads wait for each other by spinning. On a machine whose cores are busy with something else, two threads
+were measured to be more than twenty times slower than one; one thread on a quiet machine loses 15 to 50 per cent.
+The rule therefore errs on the side of one.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ..errors import InputError
+
+QUIET_CORES = 4
+"""With fewer idle cores than this a second thread is not worth its risk."""
+MOST_THREADS = 16
+"""Matrix products of the size trained on a CPU do not gain from more."""
+
+
+def choose_threads(requested: int | str = "auto") -> int:
+    """Return the number of threads to use; the caller sets it (`torch.set_num_threads`) and records it.
+
+    A number is taken as it is. "auto" honours OMP_NUM_THREADS; without it, the cores this process may use less
+    the load of the last minute (as the system reports it) are taken if at least four remain (at most 16), else one.
+    The load changes from minute to minute and sums depend on the number of threads: a run that shall be repeated
+    or resumed to the bit must store the answer and pass it as `requested`.
+
+    Raises:
+        InputError: `requested` is neither "auto" nor a positive integer.
+    """
+    if requested == "auto":
+        stated = os.environ.get("OMP_NUM_THREADS", "")
+        return int(stated) if stated.isdecimal() and int(stated) > 0 else _idle_threads()
+    if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
+        raise InputError(
+            f"threads={requested!r}", "The number of threads is a positive integer or 'auto'", "Give 1 or more"
+        )
+    return requested
+
+
+def set_threads(requested: int | str = "auto") -> int:
+    """Choose as `choose_threads` does, tell torch, and return the number."""
+    count = choose_threads(requested)
+    torch.set_num_threads(count)
+    return count
+
+
+def _idle_threads() -> int:
+    idle = int(_cores() - _load())
+    return min(idle, MOST_THREADS) if idle >= QUIET_CORES else 1
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _load() -> float:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("inf")

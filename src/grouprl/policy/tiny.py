@@ -1,0 +1,113 @@
+"""A tiny Llama-style model and a character tokenizer, saved as an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
+
+
+def build_tiny(
+    alphabet: str,
+    *,
+    hidden: int = 64,
+    layers: int = 3,
+    heads: int = 4,
+    kv_heads: int | None = None,
+    intermediate: int = 176,
+    max_positions: int = 512,
+    seed: int = 0,
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Build a model of about 0.156 million parameters (at the defaults) and the tokenizer of `alphabet`.
+
+    Weights are drawn from `seed` alone: normal with standard deviation 1/sqrt(fan_in), the two projections that
+    write into the residual stream divided by sqrt(2 * layers) (GPT-2 report, section 2.3), embeddings (tied to the
+    output) with 0.02.
+
+    Raises:
+        InputError: the alphabet is empty or repeats a character, or `hidden` does not divide into `heads`.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    _check_shape(hidden, heads, kv_heads or heads)
+    tokenizer = char_tokenizer(alphabet, max_positions=max_positions)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads or heads,
+        intermediate_size=intermediate,
+        max_position_embeddings=max_positions,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-6,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = LlamaForCausalLM(config)
+    _initialise(model, layers, torch.Generator().manual_seed(seed))
+    return model.eval(), tokenizer
+
+
+def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedTokenizerFast:
+    """Build a tokenizer with one token per character: <pad>=0, <bos>=1, <eos>=2, then `alphabet` in its order.
+
+    A character outside the alphabet is an error at encoding, never silently dropped.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    repeated = sorted({c for c in alphabet if alphabet.count(c) > 1})
+    if not alphabet or repeated:
+        raise InputError(
+            f"The alphabet {alphabet!r} " + (f"repeats {repeated}" if repeated else "is empty"),
+            "A character tokenizer needs each character exactly once",
+            "Give a string of distinct characters",
+        )
+    vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, *alphabet])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        model_max_length=max_positions,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _check_shape(hidden: int, heads: int, kv_heads: int) -> None:
+    if hidden % heads or (hidden // heads) % 2:
+        raise InputError(
+            f"hidden={hidden} with heads={heads}",
+            "Each head needs the same, even number of dimensions (rotary positions turn them in pairs)",
+            "Choose hidden as a multiple of 2 * heads",
+        )
+    if heads % kv_heads:
+        raise InputError(
+            f"heads={heads} with kv_heads={kv_heads}", "Query heads share key heads evenly", "Choose a divisor"
+        )
+
+
+@torch.no_grad()
+def _initialise(model: Any, layers: int, generator: torch.Generator) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.dim() != 2:
+            continue
+        std = 0.02 if "embed" in name else 1 / math.sqrt(parameter.shape[1])
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            std /= math.sqrt(2 * layers)
+        parameter.normal_(std=std, generator=generator)

@@ -1,0 +1,83 @@
+"""Token ids of a batch of sequences: what a text policy needs to score them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Prompts and responses of B rows as token ids; T is the length of the longest response.
+
+    `response_ids` holds everything after the first prompt: the policy's own tokens and whatever was
+    inserted between them (tool output). Which of them the policy wrote is the batch's `mask_bt`, not stored here.
+    """
+
+    prompt_ids: tuple[tuple[int, ...], ...]
+    response_ids: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.prompt_ids) != len(self.response_ids):
+            raise InputError(
+                f"{len(self.prompt_ids)} prompts and {len(self.response_ids)} responses",
+                "Tokens needs one response per prompt row",
+                "Repeat the prompt for each of its responses",
+            )
+        for row, prompt in enumerate(self.prompt_ids):
+            if not prompt:
+                raise InputError(
+                    f"The prompt of row {row} has no tokens",
+                    "The first response token is predicted from the last prompt token, so a prompt needs at least one",
+                    "Begin the prompt with the tokenizer's bos token",
+                )
+
+    @classmethod
+    def of(cls, prompts: Iterable[Sequence[int]], responses: Iterable[Sequence[int]]) -> Tokens:
+        """Build from any sequences of integers (lists, arrays, tensors)."""
+        return cls(tuple(_ints(ids) for ids in prompts), tuple(_ints(ids) for ids in responses))
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids)
+
+    def rows(self, index: Iterable[int]) -> Tokens:
+        """Return the rows of `index`, in its order."""
+        chosen = [int(i) for i in index]
+        return Tokens(tuple(self.prompt_ids[i] for i in chosen), tuple(self.response_ids[i] for i in chosen))
+
+    @property
+    def prompt_lengths(self) -> tuple[int, ...]:
+        """Tokens per prompt, [B]."""
+        return tuple(len(ids) for ids in self.prompt_ids)
+
+    @property
+    def response_lengths(self) -> tuple[int, ...]:
+        """Tokens per response, [B]."""
+        return tuple(len(ids) for ids in self.response_ids)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens per whole sequence, [B]."""
+        return tuple(len(p) + len(r) for p, r in zip(self.prompt_ids, self.response_ids, strict=True))
+
+    @property
+    def max_response(self) -> int:
+        """T, the length of the longest response (0 for an empty batch)."""
+        return max(self.response_lengths, default=0)
+
+    def present_bt(self) -> torch.Tensor:
+        """True where a row has a response token, [B,T]."""
+        lengths_b = torch.tensor(self.response_lengths, dtype=torch.long)
+        return torch.arange(self.max_response) < lengths_b[:, None]
+
+    def targets(self) -> torch.Tensor:
+        """All response tokens, row after row, [M] with M the sum of `response_lengths`."""
+        return torch.tensor([token for ids in self.response_ids for token in ids], dtype=torch.long)
+
+
+def _ints(ids: Sequence[int]) -> tuple[int, ...]:
+    return tuple(ids.tolist() if hasattr(ids, "tolist") else map(int, ids))

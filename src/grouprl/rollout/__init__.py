@@ -1,0 +1,5 @@
+"""How answers are drawn."""
+
+from .sampler import Rollout, generate
+
+__all__ = ["Rollout", "generate"]

@@ -1,0 +1,231 @@
+"""Drawing completions from a policy, with the log-prob of every token under the distribution it was drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import InputError
+from ..policy.causal_lm import CausalPolicy
+from ..policy.logprobs import entropy_of, log_softmax_of
+from ..policy.tokens import Tokens
+from .choose import draw, keep_top_k, keep_top_p, uniforms
+from .decoder import Decoder
+from .transformers_decoder import TransformersDecoder
+
+Progress = Callable[[int, int], None]
+"""Called with (positions written, `max_new_tokens`) after each step."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """B completions, groups of one prompt next to each other; T is the longest completion. Tensors lie on the CPU.
+
+    Attributes:
+        prompt_ids: prompt of each row.
+        response_ids: completion of each row, with the end token where one was drawn.
+        logp_bt: log-prob of each token at the sampling temperature, before top-k and top-p; 0 beyond the end.
+        entropy_bt: entropy in nats of the distribution each token was drawn from (same temperature); 0 beyond the end.
+        truncated_b: True where neither an end token nor a stop sequence came within the budget.
+    """
+
+    prompt_ids: tuple[tuple[int, ...], ...]
+    response_ids: tuple[tuple[int, ...], ...]
+    logp_bt: torch.Tensor
+    entropy_bt: torch.Tensor
+    truncated_b: torch.Tensor
+
+    @property
+    def tokens(self) -> Tokens:
+        """The rows as a policy scores them."""
+        return Tokens(self.prompt_ids, self.response_ids)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen and when a completion ends."""
+
+    max_new_tokens: int
+    temperature: float
+    greedy: bool
+    top_p: float
+    top_k: int
+    eos_ids: tuple[int, ...]
+    stop: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise InputError(
+                f"max_new_tokens={self.max_new_tokens}", "A completion has at least one token", "Give 1 or more"
+            )
+        if not self.temperature > 0:
+            raise InputError(
+                f"temperature={self.temperature}", "It is positive", "For the most probable token use greedy"
+            )
+        if not 0 < self.top_p <= 1:
+            raise InputError(
+                f"top_p={self.top_p}", "It is a share of the probability, 0 < top_p <= 1", "1 keeps everything"
+            )
+        if self.top_k < 0:
+            raise InputError(f"top_k={self.top_k}", "It is a number of tokens", "0 keeps everything")
+        if not all(self.stop):
+            raise InputError("An empty stop sequence", "It would end every completion at once", "Leave it out")
+
+
+def generate(
+    policy: CausalPolicy,
+    prompts: Sequence[Sequence[int]],
+    *,
+    n: int,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    seeds: Sequence[int],
+    greedy: bool = False,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    stop: Sequence[Sequence[int]] = (),
+    rows_at_once: int | None = None,
+    progress: Progress | None = None,
+) -> Rollout:
+    """Draw `n` completions for each prompt.
+
+    A completion depends on its prompt, its seed and the policy; other rows, their number and their order do not
+    matter (but for the rounding of matrix products, about 1e-7 in a log-prob).
+
+    Args:
+        policy: the policy to draw from.
+        prompts: token ids per prompt.
+        n: completions per prompt.
+        max_new_tokens: tokens per completion at most, the end token included.
+        temperature: logits are divided by it.
+        seeds: one per completion, B = len(prompts) * n, in row order. To go on with a sequence draw a new seed.
+        greedy: take the most probable token; seeds have no effect.
+        top_p: nucleus sampling.
+        top_k: sampling from the k most probable tokens; 0 for all.
+        stop: token sequences that end a completion, beside the policy's end tokens. They stay in it.
+        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        progress: called after each step.
+
+    Raises:
+        InputError: wrong number of seeds, an empty prompt, a setting out of range, no room in the model.
+    """
+    sampling = Sampling(max_new_tokens, temperature, greedy, top_p, top_k, policy.eos_ids, tuple(map(tuple, stop)))
+    rows = [tuple(map(int, prompt)) for prompt in prompts for _ in range(n)]
+    _check_rows(rows, seeds, n, policy.max_positions, max_new_tokens)
+    writer = _Writer(len(rows), sampling, policy.device, policy.score_dtype)
+    width = rows_at_once or len(rows)
+    for start in range(0, len(rows), width):
+        part = slice(start, start + width)
+        writer.write(make_decoder(policy), rows[part], seeds[part], start, progress)
+    return writer.rollout(rows)
+
+
+def make_decoder(policy: CausalPolicy) -> Decoder:
+    """Return a decoder of the policy with its weights as they are now."""
+    return TransformersDecoder(policy.model)
+
+
+class _Writer:
+    """The completions written so far, [B, max_new_tokens], and the loop that writes them."""
+
+    def __init__(self, rows: int, sampling: Sampling, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (rows, sampling.max_new_tokens)
+        self.sampling, self.device = sampling, device
+        self.token_bt = torch.zeros(shape, dtype=torch.long, device=device)
+        self.logp_bt = torch.zeros(shape, dtype=dtype, device=device)
+        self.entropy_bt = torch.zeros_like(self.logp_bt)
+        self.length_b = torch.full((rows,), sampling.max_new_tokens, device=device)
+        self.truncated_b = torch.ones(rows, dtype=torch.bool, device=device)
+        self.eos = torch.tensor(sampling.eos_ids, device=device)
+
+    @torch.no_grad()
+    def write(
+        self,
+        decoder: Decoder,
+        prompts: Sequence[tuple[int, ...]],
+        seeds: Sequence[int],
+        offset: int,
+        progress: Progress | None,
+    ) -> None:
+        """Write the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
+        budget = self.sampling.max_new_tokens
+        distinct = list(dict.fromkeys(prompts))
+        place = {prompt: i for i, prompt in enumerate(distinct)}
+        uniform_rt = torch.from_numpy(uniforms(seeds, budget)).to(self.device)
+        row_r = torch.arange(offset, offset + len(prompts), device=self.device)
+        logits_rv = decoder.start(distinct, [place[p] for p in prompts], budget)
+        for t in range(budget):
+            token_r = self._choose(logits_rv, uniform_rt[row_r - offset, t], row_r, t)
+            index_n = _survivors(self._finish(token_r, row_r, t))
+            if progress is not None:
+                progress(t + 1, budget)
+            if t + 1 == budget or not len(index_n):
+                return
+            if len(index_n) < len(row_r):
+                decoder.keep(index_n)
+                row_r, token_r = row_r[index_n], token_r[index_n]
+            logits_rv = decoder.step(token_r)
+
+    def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
+        s = self.sampling
+        logp_rv = log_softmax_of(logits_rv, s.temperature)
+        kept_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p)
+        token_r = logp_rv.argmax(-1) if s.greedy else draw(kept_rv, uniform_r)
+        self.token_bt[row_r, t] = token_r
+        self.logp_bt[row_r, t] = logp_rv.gather(1, token_r[:, None])[:, 0]
+        self.entropy_bt[row_r, t] = entropy_of(logp_rv)
+        return token_r
+
+    def _finish(self, token_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
+        done_r = torch.isin(token_r, self.eos)
+        for sequence in self.sampling.stop:
+            if t + 1 >= len(sequence):
+                tail = self.token_bt[row_r, t + 1 - len(sequence) : t + 1]
+                done_r |= (tail == torch.tensor(sequence, device=self.device)).all(-1)
+        ended = row_r[done_r]
+        self.length_b[ended] = t + 1
+        self.truncated_b[ended] = False
+        return done_r
+
+    def rollout(self, prompts: Sequence[tuple[int, ...]]) -> Rollout:
+        """Return the completions, cut to their lengths."""
+        lengths = self.length_b.tolist()
+        longest = max(lengths, default=0)
+        responses = tuple(tuple(row[:n]) for row, n in zip(self.token_bt.tolist(), lengths, strict=True))
+        logp_bt, entropy_bt = self.logp_bt[:, :longest].cpu(), self.entropy_bt[:, :longest].cpu()
+        return Rollout(tuple(prompts), responses, logp_bt, entropy_bt, self.truncated_b.cpu())
+
+
+def _survivors(done_r: torch.Tensor) -> torch.Tensor:
+    """Return indices of the rows that go on, moving as few as possible: rows from the end fill the gaps."""
+    live = (~done_r).nonzero()[:, 0]
+    count = len(live)
+    index_n = torch.arange(count, device=done_r.device)
+    index_n[done_r[:count]] = live[live >= count]
+    return index_n
+
+
+def _check_rows(
+    rows: Sequence[tuple[int, ...]], seeds: Sequence[int], n: int, positions: int | None, max_new_tokens: int
+) -> None:
+    if not rows and n > 0:
+        raise InputError("No prompts", "There must be something to answer", "Give at least one prompt")
+    if n < 1:
+        raise InputError(f"n={n}", "Each prompt gets at least one completion", "Give 1 or more")
+    if len(seeds) != len(rows):
+        raise InputError(
+            f"{len(seeds)} seeds for {len(rows)} completions", "One seed per completion", "Give prompts * n seeds"
+        )
+    if not all(rows):
+        raise InputError(
+            f"Prompt {rows.index(()) // n} has no tokens", "A prompt needs at least one", "Begin it with bos"
+        )
+    longest = max(map(len, rows), default=0)
+    if positions is not None and longest + max_new_tokens > positions:
+        raise InputError(
+            f"A prompt of {longest} tokens and {max_new_tokens} new ones",
+            f"The model has room for {positions} positions",
+            "Lower max_new_tokens, shorten the prompts, or use a model with more positions",
+        )
