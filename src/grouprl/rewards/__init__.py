@@ -1,0 +1,39 @@
+"""Rewards: plain functions that score an answer, and the checked way to call them."""
+
+from grouprl.rewards.builtin import (
+    contains_answer_tag,
+    exact_match,
+    math_equal,
+    numeric_match,
+    regex_format,
+)
+from grouprl.rewards.checking import check_reward
+from grouprl.rewards.contract import Columns, Example, Reward, known_examples
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rewards.loading import import_object, load_reward, reward_names
+from grouprl.rewards.puzzles import number_after_bar, reaches_target
+from grouprl.rewards.scoring import CombinedReward, Problem, Scores, combine, score
+
+__all__ = [
+    "Columns",
+    "CombinedReward",
+    "ErrorPolicy",
+    "Example",
+    "Problem",
+    "Reward",
+    "Scores",
+    "check_reward",
+    "combine",
+    "contains_answer_tag",
+    "exact_match",
+    "import_object",
+    "known_examples",
+    "load_reward",
+    "math_equal",
+    "number_after_bar",
+    "numeric_match",
+    "reaches_target",
+    "regex_format",
+    "reward_names",
+    "score",
+]

@@ -1,0 +1,194 @@
+"""What a reward is, and how one is called.
+
+A reward is a plain function. Three forms are accepted, and each may be `async`:
+
+- one answer: `reward(completion: str, **columns) -> float | bool | dict[str, float] | None`
+- many answers, when the first parameter is named `completions`: `reward(completions: list[str], **columns) -> list`,
+  where each column is a list too
+- a `CombinedReward`, made by `grouprl.rewards.combine`
+
+A function receives only the columns it names, or all of them if it takes `**kwargs`. `None` means "does not apply".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from grouprl.errors import InputError, MissingExtra, suggest
+
+Columns: TypeAlias = Mapping[str, Any]
+Reward: TypeAlias = Callable[..., Any]
+Function = TypeVar("Function", bound=Reward)
+
+
+@dataclass(frozen=True)
+class Example:
+    """An answer whose verdict is known: what a reward is checked against before it is trusted."""
+
+    completion: str
+    columns: Columns
+    correct: bool
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a reward did instead of returning a value: a sentence, and the traceback if it raised."""
+
+    what: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a reward function wants: one answer or a list of them, and which columns."""
+
+    batch: bool
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    everything: bool
+
+    def pick(self, columns: Columns, reward: Reward, sample_id: str) -> dict[str, Any]:
+        """Return the columns that the function takes.
+
+        Raises:
+            InputError: if a required column is absent.
+        """
+        for name in self.required:
+            if name not in columns:
+                raise missing_column(name, columns, reward, f"sample {sample_id}")
+        if self.everything:
+            return dict(columns)
+        return {name: columns[name] for name in (*self.required, *self.optional) if name in columns}
+
+
+def missing_column(name: str, columns: Columns, reward: Reward, where: str) -> InputError:
+    """Return the error for a reward that needs a column which is not there."""
+    remedy = suggest(name, columns) if columns else "The sample has no columns."
+    return InputError(f"Reward '{reward_name(reward)}' needs the column '{name}', which {where} lacks", remedy=remedy)
+
+
+def known_examples(*examples: tuple[str, Columns, bool]) -> Callable[[Function], Function]:
+    """Declare known-right and known-wrong answers of a reward, for `check_reward`."""
+
+    def attach(function: Function) -> Function:
+        function.examples = tuple(Example(*example) for example in examples)  # type: ignore[attr-defined]
+        return function
+
+    return attach
+
+
+def reward_name(reward: Reward) -> str:
+    """Return the name under which messages speak of a reward."""
+    inner = getattr(reward, "func", reward)  # functools.partial keeps its function in .func
+    return getattr(inner, "__name__", type(inner).__name__)
+
+
+def inspect_reward(reward: Reward) -> Signature:
+    """Read from the function's parameters how it wants to be called.
+
+    Raises:
+        InputError: if it is not callable or has no parameter for the answer.
+    """
+    if not callable(reward):
+        raise InputError(f"The reward {reward!r} is not callable", "a reward is a function")
+    parameters = list(inspect.signature(reward).parameters.values())
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].kind not in positional:
+        raise InputError(
+            f"Reward '{reward_name(reward)}' has no parameter for the answer",
+            "the first parameter receives the completion (or, named 'completions', the list of them)",
+        )
+    named = [p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return Signature(
+        batch=parameters[0].name == "completions",
+        required=tuple(p.name for p in named if p.default is p.empty),
+        optional=tuple(p.name for p in named if p.default is not p.empty),
+        everything=any(p.kind is p.VAR_KEYWORD for p in parameters),
+    )
+
+
+def call_reward(
+    reward: Reward, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str]
+) -> list[Any | Failure]:
+    """Call a plain reward on every sample and return what it returned, or a `Failure` where it raised.
+
+    Only `Exception` is caught: an interrupt ends the run. A missing optional package and a missing column are not a
+    matter of one sample and are raised.
+    """
+    signature = inspect_reward(reward)
+    picked = [signature.pick(c, reward, i) for c, i in zip(columns, ids, strict=True)]
+    if signature.batch:
+        return _call_batch(reward, list(completions), _as_lists(picked, reward, ids))
+    values = [_attempt(partial(reward, text, **kwargs)) for text, kwargs in zip(completions, picked, strict=True)]
+    return _await_all(values)
+
+
+def _call_batch(reward: Reward, completions: list[str], columns: dict[str, list[Any]]) -> list[Any | Failure]:
+    value = _await_all([_attempt(partial(reward, completions, **columns))])[0]
+    if not isinstance(value, Failure):
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(value, (list, tuple)):
+            value = Failure(f"the batch reward returned {type(value).__name__}, not a list with one value per answer")
+        elif len(value) != len(completions):
+            value = Failure(f"the batch reward returned {len(value)} values for {len(completions)} answers")
+    return [value] * len(completions) if isinstance(value, Failure) else list(value)
+
+
+def _as_lists(picked: list[dict[str, Any]], reward: Reward, ids: Sequence[str]) -> dict[str, list[Any]]:
+    names = list(dict.fromkeys(name for kwargs in picked for name in kwargs))
+    for kwargs, sample_id in zip(picked, ids, strict=True):
+        for name in names:
+            if name not in kwargs:
+                raise missing_column(name, kwargs, reward, f"sample {sample_id}")
+    return {name: [kwargs[name] for kwargs in picked] for name in names}
+
+
+def _attempt(call: Callable[[], Any]) -> Any | Failure:
+    try:
+        return call()
+    except MissingExtra:
+        raise
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> Failure:
+    return Failure(f"the reward raised {type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _await_all(values: list[Any]) -> list[Any]:
+    """Replace awaitables by their results, all awaited together."""
+    if not any(inspect.isawaitable(value) for value in values):
+        return values
+
+    async def settle(value: Any) -> Any:
+        if not inspect.isawaitable(value):
+            return value
+        try:
+            return await value
+        except MissingExtra:
+            raise
+        except Exception as error:
+            return _failure(error)
+
+    async def settle_all() -> list[Any]:
+        return list(await asyncio.gather(*(settle(value) for value in values)))
+
+    return _run_event_loop(settle_all)
+
+
+def _run_event_loop(main: Callable[[], Coroutine[Any, Any, list[Any]]]) -> list[Any]:
+    """Run a coroutine to its end, in a thread of its own when this thread already runs a loop (notebooks)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(lambda: asyncio.run(main())).result()

@@ -1,0 +1,101 @@
+"""What to do with samples whose reward failed: leave them out, within a budget."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grouprl.errors import InputError, RunError, suggest
+from grouprl.rewards.scoring import Problem, Scores
+
+Mode = Literal["drop_row", "drop_group", "zero", "raise"]
+
+
+class ErrorPolicy:
+    """Decide which samples stay when a reward failed on some, and stop the run when it fails too often.
+
+    Modes: "drop_row" leaves out the sample; "drop_group" its whole group, so that no group is judged by the part of
+    it that happened to be scored; "zero" gives it reward 0 and keeps it; "raise" stops at the first failure.
+    A sample to which the reward does not apply (None) is left out by itself in every mode and is no failure, unless
+    it applies to no sample of the batch at all.
+
+    The budget: the run stops when `max_consecutive` samples in a row failed, or more than `max_fraction` of the last
+    `window` samples (counted against the full window, so that a few early failures do not stop a run).
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "drop_group",
+        *,
+        max_consecutive: int = 64,
+        max_fraction: float = 0.1,
+        window: int = 1024,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise InputError(f"There is no error policy '{mode}'", remedy=suggest(str(mode), get_args(Mode)))
+        if max_consecutive < 1 or window < 1 or not 0 <= max_fraction <= 1:
+            raise InputError(
+                f"The error budget is max_consecutive={max_consecutive}, max_fraction={max_fraction}, window={window}",
+                "max_consecutive and window are at least 1 and max_fraction lies in 0..1",
+            )
+        self.mode = mode
+        self.max_consecutive = max_consecutive
+        self.max_fraction = max_fraction
+        self.window = window
+        self._consecutive = 0
+        self._recent: list[bool] = []
+
+    def apply(self, scores: Scores, group_b: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return which of the B samples to keep: bool [B]; `group_b` [B] says which question each answers.
+
+        In mode "zero", failed entries of `scores.reward_b` are set to 0 in place.
+
+        Raises:
+            InputError: if `group_b` is not of shape [B].
+            RunError: when the budget is spent, naming a sample.
+        """
+        group_b = np.asarray(group_b)
+        if group_b.shape != scores.reward_b.shape:
+            raise InputError(f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores", "they are equal")
+        nowhere = len(scores.status_b) > 0 and bool((scores.status_b == "not_applicable").all())
+        failed_b = scores.failed_b | nowhere
+        self._spend(failed_b, scores.problems)
+        if self.mode == "zero":
+            scores.reward_b[scores.failed_b] = 0.0
+            return scores.ok_b | scores.failed_b
+        if self.mode == "drop_group":
+            return scores.ok_b & ~np.isin(group_b, group_b[scores.failed_b])
+        return scores.ok_b
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the spent budget, JSON-serialisable, for a checkpoint."""
+        return {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._consecutive = int(state["consecutive"])
+        self._recent = [bool(failed) for failed in state["recent"]][-self.window :]
+
+    def _spend(self, failed_b: NDArray[np.bool_], problems: list[Problem]) -> None:
+        longest = self._consecutive
+        for failed in failed_b.tolist():
+            self._consecutive = self._consecutive + 1 if failed else 0
+            longest = max(longest, self._consecutive)
+        self._recent = (self._recent + failed_b.tolist())[-self.window :]
+        if not failed_b.any():
+            return
+        if self.mode == "raise":
+            raise _stop("The reward failed", problems)
+        if longest >= self.max_consecutive:
+            raise _stop(f"The reward failed on {longest} samples in a row", problems)
+        failures = sum(self._recent)
+        if failures > self.max_fraction * self.window:
+            raise _stop(f"The reward failed on {failures} of the last {len(self._recent)} samples", problems)
+
+
+def _stop(what: str, problems: list[Problem]) -> RunError:
+    failures = [problem for problem in problems if problem.status != "not_applicable"] or problems
+    trace = f"\n{failures[0].trace}" if failures[0].trace else ""
+    return RunError(f"{what}; for instance {failures[0]}{trace}")

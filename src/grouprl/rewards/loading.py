@@ -1,0 +1,190 @@
+"""Finding a reward by name or import path, with errors in words."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.rewards import builtin, puzzles
+from grouprl.rewards.contract import Reward, inspect_reward
+from grouprl.rewards.scoring import combine
+
+RewardSpec: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Reward
+
+BUILTIN: dict[str, Reward] = {
+    reward.__name__: reward
+    for reward in (
+        builtin.exact_match,
+        builtin.numeric_match,
+        builtin.regex_format,
+        builtin.contains_answer_tag,
+        builtin.math_equal,
+        puzzles.number_after_bar,
+        puzzles.reaches_target,
+    )
+}
+
+
+def reward_names() -> list[str]:
+    """Return the names of the built-in rewards."""
+    return sorted(BUILTIN)
+
+
+def load_reward(spec: RewardSpec) -> Reward:
+    """Return the reward that a configuration asks for.
+
+    Args:
+        spec: a built-in name; "pkg.module:function" or "path/to/file.py:function"; a mapping with "name" (either of
+            these) and values for the function's own parameters; a list of such mappings, each with an optional
+            "weight" (default 1), for a weighted sum; or a function, which is returned as it is.
+
+    Raises:
+        InputError: if it cannot be found, is not callable, or is given a parameter it does not have.
+        MissingExtra: if it needs a package that is not installed.
+    """
+    if isinstance(spec, str):
+        return _by_name(spec)
+    if isinstance(spec, Mapping):
+        return _with_options(spec)
+    if callable(spec):
+        inspect_reward(spec)
+        return spec
+    if isinstance(spec, Sequence):
+        return combine([_weighted(entry) for entry in spec])
+    raise InputError(
+        f"A reward was given as {spec!r}", "it is a name, an import path, a mapping with 'name', or a list"
+    )
+
+
+def import_object(path: str, what: str) -> Any:
+    """Import "pkg.module:name" or "path/to/file.py:name"; `what` names the thing in messages ("reward").
+
+    Modules are looked for in the working directory too.
+
+    Raises:
+        InputError: if the module or the name is not there, or the module fails while being imported.
+    """
+    location, _, name = path.rpartition(":")
+    if not location or not name:
+        raise InputError(f"The {what} '{path}' is no import path", "it reads pkg.module:name or path/to/file.py:name")
+    module = _module_from_file(Path(location), what) if location.endswith(".py") else _module(location, what)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            remedy = suggest(part, public) if public else "It defines no names."
+            raise InputError(f"There is no '{part}' in {location} (for the {what} '{path}')", remedy=remedy)
+        found = getattr(found, part)
+    return found
+
+
+def _by_name(spec: str) -> Reward:
+    if ":" not in spec:
+        if spec not in BUILTIN:
+            raise InputError(
+                f"There is no reward '{spec}'", remedy=f"{suggest(spec, BUILTIN)} Your own: pkg.module:function."
+            )
+        _check_extra(spec)
+        return BUILTIN[spec]
+    reward = import_object(spec, "reward")
+    if not callable(reward):
+        raise InputError(f"The reward '{spec}' is a {type(reward).__name__}", "a reward is callable")
+    if inspect.isclass(reward):
+        raise InputError(f"The reward '{spec}' is a class", "a reward is a function", "Name an instance of it instead.")
+    inspect_reward(reward)
+    return reward
+
+
+def _with_options(spec: Mapping[str, Any]) -> Reward:
+    options = dict(spec)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"The reward {dict(spec)} has no name", "the key 'name' holds a built-in name or import path")
+    reward = _by_name(name)
+    if not options:
+        return reward
+    signature = inspect_reward(reward)
+    known = signature.required + signature.optional
+    for option in options:
+        if option not in known and not signature.everything:
+            remedy = suggest(option, known) if known else "It has no parameters."
+            raise InputError(f"Reward '{name}' has no parameter '{option}'", remedy=remedy)
+    return partial(reward, **options)
+
+
+def _weighted(spec: Any) -> tuple[str, Reward, float]:
+    if isinstance(spec, str):
+        spec = {"name": spec}
+    if not isinstance(spec, Mapping):
+        raise InputError(f"A list of rewards holds {spec!r}", "each entry is a name or a mapping with 'name'")
+    options = dict(spec)
+    weight = options.pop("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        raise InputError(f"The weight of reward '{spec.get('name')}' is {weight!r}", "a weight is a number")
+    return str(options.get("name")).rpartition(":")[2], _with_options(options), float(weight)
+
+
+def _check_extra(name: str) -> None:
+    if name == "math_equal" and importlib.util.find_spec("math_verify") is None:
+        raise MissingExtra("math-verify", "math", "The reward 'math_equal'")
+
+
+def _module(name: str, what: str) -> ModuleType:
+    with _working_directory_importable():
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise _broken(name, what, error) from error
+            raise InputError(
+                f"The module '{name}' of a {what} cannot be found",
+                remedy=f"It was looked for in {os.getcwd()} and in the installed packages. For a file, give its path.",
+            ) from error
+        except Exception as error:
+            raise _broken(name, what, error) from error
+
+
+def _module_from_file(path: Path, what: str) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
+    digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
+    name = f"{path.stem}_{digest}"
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise InputError(f"The file '{path}' of a {what} is no Python module")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses and pickle look their module up by name
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _broken(str(path), what, error) from error
+    return module
+
+
+def _broken(where: str, what: str, error: Exception) -> InputError:
+    return InputError(f"Importing '{where}' for a {what} failed: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    here = os.getcwd()
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)

@@ -1,0 +1,111 @@
+"""Tasks that make their questions up: typed options, difficulty levels, content-disjoint splits."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grouprl.errors import InputError
+from grouprl.rewards import Example
+from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
+
+MAX_DRAWS = 5000
+
+
+class GeneratedTask(Task, BaseModel):
+    """An endless task whose options are the fields of the class.
+
+    A question is drawn again until the hash of its content says that it belongs to the split asked for. So the held-out
+    questions are disjoint from the training questions by content, for every seed. A subclass writes `draw`,
+    `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    seed: int = Field(0, description="which stream of questions is drawn")
+    level: int | None = Field(None, ge=1, description="difficulty from 1; sets the options that `levels` lists")
+
+    @abstractmethod
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a prompt and its columns."""
+
+    @abstractmethod
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Return an imperfect answer."""
+
+    @abstractmethod
+    def solve(self, question: Question) -> str:
+        """Return a right answer in the form that the best demonstrations have."""
+
+    def content(self, prompt: str) -> str:
+        """Return what decides the split: the prompt, or what it shares with prompts that ask the same."""
+        return prompt
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_level(cls, options: Any) -> Any:
+        level = options.get("level") if isinstance(options, dict) else None
+        if not isinstance(level, int) or level < 1:
+            return options
+        if level > len(cls.levels):
+            raise ValueError(f"level is {level}, but the levels are 1..{len(cls.levels)}")
+        sizes = cls.levels[level - 1]
+        if clash := sorted(set(sizes) & set(options)):
+            raise ValueError(f"level {level} already sets {', '.join(clash)}; give the one or the other")
+        return {**options, **sizes}
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` (any number from 0) of a split.
+
+        Raises:
+            InputError: on an unknown split, a negative index, or options that leave a split without questions.
+        """
+        check_request(self.name, split, index, None)
+        rng = generator(self.seed, self.name, split, index)
+        for _ in range(MAX_DRAWS):
+            prompt, columns = self.draw(rng)
+            if split_of(self.content(prompt)) == split:
+                return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
+        raise InputError(
+            f"Task '{self.name}' found no question for the split '{split}' in {MAX_DRAWS} draws",
+            "one question in ten is held out, so there must be a few dozen different ones",
+            "Make the questions larger.",
+        )
+
+    def size(self, split: Split) -> None:
+        """Return None: both splits are endless."""
+        check_request(self.name, split, 0, None)
+
+    def demonstration(self, question: Question, seed: int) -> str:
+        """Return an imperfect answer, determined by (question.id, seed)."""
+        return self.demonstrate(question, generator(seed, "demonstration", question.id))
+
+    def solution(self, question: Question) -> str:
+        """Return a right answer."""
+        return self.solve(question)
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return the right answer of a few questions, and wrong ones made from it."""
+        examples = []
+        for index in range(4):
+            question = self.question("train", index)
+            right = self.solve(question)
+            examples += [Example(right, question.columns, True), Example(right + "0", question.columns, False)]
+        return (*examples, Example("", question.columns, False))
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with its value."""
+        return self.model_dump(mode="json", exclude={"level"})
+
+    def _level_number(self) -> int:
+        if self.level is not None:
+            return self.level
+        for number, sizes in enumerate(self.levels, start=1):
+            if all(getattr(self, name) == value for name, value in sizes.items()):
+                return number
+        return 0

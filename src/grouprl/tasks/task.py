@@ -1,0 +1,135 @@
+"""What a task is: questions by number, a reward, and (for a warm-up) imperfect demonstrations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict, get_args
+
+from grouprl.errors import InputError, suggest
+from grouprl.rewards import Example, Reward
+
+Split = Literal["train", "eval"]
+
+
+class Message(TypedDict):
+    """One chat message."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question.
+
+    `id` is stable and unique within the task; `prompt` is plain text or chat messages; `columns` is what the reward
+    receives as keyword arguments; `level` is the difficulty, 0 where unknown.
+    """
+
+    id: str
+    prompt: str | tuple[Message, ...]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    level: int = 0
+
+
+class Task(ABC):
+    """Questions with a reward. Subclasses give at least `question`, `size` and `reward`; the rest has defaults.
+
+    A class attribute suffices where a property is shown here (`name = "mine"`).
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in messages and question ids."""
+        return type(self).__name__.lower()
+
+    @property
+    def description(self) -> str:
+        """One sentence: the first line of the class's docstring."""
+        return (type(self).__doc__ or self.name).strip().splitlines()[0]
+
+    @property
+    def max_new_tokens(self) -> int:
+        """A sensible budget for a completion, in tokens of a character tokenizer."""
+        return 256
+
+    @property
+    def alphabet(self) -> str:
+        """The characters that prompts and answers are made of; "" when unknown."""
+        return ""
+
+    @property
+    @abstractmethod
+    def reward(self) -> Reward:
+        """The function that scores an answer (`grouprl.rewards`)."""
+
+    @abstractmethod
+    def question(self, split: Split, index: int) -> Question:
+        """Return question number `index` (from 0) of a split; always the same one.
+
+        Raises:
+            InputError: on an unknown split or an index beyond the size.
+        """
+
+    @abstractmethod
+    def size(self, split: Split) -> int | None:
+        """Return how many questions a split has; None if it is endless."""
+
+    def demonstration(self, question: Question, seed: int) -> str | None:
+        """Return an example answer, imperfect on purpose, determined by (question, seed); None if the task has none."""
+        return None
+
+    def solution(self, question: Question) -> str | None:
+        """Return a right answer in full; None if the task cannot tell."""
+        return None
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return known-right and known-wrong answers, to check the reward with before a run."""
+        return ()
+
+    def fingerprint(self) -> str:
+        """Return a hash of the task's name and options, so that a resumed run can refuse another task."""
+        return digest({"task": self.name, "options": self.options()})
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that the fingerprint covers."""
+        return {}
+
+
+def digest(value: Any) -> str:
+    """Return a hash of a JSON-like value, the same in every process."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def generator(*parts: object) -> random.Random:
+    """Return a random generator determined by the parts, the same in every process."""
+    key = "\0".join(str(part) for part in parts).encode()
+    return random.Random(int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big"))
+
+
+def content_number(content: str) -> int:
+    """Return an integer below 2**64 that depends on nothing but the content."""
+    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big")
+
+
+def split_of(content: str) -> Split:
+    """Return the split that a content belongs to, whatever the seed: one in ten is held out."""
+    return "eval" if content_number(content) % 10 == 0 else "train"
+
+
+def check_request(task: str, split: str, index: int, size: int | None) -> None:
+    """Check the arguments of `Task.question`.
+
+    Raises:
+        InputError: on an unknown split, a negative index, or an index beyond the size.
+    """
+    if split not in get_args(Split):
+        raise InputError(f"Task '{task}' has no split '{split}'", remedy=suggest(str(split), get_args(Split)))
+    if index < 0 or (size is not None and index >= size):
+        upper = "any number from 0" if size is None else f"0..{size - 1}" if size else "nothing: the split is empty"
+        raise InputError(f"Question {index} of task '{task}', split '{split}'", f"the index can be {upper}")
