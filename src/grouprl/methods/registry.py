@@ -43,6 +43,8 @@ class Entry:
     def build(self, **settings: Any) -> Method:
         """Compose the method; InputError on unknown or ill-typed settings, with a suggestion."""
         method = checked(_validated(self.compose), settings, f"method {self.name}")
+        if not isinstance(method, Method):
+            raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
         return replace(method, name=self.name, settings={**self.settings, **settings})
 
 

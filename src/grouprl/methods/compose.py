@@ -1,0 +1,352 @@
+"""Methods from plain data: a catalogue name with settings, a base with exchanged parts, or parts alone.
+
+The forms of a `method:` specification, from short to long::
+
+    dapo
+    {name: dapo, clip_high: 0.3}                                             # settings of the entry
+    {base: grpo, advantage: {scale: none}, aggregate: constant_length}       # settings of a part; another part
+    {base: grpo, add: {regularize: [{part: kl, beta: 0.04}]}}                # one more part
+    {name: mine, objective: clipped, advantage: relative, aggregate: token_mean}
+    my_package.my_module:my_method   or   my_file.py:my_method               # own code
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grouprl.parts
+from grouprl.errors import InputError, suggest
+from grouprl.method import Method
+from grouprl.methods.card import Card
+from grouprl.methods.conflicts import conflicts
+from grouprl.methods.registry import CATALOGUE, Entry, find
+from grouprl.parts.part import KINDS, Part, build_part, checked
+
+LISTS = ("shape", "select", "normalize", "weight", "regularize")
+"""Stages that hold any number of parts."""
+REQUIRED = ("objective", "advantage", "aggregate")
+"""Stages that every method has."""
+STAGES = tuple(KINDS)
+FLAGS = ("greedy_baseline", "on_policy")
+BY_YOU = "set by you"
+OF_PART = "default of the part"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A method made from a specification, and where each of its numbers comes from.
+
+    `provenance` maps every entry setting (`clip_high`), stage (`objective`) and part setting (`objective.high`,
+    `regularize.0.beta`) to its origin in words. `warnings` are combinations that work but are probably not meant.
+    """
+
+    method: Method
+    base: str
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compose(spec: str | Mapping[str, Any]) -> Resolved:
+    """Build the method that `spec` describes; InputError on unknown names and keys and on contradictions."""
+    for module in pkgutil.iter_modules(grouprl.parts.__path__):
+        importlib.import_module(f"grouprl.parts.{module.name}")
+    name, base, rest = _names({"base": spec} if isinstance(spec, str) else spec)
+    if base is None:
+        resolved = _from_parts(name, rest)
+    else:
+        settings = {k: v for k, v in rest.items() if k in base.settings}
+        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in base.settings})
+    return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
+
+
+def as_data(method: Method) -> dict[str, Any]:
+    """Return `method` as a specification in plain data, part by part; `compose` of it builds the same method."""
+    data: dict[str, Any] = {"name": method.name}
+    for stage in STAGES:
+        value = getattr(method, stage)
+        if stage in LISTS:
+            data[stage] = [_part_data(p) for p in value]
+        elif value is not None:
+            data[stage] = _part_data(value)
+    return data | {flag: True for flag in FLAGS if getattr(method, flag)}
+
+
+def _part_data(part: Part) -> dict[str, Any]:
+    return {"part": part.name, **part.settings()}
+
+
+# --- names and bases ----------------------------------------------------------------------------------------------
+
+
+def _names(spec: Any) -> tuple[str, Entry | None, dict[str, Any]]:
+    """Split a specification into (display name or '', base entry or None, the other keys)."""
+    if not isinstance(spec, Mapping) or not spec:
+        raise InputError(f"method: {spec!r}", "a method is a catalogue name or a mapping", "Example: method: grpo")
+    rest = {str(k): v for k, v in spec.items()}
+    name, base = rest.pop("name", None), rest.pop("base", None)
+    for key, value in (("name", name), ("base", base)):
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"method.{key} = {value!r}", "it must be a string")
+    if base is not None:
+        if name in CATALOGUE and name != base:
+            raise InputError(
+                f"method.name = '{name}' with method.base = '{base}'",
+                "a catalogue name means one thing",
+                "Give the changed method a name of its own",
+            )
+        return (name if name != base else "") or "", _base(base), rest
+    if name is None or (name not in CATALOGUE and ":" not in name and any(stage in rest for stage in STAGES)):
+        return name or "custom", None, rest
+    return "", _base(name), rest
+
+
+def _base(name: str) -> Entry:
+    """Return the entry of a catalogue name or of an import path `module:function` / `file.py:function`."""
+    if ":" not in name:
+        return find(name)
+    where, _, attribute = name.rpartition(":")
+    module = _load_file(where) if where.endswith(".py") else _load_module(where)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
+    for found in CATALOGUE.values():
+        if found.compose is function:
+            return found
+    first_line = (function.__doc__ or attribute).strip().splitlines()[0]
+    card = Card(title=attribute, summary=first_line, formula="", confidence="partly", uncertain="a method of your own")
+    return Entry(name, card, function)
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [n for n, f in vars(module).items() if callable(f) and getattr(f, "__module__", "") == module.__name__]
+
+
+def _load_module(where: str) -> ModuleType:
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"cannot import '{where}': {error}", "a method's import path is module:function or file.py:function"
+        ) from error
+
+
+def _load_file(where: str) -> ModuleType:
+    path = Path(where).expanduser().resolve()
+    module_name = f"grouprl_user_{path.stem}_{zlib.crc32(str(path).encode())}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    if not path.is_file():
+        raise InputError(f"there is no file '{path}'", "a method's import path is module:function or file.py:function")
+    made = importlib.util.spec_from_file_location(module_name, path)
+    if made is None or made.loader is None:
+        raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
+    module = sys.modules[module_name] = importlib.util.module_from_spec(made)
+    try:
+        made.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+# --- composition --------------------------------------------------------------------------------------------------
+
+
+def _from_parts(name: str, spec: Mapping[str, Any]) -> Resolved:
+    """Compose a method without a base."""
+    _known_keys(spec, "a method composed from parts", {})
+    missing = [stage for stage in REQUIRED if stage not in spec]
+    if missing:
+        raise InputError(
+            f"method '{name}' is not in the catalogue and lacks {' and '.join(missing)}",
+            f"a method composed from parts needs {', '.join(REQUIRED)}",
+            f"Or start from a method: {{base: grpo, …}}. {suggest(name, CATALOGUE)}",
+        )
+    start: dict[str, Any] = {stage: () if stage in LISTS else None for stage in STAGES}
+    return _override(start, {}, spec, "", lambda parts: Method(**parts, name=name))
+
+
+def _from_entry(base: Entry, settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved:
+    """Compose an entry with changed settings, then with changed parts."""
+    _known_keys(overrides, f"method {base.name}", base.settings)
+    built = base.build(**settings)
+    through = _touched(base, settings)
+    _refuse_double(base.name, through, overrides)
+    provenance = {key: _origin(base, key, key in settings) for key in base.settings}
+    for key in _flat(built):
+        provenance[key] = f"{BY_YOU} through {through[key]}" if key in through else f"default of {base.name}"
+    start = {stage: getattr(built, stage) for stage in STAGES}
+    return _override(start, provenance, overrides, base.name, lambda parts: replace(built, **parts))
+
+
+def _origin(base: Entry, key: str, given: bool) -> str:
+    if given:
+        return BY_YOU
+    source = base.card.defaults.get(key, "")
+    return f"default of {base.name}" + (f": {source}" if source else "")
+
+
+def _override(
+    stages: dict[str, Any],
+    provenance: Mapping[str, str],
+    spec: Mapping[str, Any],
+    base: str,
+    build: Callable[[dict[str, Any]], Method],
+) -> Resolved:
+    """Apply part overrides to the `stages` of a base (or to none) and check the result."""
+    origin, notes = dict(provenance), []
+    parts: dict[str, Any] = dict(stages)
+    for stage in STAGES:
+        if stage in spec:
+            parts[stage], marks = _stage(stage, spec[stage], stages[stage], base)
+            origin = {k: v for k, v in origin.items() if k.split(".")[0] != stage or k in marks.keep} | marks.new
+            if base and parts[stage] == stages[stage]:
+                notes.append(f"{stage} of {base} is already what you set: {spec[stage]!r}")
+    for stage, items in _added(spec.get("add")).items():
+        start = len(parts[stage])
+        parts[stage] += tuple(_item(stage, item, f"add.{stage}[{i}]") for i, item in enumerate(items))
+        origin |= _marks(stage, items, parts[stage][start:], start)
+    flags = {flag: _flag(flag, spec[flag]) for flag in FLAGS if flag in spec}
+    method = build(parts | flags)
+    touched = {stage for stage in STAGES if stage in spec} | set(_added(spec.get("add")))
+    errors, warnings = conflicts(method, touched)
+    if errors:
+        raise InputError(errors[0][0], errors[0][1], errors[0][2])
+    return Resolved(method, base, origin | dict.fromkeys(flags, BY_YOU), tuple(warnings), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Provenance of an overridden stage: keys that keep the base's mark, and new ones."""
+
+    keep: frozenset[str]
+    new: dict[str, str]
+
+
+def _stage(stage: str, given: Any, current: Any, base: str) -> tuple[Any, _Marks]:
+    """Return the stage's new part(s) and provenance."""
+    if stage in LISTS:
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            remedy = f"Write {stage}: [{{part: …}}], or add: {{{stage}: […]}} to keep the base's"
+            raise InputError(f"method.{stage} = {given!r}", "it must be a list of parts", remedy)
+        made = tuple(_item(stage, item, f"{stage}[{i}]") for i, item in enumerate(given))
+        return made, _Marks(frozenset(), {stage: BY_YOU} | _marks(stage, given, made, 0))
+    if given is None:
+        if stage in REQUIRED:
+            raise InputError(f"method.{stage} is empty", f"every method needs {', '.join(REQUIRED)}")
+        return None, _Marks(frozenset(), {stage: f"{BY_YOU}: none"})
+    if isinstance(given, Mapping) and "part" not in given:
+        return _changed(stage, given, current, base)
+    made_one = _item(stage, given, stage)
+    return made_one, _Marks(frozenset(), _part_marks(stage, given, made_one))
+
+
+def _changed(stage: str, given: Mapping[str, Any], current: Part | None, base: str) -> tuple[Part, _Marks]:
+    """Change some settings of the base's part."""
+    if current is None:
+        who = f"method {base} has no {stage}" if base else f"method.{stage} names no part"
+        raise InputError(f"{who} whose settings could change", remedy=f"Name one: {stage}: {{part: …}}")
+    made = checked(type(current), {**current.settings(), **given}, f"{stage}: {current.name}")
+    new = {f"{stage}.{key}": BY_YOU for key in given}
+    keep = frozenset({stage} | {f"{stage}.{key}" for key in current.settings() if key not in given})
+    return made, _Marks(keep, new)
+
+
+def _item(stage: str, given: Any, where: str) -> Any:
+    """Build one part from its name or {part: name, settings…}."""
+    if isinstance(given, str):
+        return build_part(stage, given, {})
+    if isinstance(given, Mapping) and isinstance(given.get("part"), str):
+        return build_part(stage, given["part"], {str(k): v for k, v in given.items() if k != "part"})
+    raise InputError(f"method.{where} = {given!r}", "a part is its name or a mapping {part: name, …settings}")
+
+
+def _added(add: Any) -> dict[str, list[Any]]:
+    if add is None:
+        return {}
+    if not isinstance(add, Mapping) or not all(isinstance(v, list | tuple) for v in add.values()):
+        raise InputError(f"method.add = {add!r}", "it must map stages to lists of parts", "add: {regularize: [kl]}")
+    for stage in add:
+        if stage not in LISTS:
+            raise InputError(f"method.add.{stage}", "only list stages can be added to", suggest(str(stage), LISTS))
+    return {stage: list(items) for stage, items in add.items()}
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"method.{key} = {value!r}", "it must be true or false")
+    return value
+
+
+def _known_keys(spec: Mapping[str, Any], who: str, settings: Mapping[str, Any]) -> None:
+    known = [*settings, *STAGES, *FLAGS, "add", "name", "base"]
+    for key in spec:
+        if key not in known:
+            raise InputError(f"{who} has no setting or stage '{key}'", remedy=suggest(key, known))
+
+
+# --- provenance ---------------------------------------------------------------------------------------------------
+
+
+def _marks(stage: str, given: Sequence[Any], made: Sequence[Part], start: int) -> dict[str, str]:
+    marks: dict[str, str] = {}
+    for index, (item, part) in enumerate(zip(given, made, strict=True), start):
+        marks |= _part_marks(f"{stage}.{index}", item, part)
+    return marks
+
+
+def _part_marks(key: str, given: Any, part: Part) -> dict[str, str]:
+    named = given if isinstance(given, Mapping) else {}
+    return {key: BY_YOU} | {f"{key}.{name}": BY_YOU if name in named else OF_PART for name in part.settings()}
+
+
+def _flat(method: Method) -> dict[str, Any]:
+    """Every part's name and settings by provenance key: {'objective': 'clipped', 'objective.high': 0.2, …}."""
+    flat: dict[str, Any] = {}
+    for stage in STAGES:
+        value = getattr(method, stage)
+        keyed = {f"{stage}.{i}": p for i, p in enumerate(value)} if stage in LISTS else {stage: value}
+        for key, part in keyed.items():
+            if part is not None:
+                flat |= {key: part.name} | {f"{key}.{name}": x for name, x in part.settings().items()}
+    return flat
+
+
+def _touched(base: Entry, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Which provenance keys each given entry setting changes: {'objective.high': 'clip_high'}."""
+    required = {k: v for k, v in settings.items() if base.settings[k] is inspect.Parameter.empty}
+    plain = _flat(base.build(**required))
+    touched: dict[str, str] = {}
+    for name, value in settings.items():
+        changed = _flat(base.build(**{**required, name: value}))
+        differs = {key for key in plain | changed if plain.get(key, _ABSENT) != changed.get(key, _ABSENT)}
+        touched |= dict.fromkeys(differs, name)
+    return touched
+
+
+_ABSENT = object()
+
+
+def _refuse_double(base: str, through: Mapping[str, str], overrides: Mapping[str, Any]) -> None:
+    """Refuse an entry setting and a part override that decide the same thing."""
+    for key, setting in through.items():
+        stage, _, name = key.partition(".")
+        given = overrides.get(stage)
+        if stage not in overrides or (isinstance(given, Mapping) and "part" not in given and name not in given):
+            continue
+        raise InputError(
+            f"method {base}: '{setting}' and '{stage}' both decide {key}",
+            "each number is set in one place",
+            f"Drop '{setting}', or set it inside '{stage}'",
+        )

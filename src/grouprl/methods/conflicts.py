@@ -1,0 +1,96 @@
+"""Parts that contradict each other: refusals and warnings, in words, for methods put together by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+
+from grouprl.batch import Batch
+from grouprl.method import Method
+
+Refusal = tuple[str, str, str]
+"""What, rule, remedy: the three sentences of an InputError."""
+
+
+def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], list[str]]:
+    """Return (refusals, warnings) about combinations in which one of the stages `touched` takes part.
+
+    Catalogue entries as published are never judged: only what somebody changed.
+    """
+    refusals = [
+        *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
+        *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
+        *(_greedy(method) if {"advantage"} & set(touched) else []),
+    ]
+    warnings = _two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []
+    return refusals, warnings
+
+
+def _ratio_and_aggregate(method: Method) -> list[Refusal]:
+    level = method.objective.settings().get("ratio", "token")
+    if level == "token" or _sequences_weigh_the_same(method):
+        return []
+    return [
+        (
+            f"aggregate '{method.aggregate.name}' with a ratio at {level} level",
+            "a sequence-level ratio is one decision per answer; an aggregation that weighs long answers more brings "
+            "back the length bias that the sequence ratio removes",
+            "Use aggregate: sequence_mean, or objective: {ratio: token}",
+        )
+    ]
+
+
+def _sequences_weigh_the_same(method: Method) -> bool:
+    """Whether two answers of 1 and 3 tokens get the same total weight."""
+    mask_bt = torch.tensor([[True, False, False], [True, True, True]])
+    group_b, reward_b = torch.zeros(2, dtype=torch.int64), torch.tensor([1.0, 0.0])
+    batch = Batch(mask_bt=mask_bt, group_b=group_b, reward_b=reward_b, max_length=4)
+    weight_b = method.aggregate(batch).sum(1)
+    return bool(torch.isclose(weight_b[0], weight_b[1]))
+
+
+def _critic_and_advantage(method: Method) -> list[Refusal]:
+    reads_values = "value_bt" in method.advantage.needs()
+    if reads_values and method.critic is None:
+        return [
+            (
+                f"advantage '{method.advantage.name}' without a critic",
+                "it reads the values of a critic, and no part trains one",
+                "Add a critic part, or start from {base: ppo}",
+            )
+        ]
+    if method.critic is not None and not reads_values:
+        return [
+            (
+                f"critic '{method.critic.name}' with advantage '{method.advantage.name}'",
+                "the advantage never reads the critic's values, so the critic would be trained for nothing",
+                "Drop the critic (critic: null), or use advantage: gae",
+            )
+        ]
+    return []
+
+
+def _greedy(method: Method) -> list[Refusal]:
+    if "greedy_reward_b" in method.advantage.needs() and not method.greedy_baseline:
+        return [
+            (
+                f"advantage '{method.advantage.name}' without greedy answers",
+                "it compares each reward with that of a greedy answer, which is drawn only when asked for",
+                "Set greedy_baseline: true",
+            )
+        ]
+    return []
+
+
+def _two_kl_terms(method: Method) -> list[str]:
+    terms = [
+        f"{stage}: {p.name}" for stage in ("shape", "regularize") for p in getattr(method, stage) if _is_kl(p.name)
+    ]
+    if len(terms) < 2:
+        return []
+    return [f"the KL to the reference counts {len(terms)} times ({', '.join(terms)}); one term is usual"]
+
+
+def _is_kl(name: str) -> bool:
+    return "kl" in name.split("_")

@@ -1,0 +1,199 @@
+"""Methods from plain data: every form of a specification, provenance, refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import grouprl
+from grouprl.errors import InputError
+from grouprl.methods import CATALOGUE
+from grouprl.methods.compose import as_data, compose
+
+PARTS = {"objective": "clipped", "advantage": "relative", "aggregate": "token_mean"}
+
+
+def test_a_name_is_the_catalogue_entry():
+    got = compose("grpo")
+    assert got.method == grouprl.method("grpo")
+    assert got.base == "grpo"
+    assert got.method.name == "grpo"
+
+
+def test_entry_settings_and_their_provenance():
+    got = compose({"name": "grpo", "clip_high": 0.3})
+    assert got.method.objective.high == 0.3
+    assert got.method.settings["clip_high"] == 0.3
+    assert got.provenance["clip_high"] == "set by you"
+    assert got.provenance["objective.high"] == "set by you through clip_high"
+    assert got.provenance["objective.low"] == "default of grpo"
+    source = CATALOGUE["grpo"].card.defaults.get("clip_low", "")
+    assert got.provenance["clip_low"] == "default of grpo" + (f": {source}" if source else "")
+
+
+def test_part_settings_change_the_base_part():
+    got = compose({"base": "grpo", "advantage": {"scale": "none"}})
+    plain = grouprl.method("grpo")
+    assert got.method.advantage.settings() == {**plain.advantage.settings(), "scale": "none"}
+    assert got.method.objective == plain.objective
+    assert got.provenance["advantage.scale"] == "set by you"
+    assert got.provenance["advantage.eps"] == "default of grpo"
+
+
+def test_a_bare_string_or_a_part_key_exchanges_the_part():
+    for aggregate in ("token_mean", {"part": "token_mean"}):
+        got = compose({"base": "grpo", "aggregate": aggregate})
+        assert got.method.aggregate.name == "token_mean"
+        assert got.provenance["aggregate"] == "set by you"
+    exchanged = compose({"base": "grpo", "advantage": {"part": "relative", "center": "none"}})
+    assert exchanged.provenance["advantage.center"] == "set by you"
+    assert exchanged.provenance["advantage.eps"] == "default of the part"
+
+
+def test_a_method_of_parts_alone():
+    got = compose({"name": "mine", **PARTS})
+    assert (got.base, got.method.name, got.method.aggregate.name) == ("", "mine", "token_mean")
+    assert compose(PARTS).method.name == "custom"
+
+
+def test_display_name():
+    got = compose({"name": "grpo_without_std", "base": "grpo", "advantage": {"scale": "none"}})
+    assert (got.method.name, got.base) == ("grpo_without_std", "grpo")
+
+
+def test_list_stages_replace_and_add():
+    kl = {"part": "kl", "beta": 0.1}
+    replaced = compose({"base": "grpo", "regularize": [kl]})
+    assert [p.name for p in replaced.method.regularize] == ["kl"]
+    assert replaced.provenance["regularize.0.beta"] == "set by you"
+    added = compose({"base": "grpo", "regularize": [kl], "add": {"regularize": ["entropy"]}})
+    assert [p.name for p in added.method.regularize] == ["kl", "entropy"]
+    assert added.provenance["regularize.1"] == "set by you"
+    assert compose({"base": "grpo", "regularize": []}).method.regularize == ()
+
+
+def test_no_change_is_noted():
+    assert compose({"base": "grpo", "aggregate": "sequence_mean"}).notes
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({}, "catalogue name or a mapping"),
+        (None, "catalogue name or a mapping"),
+        (["grpo"], "catalogue name or a mapping"),
+        ("grop", "Did you mean 'grpo'"),
+        ({"name": 3}, "must be a string"),
+        ({"name": "grpo", "clip_hihg": 0.3}, "Did you mean 'clip_high'"),
+        ({"base": "grpo", "agregate": "token_mean"}, "Did you mean 'aggregate'"),
+        ({"base": "grpo", "advantage": {"scal": "none"}}, "Did you mean 'scale'"),
+        ({"base": "grpo", "aggregate": "token_maen"}, "Did you mean 'token_mean'"),
+        ({"base": "grpo", "aggregate": None}, "aggregate is empty"),
+        ({"base": "grpo", "aggregate": 3}, "a part is its name or a mapping"),
+        ({"base": "grpo", "clip_high": -1}, "clip_high = -1"),
+        ({"base": "grpo", "advantage": {"eps": -1}}, "eps = -1"),
+        ({"base": "grpo", "regularize": "kl"}, "must be a list of parts"),
+        ({"base": "grpo", "regularize": [{"beta": 0.1}]}, "regularize[0]"),
+        ({"base": "grpo", "add": {"aggregate": ["token_mean"]}}, "only list stages"),
+        ({"base": "grpo", "add": ["kl"]}, "must map stages to lists"),
+        ({"base": "grpo", "critic": {"coef": 1}}, "has no critic"),
+        ({"base": "grpo", "on_policy": "yes"}, "true or false"),
+        ({"name": "dr_grpo", "base": "grpo"}, "a catalogue name means one thing"),
+        ({"name": "mine", "objective": "clipped"}, "lacks advantage and aggregate"),
+        ({"objective": "clipped", "advantage": "relative", "aggregate": "token_mean", "clip_high": 1}, "clip_high"),
+        ("no.such.module:f", "cannot import"),
+        ("no_such_file.py:f", "there is no file"),
+        ("json:lods", "Did you mean 'load"),
+    ],
+)
+def test_wrong_specifications_are_refused_in_words(spec, words):
+    with pytest.raises(InputError) as caught:
+        compose(spec)
+    assert words in str(caught.value)
+
+
+def test_a_setting_and_a_part_that_decide_the_same_number():
+    for objective in ({"high": 0.5}, "clipped", {"part": "clipped", "low": 0.1}):
+        with pytest.raises(InputError, match=r"both decide objective\.high"):
+            compose({"name": "grpo", "clip_high": 0.3, "objective": objective})
+    assert compose({"name": "grpo", "clip_high": 0.3, "objective": {"low": 0.1}}).method.objective.high == 0.3
+
+
+def test_a_sequence_ratio_needs_answers_of_equal_weight():
+    with pytest.raises(InputError, match="sequence-level ratio"):
+        compose({"base": "grpo", "objective": {"ratio": "sequence"}, "aggregate": "token_mean"})
+    assert compose({"base": "grpo", "objective": {"ratio": "sequence"}}).method.objective.ratio == "sequence"
+
+
+def test_critic_and_advantage_belong_together():
+    with pytest.raises(InputError, match="without a critic"):
+        compose({"base": "grpo", "advantage": "gae"})
+    with pytest.raises(InputError, match="trained for nothing"):
+        compose({"base": "ppo", "advantage": "relative"})
+
+
+def test_two_kl_terms_are_a_warning():
+    kl = [{"part": "kl", "beta": 0.1}]
+    twice = compose({"base": "grpo", "regularize": kl, "add": {"regularize": kl}})
+    assert "counts 2 times" in twice.warnings[0]
+    assert not compose({"base": "grpo", "regularize": kl}).warnings
+
+
+OWN = '''
+from grouprl.methods.card import Card
+from grouprl.methods.registry import entry
+from grouprl.methods import method
+
+def plain(high: float = 0.4):
+    """GRPO with a wide clip."""
+    return method("grpo", clip_high=high)
+
+@entry("registered_by_a_test", Card(title="t", summary="s", formula="f", defaults={"high": "a guess"}))
+def registered(high: float = 0.4):
+    return method("grpo", clip_high=high)
+
+def wrong():
+    return 3
+'''
+
+
+def test_own_methods_by_file_and_module(tmp_path, monkeypatch):
+    (tmp_path / "own_method_module.py").write_text(OWN)
+    path = f"{tmp_path}/own_method_module.py"
+    try:
+        plain = compose({"base": f"{path}:plain", "high": 0.5, "aggregate": "token_mean"})
+        assert plain.method.objective.high == 0.5
+        assert plain.method.aggregate.name == "token_mean"
+        registered = compose(f"{path}:registered")
+        assert registered.base == "registered_by_a_test"
+        assert registered.provenance["high"] == "default of registered_by_a_test: a guess"
+        with pytest.raises(InputError, match=r"must return a grouprl\.Method"):
+            compose(f"{path}:wrong")
+        with pytest.raises(InputError, match="Did you mean 'plain'"):
+            compose(f"{path}:plian")
+        del CATALOGUE["registered_by_a_test"]
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert compose("own_method_module:plain").method.objective.high == 0.4
+    finally:
+        CATALOGUE.pop("registered_by_a_test", None)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE))
+def test_as_data_and_back(name):
+    method = grouprl.method(name)
+    again = compose(as_data(method)).method
+    changed = {f: getattr(again, f) for f in ("name", "settings")}
+    assert method.with_parts(**changed) == again
+
+
+def test_composed_methods_compute():
+    batch = grouprl.Batch(
+        mask_bt=torch.ones(2, 3, dtype=torch.bool),
+        group_b=torch.zeros(2, dtype=torch.int64),
+        reward_b=torch.tensor([1.0, 0.0], dtype=torch.float64),
+        old_bt=torch.full((2, 3), -1.0, dtype=torch.float64),
+    )
+    method = compose({"base": "grpo", "advantage": {"scale": "none"}, "aggregate": "token_mean"}).method
+    ready = method.prepare(batch)
+    assert ready.advantage_bt[:, 0].tolist() == [0.5, -0.5]
+    assert ready.weight_bt[0, 0].item() == pytest.approx(1 / 6)
