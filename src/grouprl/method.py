@@ -62,6 +62,11 @@ class Method:
         order = ("sequence", "group", "batch")
         return max((p.couples for p in (self.objective, *self.regularize)), key=order.index)
 
+    @property
+    def uses_entropy(self) -> bool:
+        """Whether the loss needs the policy's current entropy, with gradient."""
+        return any(p.uses_entropy for p in (self.objective, *self.regularize))
+
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
         names = [name for p in self.parts() for name in p.needs()]

@@ -1,1 +1,1 @@
-"""data."""
+"""Which questions are asked next."""

@@ -1,0 +1,191 @@
+"""From a judged batch to optimiser steps.
+
+A rollout is cut into optimiser steps by whole groups; the weights of a step come from all its rows; micro-batches only
+bound memory. Rows whose gradient is exactly zero cost no pass through the model, and change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.errors import RunError
+from grouprl.method import Method
+from grouprl.policy.microbatch import split_rows
+from grouprl.train.config import Optim
+
+
+class Policy(Protocol):
+    """What an update needs of a policy."""
+
+    token_budget: int
+
+    def logp(self, tokens: Any, *, grad: bool = False, entropy: bool = False, values: bool = False) -> Any:
+        """Score rows."""
+
+    def backward(
+        self,
+        tokens: Any,
+        grad_logp_bt: Tensor,
+        grad_entropy_bt: Tensor | None = None,
+        grad_value_bt: Tensor | None = None,
+    ) -> None:
+        """Add the gradients of a cotangent."""
+
+    def parameters(self) -> list[Any]:
+        """Trainable parameters."""
+
+
+def learning_rate(optim: Optim, step: int, steps: int) -> float:
+    """Learning rate of rollout `step` (from 0) of `steps`: linear rise, then the schedule down to `final * lr`."""
+    if step < optim.rise:
+        return optim.lr * (step + 1) / optim.rise
+    if optim.schedule == "constant":
+        return optim.lr
+    done = (step - optim.rise) / max(1, steps - optim.rise)
+    share = 1 - done if optim.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return optim.lr * (optim.final + (1 - optim.final) * share)
+
+
+def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
+    """Cut the rows into `parts` sets of whole groups, in an order drawn from `seed`; fewer where groups are too few."""
+    groups = torch.unique(group_b).numpy()
+    order = np.random.default_rng(seed).permutation(groups)
+    chunks = [chunk for chunk in np.array_split(order, parts) if len(chunk)]
+    return [torch.isin(group_b, torch.from_numpy(chunk)).nonzero()[:, 0] for chunk in chunks]
+
+
+def update(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    method: Method,
+    judged: Batch,
+    *,
+    parts: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    grad_clip: float = 1.0,
+) -> dict[str, float]:
+    """Train on one judged rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
+
+    Raises RunError when a gradient is not finite (no step is taken then).
+    """
+    sums: dict[str, float] = defaultdict(float)
+    taken = 0
+    for epoch in range(epochs):
+        for rows in minibatches(judged.group_b, parts, seed=seed * 1009 + epoch):
+            step = method.weigh(judged.rows(rows))
+            metrics = accumulate(policy, method, step)
+            metrics["grad_norm"] = _clipped_norm(policy, grad_clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            for name, value in metrics.items():
+                sums[name] += value
+            if not taken:
+                gaps = {name: sums[name] for name in ("logp_gap_mean", "logp_gap_max") if name in sums}
+            taken += 1
+    averaged = {name: value / max(1, taken) for name, value in sums.items()}
+    return averaged | (gaps if taken else {})
+
+
+def accumulate(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
+    """Add the gradient of one weighed optimiser step to the parameters' `.grad`; returns the step's metrics."""
+    for parameter in policy.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    run = _two_passes if method.couples != "sequence" else _one_pass
+    return run(policy, method, step)
+
+
+def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
+    """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
+    alive_b = ~method.zero_rows(step)
+    sums: dict[str, float] = defaultdict(float)
+    for rows in split_rows(step.inputs, alive_b.nonzero()[:, 0].tolist(), policy.token_budget):
+        part = _columns(step.rows(torch.tensor(rows)))
+        out = _score(policy, method, part, grad=True)
+        total, metrics = _losses(method, out, part)
+        total.backward()
+        _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, part)})
+    return _closed(sums) | {"rows_trained": float(alive_b.to(torch.float64).mean())}
+
+
+def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
+    """Log-probs without graph, the loss on them as leaves, then the cotangents back through the model."""
+    step = _columns(step)
+    out = _score(policy, method, step, grad=False)
+    leaves = [None if x is None else x.detach().requires_grad_() for x in (out.logp_bt, out.entropy_bt, out.value_bt)]
+    total, metrics = _losses(method, type(out)(*leaves), step)
+    wanted = [x for x in leaves if x is not None]
+    found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
+    cotangents = [None if x is None else next(found) for x in leaves]
+    logp_cotangent = cotangents[0] if cotangents[0] is not None else torch.zeros_like(out.logp_bt)
+    policy.backward(step.inputs, logp_cotangent, *cotangents[1:])
+    sums: dict[str, float] = defaultdict(float)
+    alive_b = (logp_cotangent != 0).any(1).to(torch.float64)
+    _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, step)})
+    return _closed(sums) | {"rows_trained": float(alive_b.mean())}
+
+
+def _columns(batch: Batch) -> Batch:
+    """Cut the batch to the columns its rows use, as the policy will return them."""
+    return batch.trim(batch.inputs.max_response)  # type: ignore[union-attr]
+
+
+def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
+    return policy.logp(batch.inputs, grad=grad, entropy=method.uses_entropy, values=method.critic is not None)
+
+
+def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    loss = method.loss(out.logp_bt, batch, out.entropy_bt)
+    total, metrics = loss.value, dict(loss.metrics)
+    if method.critic is not None:
+        value_loss = method.value_loss(out.value_bt, batch)
+        total, metrics = total + value_loss.value, metrics | dict(value_loss.metrics)
+    return total, metrics
+
+
+def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout."""
+    share = {"_share": batch.need("share_bt", "metrics").sum()}
+    if batch.behavior_bt is None:
+        return share
+    gap = (logp_bt.detach() - batch.behavior_bt).abs()[batch.mask_bt]
+    return share | {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
+
+
+def _add(sums: dict[str, float], metrics: Mapping[str, Tensor]) -> None:
+    for name, value in metrics.items():
+        number = float(value)
+        sums[name] = max(sums[name], number) if name == "_gap_max" else sums[name] + number
+
+
+def _closed(sums: dict[str, float]) -> dict[str, float]:
+    """Turn sums into metrics: losses are sums, everything else is an average over the tokens that were run."""
+    share = sums.pop("_share", 0.0)
+    count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
+    metrics = {name: x if name.endswith("loss") else x / max(share, 1e-12) for name, x in sums.items()}
+    if count:
+        metrics["logp_gap_mean"], metrics["logp_gap_max"] = gap_sum / count, gap_max
+    return metrics
+
+
+def _clipped_norm(policy: Policy, grad_clip: float) -> float:
+    """Norm of the gradient before clipping to `grad_clip` (0: not clipped)."""
+    limit = grad_clip if grad_clip > 0 else math.inf
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit))
+    if not math.isfinite(norm):
+        raise RunError(
+            f"the gradient is not finite (norm {norm}); no step was taken. Lower optim.lr, look at the last rollouts "
+            "for absurd rewards, or set optim.grad_clip"
+        )
+    return norm
+
+
