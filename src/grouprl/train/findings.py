@@ -1,0 +1,125 @@
+"""What a finding is, and what findings are computed from: facts about the run and a running view of its records."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from typing import Any, Literal
+
+Severity = Literal["note", "warning", "alarm"]
+ORDER: tuple[Severity, ...] = ("alarm", "warning", "note")
+
+WINDOW = 10
+"""Records a condition is averaged over: one batch of a few dozen groups is too noisy to judge by."""
+START = 5
+"""Records whose mean stands for 'at the start'."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One observation about a run: what is the case, since when, and what to do about it."""
+
+    key: str
+    severity: Severity
+    words: str
+    remedy: str
+    first_step: int = 0
+    last_step: int = 0
+    persists: bool = True
+    """Whether it still holds at the last record."""
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the finding as a JSON-ready dictionary (the rows of `health.json`)."""
+        return asdict(self)
+
+    def when(self) -> str:
+        """Say since when, or from when to when, it held."""
+        if self.persists:
+            return f"since step {self.first_step}"
+        return f"step {self.first_step}" + (f" to {self.last_step}" if self.last_step > self.first_step else "")
+
+
+@dataclass(frozen=True)
+class HealthFacts:
+    """What the findings must know about the run besides its metrics."""
+
+    answers: int = 0
+    """Answers of one rollout batch (questions x answers per question); 0 if unknown."""
+    updates_per_rollout: int = 1
+    """Optimiser steps taken on one rollout batch."""
+    exact_sampler: bool = True
+    """Whether the sampler runs the trainer's own weights in the trainer's precision."""
+    clips: bool = False
+    """Whether the method's objective clips or caps a ratio."""
+    kl_weight: float | None = None
+    """Weight of the KL term to the reference; None if the method has none."""
+    refill: bool = False
+    """Whether dead groups are replaced by further sampling."""
+    refill_max_rounds: int = 0
+    filters: tuple[str, ...] = ()
+    """Names of the selection rules that drop answers."""
+    max_tokens: int = 0
+    """Token limit of an answer; 0 if unknown."""
+
+
+@dataclass
+class History:
+    """Running view of the training records: last window, start, best window and extremes of each metric."""
+
+    recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    count: int = 0
+    _first: dict[str, list[float]] = field(default_factory=dict)
+    _best: dict[str, float] = field(default_factory=dict)
+    _peak: dict[str, float] = field(default_factory=dict)
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take in the next training record."""
+        self.recent.append(record)
+        self.count += 1
+        for name, value in record.items():
+            if isinstance(value, (int, float)) and isfinite(value):
+                self._take(name, float(value))
+
+    def _take(self, name: str, value: float) -> None:
+        self._seen[name] = self._seen.get(name, 0) + 1
+        self._peak[name] = max(self._peak.get(name, 0.0), abs(value))
+        first = self._first.setdefault(name, [])
+        if len(first) < START:
+            first.append(value)
+        if self._seen[name] >= START:
+            window = self.values(name)
+            self._best[name] = max(self._best.get(name, float("-inf")), sum(window) / len(window))
+
+    def values(self, name: str) -> list[float]:
+        """Finite values of `name` in the window, oldest first."""
+        return [v for r in self.recent if isinstance(v := r.get(name), (int, float)) and isfinite(v)]
+
+    def mean(self, name: str) -> float | None:
+        """Mean over the window, or None while fewer than START records have the metric."""
+        if self.seen(name) < START or not (values := self.values(name)):
+            return None
+        return sum(values) / len(values)
+
+    def start(self, name: str) -> float | None:
+        """Mean of the first START records, or None if there are fewer."""
+        first = self._first.get(name, [])
+        return sum(first) / START if len(first) == START else None
+
+    def best(self, name: str) -> float | None:
+        """Largest window mean so far."""
+        return self._best.get(name)
+
+    def peak(self, name: str) -> float:
+        """Largest absolute value so far (0 if never seen)."""
+        return self._peak.get(name, 0.0)
+
+    def seen(self, name: str) -> int:
+        """How many records had a finite value of `name`."""
+        return self._seen.get(name, 0)
+
+    def last(self, name: str) -> Any:
+        """Value of `name` in the last record, finite or not, or None."""
+        return self.recent[-1].get(name) if self.recent else None

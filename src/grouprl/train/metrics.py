@@ -1,0 +1,311 @@
+"""The glossary: what every logged number means, its unit, and how a healthy run looks.
+
+A metric has an entry here before it is logged; `check_names` enforces it for each record of `metrics.jsonl`.
+Names with a `*` are families: `reward/*` stands for every reward component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from grouprl.errors import InputError, suggest
+
+GROUPS = ("outcome", "answers", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
+"""Sections of the glossary, in the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One entry: `words` says what is measured, `good` how a healthy run looks and what is a bad sign."""
+
+    name: str
+    unit: str
+    words: str
+    good: str
+    group: str
+
+    @property
+    def family(self) -> bool:
+        """Whether the name is a pattern that stands for several metrics."""
+        return "*" in self.name
+
+
+GLOSSARY: dict[str, Metric] = {}
+
+
+def define(name: str, unit: str, group: str, words: str, good: str) -> Metric:
+    """Add an entry, for example for a part of your own. Raises InputError on a name that is taken or a wrong group."""
+    if name in GLOSSARY:
+        raise InputError(f"metric '{name}' is defined twice", "a metric has one meaning", "Choose another name")
+    if group not in GROUPS:
+        raise InputError(f"metric '{name}' is in group '{group}'", f"groups are {', '.join(GROUPS)}", "Choose one")
+    GLOSSARY[name] = Metric(name, unit, words, good, group)
+    return GLOSSARY[name]
+
+
+def lookup(name: str) -> Metric:
+    """Return the entry of `name`, or of the family it belongs to. Raises InputError when there is none."""
+    if name in GLOSSARY:
+        return GLOSSARY[name]
+    families = [m for m in GLOSSARY.values() if m.family and fnmatchcase(name, m.name)]
+    if not families:
+        raise InputError(f"'{name}' is not a known metric", remedy=suggest(name, GLOSSARY))
+    return max(families, key=lambda m: len(m.name))
+
+
+def check_names(record: Iterable[str]) -> None:
+    """Raise InputError if a key of `record` has no glossary entry."""
+    for name in record:
+        try:
+            lookup(name)
+        except InputError as unknown:
+            raise InputError(
+                f"metric '{name}' has no glossary entry",
+                "a metric is defined before it is logged",
+                f"Add it with grouprl.train.metrics.define. {suggest(name, GLOSSARY)}",
+            ) from unknown
+
+
+# ── the record itself ────────────────────────────────────────────────────────────────────────────────────────────
+define("phase", "name", "record", "which part of the run wrote the record", "warmup, train or eval")
+define("step", "count", "record", "optimiser steps (warm-up) or rollout batches (train) done so far", "counts up")
+define("seconds", "s", "record", "wall-clock time since the run began, pauses before a resume left out", "counts up")
+
+# ── outcome ──────────────────────────────────────────────────────────────────────────────────────────────────────
+define(
+    "reward_mean",
+    "reward",
+    "outcome",
+    "mean reward of all sampled answers of the step, as the reward functions gave it (before any shaping)",
+    "rises, then levels off. A sudden fall is a collapse. The loss says nothing about progress; this does",
+)
+define(
+    "reward_std",
+    "reward",
+    "outcome",
+    "standard deviation of the reward over all sampled answers of the step",
+    "clearly above 0: with no spread there is nothing to compare. 0 means every answer was judged alike",
+)
+define(
+    "reward/*",
+    "reward",
+    "outcome",
+    "mean of one component of the reward over the answers it applies to",
+    "the component that states the goal rises. If only a format or length component rises, the reward is being gamed",
+)
+define(
+    "pass@1",
+    "share",
+    "outcome",
+    "share of the answers sampled for training that are correct (raw correctness, before any shaping)",
+    "rises towards 1. It is measured on training questions with exploration on: judge by the eval numbers",
+)
+define(
+    "reward_errors",
+    "answers",
+    "outcome",
+    "answers of the step whose reward function raised, timed out or returned nonsense (never counted as 0)",
+    "0. Anything else means that the scorer, not the model, needs attention",
+)
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+define(
+    "length_mean",
+    "tokens",
+    "answers",
+    "mean number of tokens the policy wrote per answer",
+    "steady, or growing together with pass@1. Bad: growing without it, or shrinking to almost nothing",
+)
+define("length_max", "tokens", "answers", "tokens of the longest answer of the step", "below the limit of the run")
+define(
+    "truncated_fraction",
+    "share",
+    "answers",
+    "share of answers cut off by the token limit before they ended by themselves",
+    "below 0.05. Above 0.10 is a known sign of coming instability (ScaleRL, arXiv:2510.13786)",
+)
+define(
+    "tokens",
+    "tokens",
+    "answers",
+    "tokens the policy wrote in this step, answers that were later dropped included",
+    "the budget really spent; compare methods by this, not by steps",
+)
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────
+define(
+    "groups_dead",
+    "share",
+    "groups",
+    "share of groups whose answers all got the same reward: their group-relative advantage is 0",
+    "below 0.3 while learning. They cost sampling time and teach nothing; a loss of 0.0 usually has this cause",
+)
+define(
+    "groups_dead_right",
+    "share",
+    "groups",
+    "share of groups that are dead because every answer is right",
+    "grows when the questions become too easy: at the end of a good run it is high",
+)
+define(
+    "groups_dead_wrong",
+    "share",
+    "groups",
+    "share of groups that are dead because every answer is wrong",
+    "small. Near 1 the questions are too hard and nothing can be learnt",
+)
+define(
+    "rows_trained",
+    "share",
+    "groups",
+    "share of the sampled answers that have a gradient (not dead, not filtered, not dropped)",
+    "close to 1 - groups_dead",
+)
+define(
+    "rows_dropped",
+    "answers",
+    "groups",
+    "answers removed before training, by a selection rule or because they could not be scored",
+    "0, or what the method's filter is meant to remove",
+)
+define(
+    "refill_rounds",
+    "rounds",
+    "groups",
+    "extra sampling rounds of this step that replaced dead groups (dynamic sampling)",
+    "a few. Always 0: the refill does nothing. Always the limit: the questions are far too easy or too hard",
+)
+
+# ── policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
+define(
+    "entropy",
+    "nats/token",
+    "policy",
+    "mean entropy of the next-token distribution at the sampled positions, when they were sampled",
+    "falls slowly. Near 0 early: exploration is over. Rising far above its start: the policy turns to noise",
+)
+define(
+    "kl_old",
+    "nats/token",
+    "policy",
+    "how far the policy has moved from the start of this update, KL(old || new) by the k3 estimator",
+    "0.0001 to 0.05. Above 0.2 the update is too large for its own trust region",
+)
+define(
+    "kl_ref",
+    "nats/token",
+    "policy",
+    "distance of the policy to the frozen reference model, by the estimator of the method's KL term",
+    "grows slowly from 0. Exactly 0 after many steps: the reference moves with the policy",
+)
+define(
+    "kl_behavior",
+    "nats/token",
+    "policy",
+    "distance between the sampler's distribution and the trainer's for the same weights",
+    "0 up to rounding. Above 0.01 the training data is not from the policy that is being trained",
+)
+define(
+    "logp_gap_mean",
+    "nats",
+    "policy",
+    "mean |log-prob by the sampler - log-prob by the trainer| of the sampled tokens, before the update",
+    "below 0.001 for the built-in sampler, below 0.02 for a half-precision engine. A jump means stale weights",
+)
+define(
+    "logp_gap_max",
+    "nats",
+    "policy",
+    "largest such gap of a single token in the step",
+    "below 1. Single tokens with a large gap are what importance caps are for",
+)
+
+# ── update ───────────────────────────────────────────────────────────────────────────────────────────────────────
+define(
+    "loss",
+    "nats",
+    "update",
+    "value that the optimiser minimised, summed over all its terms (warm-up: cross-entropy per token)",
+    "in RL it is no measure of progress: it stands near 0 by construction. In the warm-up it falls",
+)
+define(
+    "policy_loss",
+    "nats",
+    "update",
+    "surrogate loss of the method's objective, without regularisers",
+    "near 0 by construction when advantages are centred; not a measure of progress",
+)
+define("*_loss", "nats", "update", "value of one further term of the loss, with its weight", "small beside policy_loss")
+define(
+    "ratio_mean",
+    "ratio",
+    "update",
+    "mean importance ratio new/old of the trained tokens",
+    "close to 1. Exactly 1 always: one update per rollout, so a clip cannot act",
+)
+define(
+    "clip_fraction",
+    "share",
+    "update",
+    "share of trained tokens whose gradient the clip removed",
+    "0.001 to 0.2. Always 0: the clip never acts. Above 0.3: steps are too large",
+)
+define("clip_fraction_high", "share", "update", "the part of it clipped above (good answers)", "see clip_fraction")
+define("clip_fraction_low", "share", "update", "the part of it clipped below (bad answers)", "see clip_fraction")
+define(
+    "capped_fraction",
+    "share",
+    "update",
+    "share of trained tokens whose importance weight was cut to the method's cap",
+    "small. Always 0: the cap never acts. Large: sampler and trainer have drifted apart",
+)
+define(
+    "grad_norm",
+    "norm",
+    "update",
+    "length of the gradient before clipping to max_grad_norm, mean over the optimiser steps",
+    "steady. Spikes of ten times and more, or NaN, announce a collapse; 0 means that nothing is learnt",
+)
+define(
+    "lr", "per step", "update", "learning rate of the last optimiser step", "follows the schedule; never 0 in mid-run"
+)
+
+# ── critic ───────────────────────────────────────────────────────────────────────────────────────────────────────
+define("value_loss", "reward²", "critic", "squared error of the value head, with its coefficient", "falls")
+define(
+    "explained_variance",
+    "share",
+    "critic",
+    "1 - Var(return - value) / Var(return): how much of the outcome the critic foresees",
+    "rises towards 1. Below 0 the critic is worse than a constant and adds noise",
+)
+
+# ── speed ────────────────────────────────────────────────────────────────────────────────────────────────────────
+define("tokens_per_second", "tokens/s", "speed", "tokens of the step divided by its wall-clock time", "steady")
+define("seconds_rollout", "s", "speed", "time spent drawing answers", "usually the largest share")
+define("seconds_score", "s", "speed", "time spent in reward functions", "small; if not, verify in parallel")
+define("seconds_update", "s", "speed", "time spent on log-probs, gradients and the optimiser", "steady")
+define("memory_mb", "MiB", "speed", "peak memory of the process (GPU: of the device) so far", "levels off")
+
+# ── evaluation ───────────────────────────────────────────────────────────────────────────────────────────────────
+define(
+    "eval/greedy",
+    "share",
+    "evaluation",
+    "share of held-out questions answered correctly with greedy decoding",
+    "rises. The number to quote for 'how good is it'",
+)
+define(
+    "eval/pass@*",
+    "share",
+    "evaluation",
+    "unbiased estimate, on held-out questions, of the chance that at least one of k sampled answers is correct",
+    "pass@1 rises. If pass@1 rises while a large k falls, the policy sharpens and loses variety",
+)
+define("eval/*_low", "share", "evaluation", "lower end of the 95 % interval of that number", "compare intervals")
+define("eval/*_high", "share", "evaluation", "upper end of the 95 % interval of that number", "compare intervals")
+define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out answer", "see length_mean")
+define("eval/questions", "questions", "evaluation", "held-out questions behind these numbers", "200 or more")
+define("eval/samples", "answers", "evaluation", "answers sampled for each held-out question", "at least k")
