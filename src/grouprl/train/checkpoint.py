@@ -18,6 +18,8 @@ from grouprl.errors import InputError, RunError
 from grouprl.train.files import RunFolder, replacing
 
 MANIFEST = "manifest.json"
+PREFIX = {"warmup": "warmup", "train": "step"}
+"""How the checkpoints of each phase are called; later phases come later."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,15 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    run: RunFolder, order: int, weights: Mapping[str, Tensor], optimizer: Mapping[str, Any], state: Mapping[str, Any]
+    run: RunFolder,
+    phase: str,
+    step: int,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Any],
+    state: Mapping[str, Any],
 ) -> Path:
-    """Write checkpoint number `order` (a count that grows through all phases of the run); returns its folder."""
-    path = run.checkpoints / f"step-{order:06d}"
+    """Write the checkpoint after `step` steps of `phase` ('warmup' or 'train'); returns its folder."""
+    path = run.checkpoints / f"{PREFIX[phase]}-{step:06d}"
     with replacing(path) as folder:
         folder.mkdir()
         save_file(dict(weights), folder / "policy.safetensors")
@@ -99,14 +106,14 @@ def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tens
         return found.weights
     path = run.checkpoints / f"step-{step:06d}"
     if not path.is_dir():
-        there = ", ".join(str(int(p.name.removeprefix("step-"))) for p in reversed(_folders(run))) or "none"
+        there = ", ".join(str(int(p.name[5:])) for p in reversed(_folders(run)) if p.name.startswith("step-")) or "none"
         raise InputError(f"{run_path} has no checkpoint {step}", f"it has: {there}")
     return load(path).weights
 
 
 def _folders(run: RunFolder) -> list[Path]:
     """Checkpoint folders, newest first."""
-    return sorted(run.checkpoints.glob("step-*"), reverse=True)
+    return [path for p in reversed(PREFIX.values()) for path in sorted(run.checkpoints.glob(f"{p}-*"), reverse=True)]
 
 
 def _sha256(path: Path) -> str:

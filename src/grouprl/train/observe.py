@@ -1,0 +1,145 @@
+"""What is recorded of a step: metrics of the collected answers, and the answers themselves."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.tasks.task import Question
+from grouprl.train.collect import Collected
+from grouprl.train.files import replacing
+
+
+def collected_metrics(collected: Collected) -> dict[str, float]:
+    """Metrics of all answers drawn in a step (also of those not trained on)."""
+    scores, ok_b = collected.scores, collected.scores.ok_b
+    lengths_b = np.array([len(ids) for ids in collected.rollout.response_ids])
+    present_bt = np.arange(collected.rollout.logp_bt.shape[1]) < lengths_b[:, None]
+    metrics = {
+        "reward_errors": float(scores.failed_b.sum()),
+        "rows_dropped": float((~collected.kept_b).sum()),
+        "length_mean": float(lengths_b.mean()),
+        "length_max": float(lengths_b.max()),
+        "truncated_fraction": float(collected.rollout.truncated_b.float().mean()),
+        "entropy": float(collected.rollout.entropy_bt.numpy()[present_bt].mean()),
+        "tokens": float(lengths_b.sum()),
+    }
+    if ok_b.any():
+        metrics |= {
+            "reward_mean": float(scores.reward_b[ok_b].mean()),
+            "reward_std": float(scores.reward_b[ok_b].std()),
+            "pass@1": float(scores.correct_b[ok_b].mean()),
+            **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], collected.group_b[ok_b]),
+        }
+    components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
+    return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
+
+
+def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray) -> dict[str, float]:
+    """Shares of groups whose rewards are all equal: in all, with every answer right, with every answer wrong."""
+    groups, index_b = np.unique(group_b, return_inverse=True)
+    low_g, high_g = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
+    np.minimum.at(low_g, index_b, reward_b)
+    np.maximum.at(high_g, index_b, reward_b)
+    right_g = np.bincount(index_b, weights=correct_b) / np.bincount(index_b)
+    dead_g = low_g == high_g
+    return {
+        "groups_dead": float(dead_g.mean()),
+        "groups_dead_right": float((dead_g & (right_g == 1)).mean()),
+        "groups_dead_wrong": float((dead_g & (right_g == 0)).mean()),
+    }
+
+
+def judged_metrics(judged: Batch) -> dict[str, float]:
+    """Metrics that need the judged batch: distance to the reference, quality of the critic."""
+    metrics: dict[str, float] = {}
+    if judged.ref_bt is not None and judged.old_bt is not None:
+        metrics["kl_ref"] = float((judged.old_bt - judged.ref_bt)[judged.mask_bt].mean())
+    if judged.return_bt is not None and judged.value_bt is not None:
+        metrics["explained_variance"] = explained_variance(judged.value_bt, judged.return_bt, judged.mask_bt)
+    return metrics
+
+
+def explained_variance(value_bt: Tensor, return_bt: Tensor, mask_bt: Tensor) -> float:
+    """1 - Var(return - value) / Var(return) over action tokens; 0 where returns do not vary."""
+    returns, errors = return_bt[mask_bt], (return_bt - value_bt)[mask_bt]
+    spread = float(returns.var(unbiased=False))
+    return 1 - float(errors.var(unbiased=False)) / spread if spread > 0 else 0.0
+
+
+def memory_mb() -> float:
+    """Peak memory of the process so far in MiB; of the GPU where one is used."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated() / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+
+
+def question_text(question: Question) -> str:
+    """The prompt as one text; chat messages as 'role: content' lines."""
+    if isinstance(question.prompt, str):
+        return question.prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in question.prompt)
+
+
+def write_rollouts(path: Path, step: int, collected: Collected, advantages: dict[int, list[float]]) -> None:
+    """Write every answer of a step as one Parquet file; `advantages` by row, absent for rows not trained on."""
+    rows = [_row(step, collected, i, advantages.get(i)) for i in range(len(collected))]
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary, compression="zstd")
+
+
+SCHEMA = pa.schema(
+    [
+        ("step", pa.int32()),
+        ("group", pa.int64()),
+        ("question_id", pa.string()),
+        ("prompt", pa.string()),
+        ("completion", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("completion_ids", pa.list_(pa.int32())),
+        ("mask", pa.list_(pa.bool_())),
+        ("behavior_logp", pa.list_(pa.float32())),
+        ("entropy", pa.list_(pa.float32())),
+        ("reward", pa.float64()),
+        ("components", pa.map_(pa.string(), pa.float64())),
+        ("correct", pa.bool_()),
+        ("truncated", pa.bool_()),
+        ("status", pa.string()),
+        ("used", pa.bool_()),
+        ("advantage", pa.list_(pa.float32())),
+    ]
+)
+
+
+def _row(step: int, collected: Collected, i: int, advantage: list[float] | None) -> dict[str, Any]:
+    rollout, scores = collected.rollout, collected.scores
+    n = len(rollout.response_ids[i])
+    return {
+        "step": step,
+        "group": int(collected.group_b[i]),
+        "question_id": collected.questions[i].id,
+        "prompt": question_text(collected.questions[i]),
+        "completion": collected.texts[i],
+        "prompt_ids": rollout.prompt_ids[i],
+        "completion_ids": rollout.response_ids[i],
+        "mask": [True] * n,
+        "behavior_logp": rollout.logp_bt[i, :n].tolist(),
+        "entropy": rollout.entropy_bt[i, :n].tolist(),
+        "reward": float(scores.reward_b[i]) if np.isfinite(scores.reward_b[i]) else None,
+        "components": [(name, float(x[i])) for name, x in scores.components.items() if np.isfinite(x[i])],
+        "correct": bool(scores.correct_b[i]),
+        "truncated": bool(rollout.truncated_b[i]),
+        "status": str(scores.status_b[i]),
+        "used": advantage is not None,
+        "advantage": advantage,
+    }
