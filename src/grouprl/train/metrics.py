@@ -309,3 +309,6 @@ define("eval/*_high", "share", "evaluation", "upper end of the 95 % interval of 
 define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out answer", "see length_mean")
 define("eval/questions", "questions", "evaluation", "held-out questions behind these numbers", "200 or more")
 define("eval/samples", "answers", "evaluation", "answers sampled for each held-out question", "at least k")
+define(
+    "eval/truncated", "share", "evaluation", "share of held-out answers cut off by the limit", "see truncated_fraction"
+)

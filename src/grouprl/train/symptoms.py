@@ -285,9 +285,7 @@ def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
     if len(rates) < LR_ZERO_STEPS or max(rates) > 0:
         return None
     words = f"The learning rate has been 0 for {LR_ZERO_STEPS} steps: the policy does not change."
-    return Finding(
-        "zero_learning_rate", "alarm", words, "Check optim.lr, optim.schedule and the schedule's length and warm-up."
-    )
+    return Finding("zero_learning_rate", "alarm", words, "Check optim.lr, optim.final and optim.rise.")
 
 
 def poor_critic(past: History, facts: HealthFacts) -> Finding | None:

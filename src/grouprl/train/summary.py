@@ -1,0 +1,68 @@
+"""What the run printed last: the numbers before and after, and the same questions answered before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.train.evaluate import Sample
+from grouprl.train.screen import plain, shorten
+
+ANSWER_WIDTH = 200
+"""Characters of an answer shown in the side-by-side table."""
+
+
+def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """Tabulate two evaluation records (`eval/greedy`, `eval/pass@k`, `…_low`, `…_high`, `eval/length_mean`)."""
+    questions = after.get("eval/questions")
+    caption = f"{questions:.0f} held-out questions, " if questions else ""
+    table = Table(box=box.SIMPLE_HEAD, caption=f"{caption}95 % intervals in brackets", caption_style="dim")
+    table.add_column("")
+    for column in ("before", "after", "change"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, label in _rows(after):
+        old, new = before.get(name), after[name]
+        gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
+        style = "" if old is None or "length" in name else "green" if new > old else "red" if new < old else ""
+        table.add_row(label, _number(before, name), Text(_number(after, name), style="bold"), Text(gain, style=style))
+    return table
+
+
+def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6) -> Table:
+    """Tabulate answers to the same questions before and after training; questions that are in both, in order."""
+    table = Table(box=box.SIMPLE_HEAD, expand=False)
+    for column in ("question", "answer before", "answer after"):
+        table.add_column(column, overflow="fold")
+    later = {sample.question: sample for sample in after}
+    pairs = [(old, later[old.question]) for old in before if old.question in later]
+    for old, new in pairs[:limit]:
+        table.add_row(Text(shorten(plain(old.question.strip()), ANSWER_WIDTH)), _answer(old), _answer(new))
+    return table
+
+
+def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows = [("eval/greedy", "greedy pass@1")]
+    ks = sorted(int(name[10:]) for name in record if name.startswith("eval/pass@") and name[10:].isdigit())
+    rows += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]
+    rows += [("eval/truncated", "truncated"), ("eval/length_mean", "length (tokens)")]
+    return [(name, label) for name, label in rows if name in record]
+
+
+def _number(record: Mapping[str, Any], name: str) -> str:
+    if record.get(name) is None:
+        return "—"
+    if "length" in name:
+        return f"{record[name]:.1f}"
+    low, high = record.get(f"{name}_low"), record.get(f"{name}_high")
+    interval = f" [{low:.3f}, {high:.3f}]" if low is not None and high is not None else ""
+    return f"{record[name]:.3f}{interval}"
+
+
+def _answer(sample: Sample) -> Text:
+    style = "green" if sample.correct else "red"
+    text = shorten(plain(sample.answer.strip()), ANSWER_WIDTH)
+    return Text(f"{'✓' if sample.correct else '✗'} {text}", style=style)
