@@ -43,7 +43,8 @@ class Batch:
     old_bt: Tensor | None = None
     """[B,T]: log-prob under the policy at the start of this update (the proximal policy)."""
     behavior_bt: Tensor | None = None
-    """[B,T]: log-prob under the sampler that really drew the token."""
+    """[B,T]: log-prob under the sampler that really drew the token. A ratio against it falls back to `old_bt` when it is
+    None (an exact sampler)."""
     ref_bt: Tensor | None = None
     """[B,T]: log-prob under the reference policy."""
     entropy_bt: Tensor | None = None
@@ -75,12 +76,15 @@ class Batch:
     inputs: Rows | None = None
     """The policy's private payload, row by row (token ids for a language model)."""
 
+    raw_reward_b: Tensor | None = None
+    """[B]: the reward before any shaping, written by `Method.judge`."""
     stat_b: Tensor | None = None
     """[B] bool: rows that take part in group statistics; None means all."""
     loss_mask_bt: Tensor | None = None
     """[B,T] bool: tokens that count in the loss and its denominators; None means `mask_bt`."""
     multiplier_bt: Tensor | None = None
-    """[B,T]: detached factors of the policy loss; they do not change denominators. None means one."""
+    """[B,T]: detached factors of the policy loss; they do not change denominators. None means one.
+    What a caller puts here is multiplied by the method's own factors."""
     advantage_bt: Tensor | None = None
     """[B,T]: the advantage of each token, zero outside the loss mask."""
     return_bt: Tensor | None = None
@@ -88,7 +92,7 @@ class Batch:
     weight_bt: Tensor | None = None
     """[B,T]: aggregation weights of the whole optimiser step; the loss is sum(weight_bt * token_loss_bt)."""
     share_bt: Tensor | None = None
-    """[B,T]: 1 / (number of action tokens of the optimiser step) on every action token: weights of the metrics."""
+    """[B,T]: weights of the metrics: the same on every token of the optimiser step whose row carries a gradient; sum 1."""
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -113,6 +117,16 @@ class Batch:
     def stats_b(self) -> Tensor:
         """[B] bool: rows that count in group statistics."""
         return torch.ones_like(self.group_b, dtype=torch.bool) if self.stat_b is None else self.stat_b
+
+    @property
+    def outcome_b(self) -> Tensor:
+        """[B] reward before any shaping."""
+        return self.reward_b if self.raw_reward_b is None else self.raw_reward_b
+
+    @property
+    def total_reward_b(self) -> Tensor:
+        """[B] reward of each sequence: the scalar reward plus the sum of its token rewards."""
+        return self.reward_b if self.token_reward_bt is None else self.reward_b + self.token_reward_bt.sum(1)
 
     @property
     def length_b(self) -> Tensor:
@@ -192,7 +206,7 @@ _BT = (
     "old_bt behavior_bt ref_bt entropy_bt value_bt token_reward_bt turn_bt loss_mask_bt multiplier_bt "
     "advantage_bt return_bt weight_bt share_bt"
 ).split()
-_B = "group_b reward_b greedy_reward_b agent_b parent_b truncated_b correct_b stat_b".split()
+_B = "group_b reward_b greedy_reward_b agent_b parent_b truncated_b correct_b stat_b raw_reward_b".split()
 _FLOATS = (
     "reward_b old_bt behavior_bt ref_bt entropy_bt value_bt token_reward_bt greedy_reward_b turn_reward_bs".split()
 )

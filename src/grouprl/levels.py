@@ -61,7 +61,7 @@ def std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, sample
     n = count(id_n, weight_n, value_n.dtype)
     dof_n = (n - 1 if sample else n).clamp(min=1)
     variance_n = total(deviation_n.square(), id_n, weight_n) / dof_n
-    return torch.where(_spread(value_n, id_n, weight_n), variance_n.sqrt(), 0)
+    return torch.where(differs(value_n, id_n, weight_n), variance_n.sqrt(), 0)
 
 
 def leave_one_out_mean(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tensor:
@@ -73,15 +73,18 @@ def leave_one_out_mean(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = 
 
 
 def leave_one_out_std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, sample: bool = True) -> Tensor:
-    """[N] standard deviation of the *other* elements; 0 where they are all equal or fewer than two."""
+    """[N] standard deviation of the *other* elements; exactly 0 where they are all equal or fewer than two."""
     index_n, _ = compact(id_n)
     keep_n = torch.ones_like(value_n, dtype=torch.bool) if weight_n is None else weight_n > 0
-    other_nn = (index_n[:, None] == index_n[None]) & keep_n[None] & ~torch.eye(len(index_n), dtype=torch.bool)
+    own_nn = torch.eye(len(index_n), dtype=torch.bool, device=index_n.device)
+    other_nn = (index_n[:, None] == index_n[None]) & keep_n[None] & ~own_nn
     m_n = other_nn.sum(1).to(value_n.dtype)
-    mean_n = leave_one_out_mean(value_n, id_n, keep_n)
+    mean_n = (other_nn * value_n).sum(1) / m_n.clamp(min=1)
     square_n = ((value_n[None] - mean_n[:, None]).square() * other_nn).sum(1)
-    dof_n = (m_n - 1 if sample else m_n).clamp(min=1)
-    return (square_n / dof_n).sqrt()
+    std_n = (square_n / (m_n - 1 if sample else m_n).clamp(min=1)).sqrt()
+    largest_n = torch.where(other_nn, value_n, -torch.inf).amax(1)
+    smallest_n = torch.where(other_nn, value_n, torch.inf).amin(1)
+    return torch.where(largest_n > smallest_n, std_n, 0)
 
 
 def extreme(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, largest: bool) -> Tensor:
@@ -92,6 +95,11 @@ def extreme(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, la
     how = "amax" if largest else "amin"
     out_n = value_n.new_full((k,), worst).scatter_reduce_(0, index_n, entered_n, how)[index_n]
     return torch.where(torch.isinf(out_n), torch.zeros_like(out_n), out_n)
+
+
+def differs(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tensor:
+    """[N] bool: whether the values of a segment differ at all (exact, no tolerance; weight 0 does not count)."""
+    return extreme(value_n, id_n, weight_n, largest=True) > extreme(value_n, id_n, weight_n, largest=False)
 
 
 def rank(value_n: Tensor, id_n: Tensor) -> Tensor:
@@ -126,11 +134,11 @@ def relative(
 
     `alone` states what a segment of one gets: zero, its raw value, or a refusal (InputError). A segment without
     spread gets exactly zero (nothing to tell apart), except a lone element under `alone="raw"`. Elements of weight 0
-    get zero. With "leave_one_out_std" an element whose others do not differ stays unscaled (NeMo-RL's rule).
+    get zero. With center "none" and scale "none" nothing is compared and every value stays, also a lone one. With
+    "leave_one_out_std" an element whose others do not differ stays unscaled (NeMo-RL's rule).
     """
     _check(value_n, id_n)
-    size_n = count(id_n, weight_n, torch.float64 if value_n.dtype == torch.float64 else torch.float32)
-    lone_n = size_n <= 1
+    lone_n = (count(id_n, weight_n) <= 1) & (center != "none" or scale != "none")
     if alone == "refuse" and bool(lone_n.any()):
         bad = int(id_n[lone_n][0])
         raise InputError(
@@ -139,7 +147,7 @@ def relative(
     centered_n = value_n - _center(value_n, id_n, weight_n, center)
     out_n = centered_n / _divisor(value_n, id_n, weight_n, scale, eps)
     if center != "none":
-        out_n = torch.where(_spread(value_n, id_n, weight_n), out_n, 0)
+        out_n = torch.where(differs(value_n, id_n, weight_n), out_n, 0)
     out_n = torch.where(lone_n, value_n if alone == "raw" else torch.zeros_like(value_n), out_n)
     return out_n if weight_n is None else torch.where(weight_n > 0, out_n, 0)
 
@@ -160,11 +168,6 @@ def _divisor(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None, scale: Scal
         return torch.where(std_n > 0, std_n + eps, 1)
     std_n = std(value_n, id_n, weight_n, sample=scale == "sample_std")
     return torch.where(std_n + eps > 0, std_n + eps, 1)
-
-
-def _spread(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None) -> Tensor:
-    """[N] bool: whether the values of a segment differ at all (exact, no tolerance)."""
-    return extreme(value_n, id_n, weight_n, largest=True) > extreme(value_n, id_n, weight_n, largest=False)
 
 
 def _check(value_n: Tensor, id_n: Tensor) -> None:

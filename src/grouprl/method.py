@@ -67,6 +67,11 @@ class Method:
         """Whether the loss needs the policy's current entropy, with gradient."""
         return any(p.uses_entropy for p in (self.objective, *self.regularize))
 
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether `loss` must be given differentiable entropies."""
+        return any(term.entropy and term.coef > 0 for term in self.regularize)
+
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
         names = [name for p in self.parts() for name in p.needs()]
@@ -79,7 +84,7 @@ class Method:
     @torch.no_grad()
     def judge(self, batch: Batch) -> Batch:
         """Shape rewards, select rows and compute advantages and multipliers with statistics of the whole batch."""
-        batch = _blank_outside(batch)
+        batch = _blank_outside(batch).replace(raw_reward_b=batch.reward_b)
         for step in (*self.shape, *self.select):
             batch = step(batch)
         if self.critic is not None:
@@ -88,16 +93,17 @@ class Method:
         for normalize in self.normalize:
             adv_bt = normalize(adv_bt, batch)
         batch = batch.replace(advantage_bt=torch.where(batch.active_bt, adv_bt, 0))
-        if self.weight:
-            factors = [weight(batch) for weight in self.weight]
-            batch = batch.replace(multiplier_bt=torch.stack(factors).prod(0))
+        for weight in self.weight:
+            factor_bt = weight(batch) if batch.multiplier_bt is None else batch.multiplier_bt * weight(batch)
+            batch = batch.replace(multiplier_bt=factor_bt)
         return batch
 
     @torch.no_grad()
     def weigh(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        mask_bt = batch.mask_bt.to(batch.dtype)
-        return batch.replace(weight_bt=self.aggregate(batch), share_bt=mask_bt / mask_bt.sum().clamp(min=1))
+        batch = batch.replace(weight_bt=self.aggregate(batch))
+        live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
+        return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
 
     def loss(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Loss:
         """Loss of (part of) an optimiser step, differentiable in `logp_bt` and `entropy_bt` ([B,T]).
@@ -109,6 +115,8 @@ class Method:
         if logp_bt.shape != batch.mask_bt.shape:
             raise InputError(f"logp_bt has shape {list(logp_bt.shape)}", f"it must be {list(batch.mask_bt.shape)}")
         logp_bt = torch.where(batch.mask_bt, logp_bt, 0)
+        if entropy_bt is not None:
+            entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
         surrogate = self.objective(logp_bt, batch)
         policy_bt = weight_bt * surrogate.loss_bt
         if batch.multiplier_bt is not None:
@@ -119,14 +127,15 @@ class Method:
             extra = term(logp_bt, batch, entropy_bt)
             term_value = (weight_bt * extra.loss_bt).sum()
             value = value + term_value
-            metrics |= {f"{term.name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
+            name = term.name.removesuffix("_loss")
+            metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
         return Loss(value, metrics)
 
     def value_loss(self, value_bt: Tensor, batch: Batch) -> Loss:
         """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
         if self.critic is None:
             raise InputError(f"method '{self.name}' has no critic", "only a method with a critic has a value loss")
-        out = self.critic(value_bt, batch)
+        out = self.critic(torch.where(batch.mask_bt, value_bt, 0), batch)
         value = (batch.need("weight_bt", "value_loss") * out.loss_bt).sum()
         return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
 
@@ -149,9 +158,12 @@ class Method:
 
 def _blank_outside(batch: Batch) -> Batch:
     """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
-    names = ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt")
+    names = ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt")
     present = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
-    return batch.replace(**{name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()})
+    blank = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
+    if batch.loss_mask_bt is not None:
+        blank["loss_mask_bt"] = batch.loss_mask_bt & batch.mask_bt
+    return batch.replace(**blank)
 
 
 def _averages(metric_bt: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:

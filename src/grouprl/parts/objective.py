@@ -6,7 +6,7 @@ Where a ratio is capped or clipped, metrics say how often, so that a clip that n
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -22,8 +22,6 @@ LowBound = Annotated[float, Field(ge=0, le=1)]
 
 class Objective(Part):
     """Base: token losses from log-probs and the prepared batch."""
-
-    ratio_clips: ClassVar[bool] = False
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return token losses [B,T], differentiable in `logp_bt`."""
@@ -55,7 +53,8 @@ class PolicyGradient(Objective):
 class Clipped(Objective):
     """PPO's pessimistic clipped surrogate (Schulman et al. 2017, eq. 7), at any ratio level.
 
-    `dual` bounds the loss of a negative token at -A·dual (Ye et al. 2020); None turns it off.
+    `dual` bounds the loss of a negative token at -A·dual (Ye et al. 2020, arXiv:1912.09729); None turns it off. For
+    dual > 1+high it is also the two-sided clip of INTELLECT-2, min(ρ, δ) in the free branch with δ = dual.
     """
 
     low: LowBound = 0.2
@@ -63,8 +62,6 @@ class Clipped(Objective):
     ratio: RatioLevel = "token"
     dual: Annotated[float, Field(gt=1)] | None = None
     against: Against = "old"
-
-    ratio_clips: ClassVar[bool] = True
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = max(-A ρ, -A clip(ρ, 1-low, 1+high)), for A<0 at most -A·dual."""
@@ -75,7 +72,7 @@ class Clipped(Objective):
         loss_bt = torch.maximum(free_bt, clipped_bt)
         if self.dual is not None:
             loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual), loss_bt)
-        return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high))
+        return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high, self.dual))
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -95,21 +92,32 @@ class Clipped(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""
-        if run.updates_per_rollout == 1 and run.exact_sampler:
-            return [
-                f"clip [{1 - self.low:g}, {1 + self.high:g}] cannot act: with one update per rollout the ratio is "
-                "always 1. Use batch.minibatches or batch.epochs of 2 or more"
-            ]
+        return idle_ratio(run, self.against, f"the clip [{1 - self.low:g}, {1 + self.high:g}]")
+
+
+def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:
+    """Say why `what` cannot act when the ratio is always 1."""
+    if run.updates_per_rollout > 1 or (against == "behavior" and not run.exact_sampler):
         return []
+    sampler = " and an exact sampler" if against == "behavior" else ""
+    return [
+        f"{what} cannot act: with one update per rollout{sampler} the ratio is always 1. "
+        "Use batch.minibatches or batch.epochs of 2 or more"
+    ]
 
 
-def clip_metrics(ratio_bt: Tensor, adv_bt: Tensor, low: float, high: float) -> dict[str, Tensor]:
-    """Shares of tokens whose gradient the pessimistic clip removes, above and below."""
+def clip_metrics(
+    ratio_bt: Tensor, adv_bt: Tensor, low: float, high: float, dual: float | None = None
+) -> dict[str, Tensor]:
+    """Shares of tokens whose gradient the pessimistic clip removes: above, below, and by the dual clip."""
     ratio_bt = ratio_bt.detach()
-    above_bt = (ratio_bt > high) & (adv_bt > 0)
-    below_bt = (ratio_bt < low) & (adv_bt < 0)
-    return {
-        "clip_fraction": (above_bt | below_bt).to(adv_bt.dtype),
-        "clip_fraction_high": above_bt.to(adv_bt.dtype),
-        "clip_fraction_low": below_bt.to(adv_bt.dtype),
+    above_bt = ((ratio_bt > high) & (adv_bt > 0)).to(adv_bt.dtype)
+    below_bt = ((ratio_bt < low) & (adv_bt < 0)).to(adv_bt.dtype)
+    metrics = {
+        "clip_fraction": above_bt + below_bt,
+        "clip_fraction_high": above_bt,
+        "clip_fraction_low": below_bt,
     }
+    if dual is not None:
+        metrics["clip_fraction_dual"] = ((ratio_bt > dual) & (adv_bt < 0)).to(adv_bt.dtype)
+    return metrics

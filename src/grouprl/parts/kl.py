@@ -1,0 +1,49 @@
+"""Estimators of KL(π || π_ref) from the tokens π drew, and what their gradients mean.
+
+With d = log π(y) - log π_ref(y):  k1 = d,  k2 = d²/2,  k3 = exp(-d) - 1 + d  (Schulman 2020, "Approximating KL
+divergence"). As a *value* k1 and k3 are unbiased. As a *loss* on fixed samples their gradients differ: see `GRADIENT`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+ValueEstimator = Literal["k1", "k2", "k3", "abs"]
+Estimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "weighted_k3"]
+
+GRADIENT: dict[str, str] = {
+    "k1": "gradient zero on average over the policy's own samples: it only adds noise as a loss",
+    "k2": "gradient of the reverse KL(π || anchor)",
+    "k3": "gradient of the forward KL(anchor || π), though its value estimates the reverse KL",
+    "abs": "gradient ±∇log π by the sign of the log-ratio: a total-variation-like pull",
+    "k1+": "value of k1, gradient of k2: the reverse KL(π || anchor)",
+    "k3+": "value of k3, gradient of k2: the reverse KL(π || anchor)",
+    "weighted_k3": "k3 times π/π_old with gradient: exactly the gradient of the reverse KL(π || anchor)",
+}
+
+FORMULA: dict[str, str] = {
+    "k1": "d",
+    "k2": "d²/2",
+    "k3": "exp(-d) - 1 + d",
+    "abs": "|d|",
+    "k1+": "d (gradient of d²/2)",
+    "k3+": "exp(-d) - 1 + d (gradient of d²/2)",
+    "weighted_k3": "π/π_old · (exp(-d) - 1 + d)",
+}
+
+
+def estimate(log_bt: Tensor, estimator: str) -> Tensor:
+    """[B,T] estimate of the KL from d = log π - log π_ref ([B,T])."""
+    if estimator == "k1":
+        return log_bt
+    if estimator == "k2":
+        return log_bt.square() / 2
+    if estimator == "k3":
+        return torch.exp(-log_bt) - 1 + log_bt
+    if estimator == "abs":
+        return log_bt.abs()
+    value_bt, slope_bt = estimate(log_bt, estimator[:2]).detach(), log_bt.square() / 2
+    return value_bt + slope_bt - slope_bt.detach()

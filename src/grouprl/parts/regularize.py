@@ -1,0 +1,125 @@
+"""Regularisers: extra token losses beside the policy loss, with the same aggregation weights.
+
+Importance multipliers do not touch them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.errors import InputError
+from grouprl.parts.kl import FORMULA, GRADIENT, Estimator, estimate
+from grouprl.parts.part import Part, RunFacts, TokenLoss, part
+from grouprl.parts.ratio import log_ratio
+
+Coefficient = Annotated[float, Field(ge=0)]
+
+
+class Regularizer(Part):
+    """Base: extra token losses from log-probs, the batch and (where asked for) entropies."""
+
+    coef: float
+    entropy: ClassVar[bool] = False
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """Return token losses [B,T], differentiable in `logp_bt` and `entropy_bt`."""
+        raise NotImplementedError
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows whose gradient is exactly zero whatever the log-probs are."""
+        return torch.full_like(batch.group_b, self.coef == 0, dtype=torch.bool)
+
+
+@part("regularize")
+class KLLoss(Regularizer):
+    """β times an estimate of KL(π || anchor) as a loss term (GRPO, arXiv:2402.03300, eq. 4, has k3).
+
+    `anchor`: the reference model or the policy at the start of the update. `limit` bounds |log π - log π_anchor| and
+    `value_limit` the estimate itself (beyond them the gradient is zero); None leaves it free.
+    """
+
+    coef: Coefficient = 0.04
+    estimator: Estimator = "k3"
+    anchor: Literal["ref", "old"] = "ref"
+    limit: Annotated[float, Field(gt=0)] | None = 20.0
+    value_limit: Annotated[float, Field(gt=0)] | None = None
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """β·k(d_t) with d_t = log π(y_t) - log π_anchor(y_t)."""
+        log_bt = torch.where(batch.active_bt, logp_bt - batch.need(f"{self.anchor}_bt", self.name), 0)
+        if self.limit is not None:
+            log_bt = log_bt.clamp(-self.limit, self.limit)
+        if self.estimator == "weighted_k3":
+            value_bt = log_ratio(logp_bt, batch).exp() * estimate(log_bt, "k3")
+        else:
+            value_bt = estimate(log_bt, self.estimator)
+        if self.value_limit is not None:
+            value_bt = value_bt.clamp(-self.value_limit, self.value_limit)
+        metrics = {"kl_ref": estimate(log_bt.detach(), "k3")} if self.anchor == "ref" else {}
+        return TokenLoss(self.coef * value_bt, metrics)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        weighted = ("old_bt",) if self.estimator == "weighted_k3" else ()
+        return tuple(dict.fromkeys((f"{self.anchor}_bt", *weighted)))
+
+    def words(self) -> str:
+        """Describe."""
+        anchor = {"ref": "the reference model", "old": "the policy at the start of the update"}[self.anchor]
+        limits = "" if self.value_limit is None else f", each estimate within ±{self.value_limit:g}"
+        return f"{self.coef:g} times KL to {anchor}, estimator {self.estimator} ({GRADIENT[self.estimator]}){limits}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"+ {self.coef:g} · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_{self.anchor}(y_t)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient, no gradient on average, or no distance."""
+        if self.coef == 0:
+            return ["the KL term has no effect: its coefficient is 0"]
+        if self.estimator == "k1":
+            return ["the KL term k1 as a loss has no effect on average: its expected gradient is 0. Use k2, k3 or k3+"]
+        if self.anchor == "old" and run.updates_per_rollout == 1:
+            return ["the KL to the old policy has no effect: with one update per rollout the policies are the same"]
+        return []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A reference is needed."""
+        if self.anchor == "ref" and self.coef > 0 and not run.has_reference:
+            return ["the KL term needs a reference model. Set model.reference: initial, or the KL coefficient to 0"]
+        return []
+
+
+@part("regularize")
+class EntropyBonus(Regularizer):
+    """Reward the policy's entropy: -c·H_t (Williams and Peng 1991; PPO, arXiv:1707.06347, eq. 9)."""
+
+    coef: Coefficient = 0.01
+    entropy: ClassVar[bool] = True
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-c·H_t."""
+        if entropy_bt is None:
+            raise InputError(
+                "the entropy bonus got no entropies",
+                "it is differentiated through the entropy of every token's distribution",
+                "Pass entropy_bt to method.loss",
+            )
+        return TokenLoss(-self.coef * entropy_bt, {})
+
+    def words(self) -> str:
+        """Describe."""
+        return f"an entropy bonus of {self.coef:g} nats' worth per token"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"- {self.coef:g} · H_t"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["the entropy bonus has no effect: its coefficient is 0"] if self.coef == 0 else []

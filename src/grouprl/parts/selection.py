@@ -1,0 +1,123 @@
+"""Selection: rows or tokens that leave the loss and its denominators, and perhaps the group statistics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl import levels
+from grouprl.batch import Batch
+from grouprl.parts.part import Part, RunFacts, part
+from grouprl.parts.weighting import MismatchLevel, mismatch_ratio
+
+
+class Selection(Part):
+    """Base: a batch with a smaller loss mask or fewer rows in its statistics."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Return the batch with rows or tokens taken out."""
+        raise NotImplementedError
+
+
+def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
+    """Take rows ([B] bool) out of the loss and its denominators, and of group statistics if asked to."""
+    active_bt = batch.active_bt & ~dropped_b[:, None]
+    stats_b = batch.stats_b & ~dropped_b if from_statistics else batch.stats_b
+    return batch.replace(loss_mask_bt=active_bt, stat_b=stats_b)
+
+
+def mixed_rows(batch: Batch) -> Tensor:
+    """[B] bool: rows of groups whose answers differ in raw outcome.
+
+    The outcome is `correct_b` where given, else the reward before shaping.
+    """
+    outcome_b = batch.outcome_b if batch.correct_b is None else batch.correct_b.to(batch.dtype)
+    return levels.differs(outcome_b, batch.group_b, batch.stats_b.to(batch.dtype))
+
+
+@part("select")
+class MixedGroups(Selection):
+    """Keep groups with both right and wrong answers; the others leave loss and denominators (DAPO, Reinforce-Rej).
+
+    Judged on raw correctness, or on the reward before shaping where correctness is not given.
+    `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
+    """
+
+    in_statistics: bool = False
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop groups whose answers are all right or all wrong."""
+        return drop(batch, ~mixed_rows(batch), from_statistics=not self.in_statistics)
+
+    def words(self) -> str:
+        """Describe."""
+        return "leave out questions whose answers are all right or all wrong, also from the denominators"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A group of one cannot be mixed."""
+        return []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group of one is never mixed, so nothing would be left."""
+        if run.group_size == 1:
+            return ["mixed_groups leaves out every group of one answer. Use batch.group of 2 or more"]
+        return []
+
+
+@part("select")
+class DropTruncated(Selection):
+    """Leave answers that hit the length limit out of the loss (DAPO's overlong filtering).
+
+    `in_statistics`: whether their rewards still count in the group's mean and spread.
+    """
+
+    in_statistics: bool = True
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop truncated rows."""
+        return drop(batch, batch.need("truncated_b", self.name), from_statistics=not self.in_statistics)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        still = "still count" if self.in_statistics else "do not count either"
+        return f"leave answers that were cut off out of the loss; in group statistics they {still}"
+
+
+@part("select")
+class RejectMismatch(Selection):
+    """Leave out tokens or sequences whose ratio π_old/π_behavior lies outside [low, high] (IcePop, rejection in verl).
+
+    Rejected tokens leave the mask and the denominators; a multiplier of zero (`masked_importance`) would keep the
+    denominators. verl states its bounds for the reciprocal ratio.
+    """
+
+    low: Annotated[float, Field(ge=0)] = 0.5
+    high: Annotated[float, Field(gt=0)] = 2.0
+    level: MismatchLevel = "token"
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop tokens with w outside [low, high], w = π_old/π_behavior."""
+        ratio_bt = mismatch_ratio(batch, self.level)
+        return batch.replace(loss_mask_bt=batch.active_bt & (ratio_bt >= self.low) & (ratio_bt <= self.high))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"leave out every {'token' if self.level == 'token' else 'answer'} whose probability under the trainer "
+            f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler never differs."""
+        return ["reject_mismatch has no effect: the sampler is exact"] if run.exact_sampler else []
