@@ -36,6 +36,8 @@ class Collected:
     """[B] the question of each row."""
     group_b: np.ndarray
     """[B] ordinal of the question in this run."""
+    answer_b: np.ndarray
+    """[B] number of the answer within its group."""
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
@@ -53,7 +55,7 @@ def answer_seed(seed: int, ordinal: int, answer: int) -> int:
 
 
 class Collector:
-    """Draws and scores groups of answers."""
+    """Draws and scores groups of answers; `watch` adds up the seconds of both."""
 
     def __init__(self, config: Config, policy: Any, reward: Any, max_new_tokens: int, errors: ErrorPolicy) -> None:
         self.config, self.policy, self.reward = config, policy, reward
@@ -72,7 +74,8 @@ class Collector:
         baseline_b = self._greedy(draws, size) if greedy_baseline else None
         if baseline_b is not None:
             kept_b = kept_b & np.isfinite(baseline_b)
-        return Collected(questions, group_b, rollout, texts, scores, kept_b, baseline_b)
+        answer_b = np.tile(np.arange(size), len(draws))
+        return Collected(questions, group_b, answer_b, rollout, texts, scores, kept_b, baseline_b)
 
     def _generate(self, draws: Sequence[tuple[int, Question]], n: int, *, greedy: bool = False) -> Rollout:
         sampling = self.config.sampling
@@ -122,6 +125,7 @@ def join(parts: Sequence[Collected]) -> Collected:
     return Collected(
         questions=tuple(q for part in parts for q in part.questions),
         group_b=np.concatenate([part.group_b for part in parts]),
+        answer_b=np.concatenate([part.answer_b for part in parts]),
         rollout=rollout,
         texts=tuple(text for part in parts for text in part.texts),
         scores=Scores(
@@ -146,6 +150,7 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
     return Collected(
         questions=tuple(collected.questions[i] for i in index),
         group_b=collected.group_b[index],
+        answer_b=collected.answer_b[index],
         rollout=Rollout(
             prompt_ids=tuple(rollout.prompt_ids[i] for i in index),
             response_ids=tuple(rollout.response_ids[i] for i in index),

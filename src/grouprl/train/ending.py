@@ -1,0 +1,94 @@
+"""How a run ends: what was learnt is printed and written, beside the final model and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from grouprl.errors import RunError
+from grouprl.methods.registry import CATALOGUE
+from grouprl.train.evaluate import Evaluation, Sample
+from grouprl.train.files import RunFolder, replacing, write_json
+from grouprl.train.session import Session, versions
+from grouprl.train.summary import side_by_side, summary_table
+from grouprl.view.report import write_report
+
+
+def write_before(run: RunFolder, found: Evaluation) -> None:
+    """Keep the evaluation before reinforcement."""
+    write_json(run.before, {"record": found.record(), "samples": [s._asdict() for s in found.samples]})
+
+
+def read_before(run: RunFolder) -> tuple[dict[str, float], list[Sample]] | None:
+    """The evaluation before reinforcement: its record and sample answers; None if there was none yet."""
+    if not run.before.is_file():
+        return None
+    try:
+        data = json.loads(run.before.read_text(encoding="utf-8"))
+        return data["record"], [Sample(**row) for row in data["samples"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{run.before} is damaged ({error}); start a new run") from error
+
+
+def conclude(session: Session, after: Evaluation | None, console: Console) -> None:
+    """Write model, samples, summary, health and report, and print the outcome. `after` is None if interrupted."""
+    run = session.run
+    write_json(run.health, [finding.as_row() for finding in session.health.findings()])
+    before = read_before(run)
+    if after is not None:
+        with replacing(run.model) as folder:
+            session.policy.save(folder)
+    if after is not None and before is not None:
+        _write_samples(run, before[1], after)
+    write_json(run.summary, _summary(session, None if before is None else before[0], after))
+    report = write_report(run.path)
+    if after is not None and before is not None:
+        console.print(summary_table(before[0], after.record()))
+        console.print(side_by_side(before[1], after.samples))
+    elif after is None:
+        console.print(f"Interrupted in {session.phase} after step {session.step}; a checkpoint is written.")
+        console.print(f"Go on with: grouprl train {run.path} --resume", soft_wrap=True)
+    console.print(f"Report: {report}", soft_wrap=True)
+
+
+def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> None:
+    later = {sample.question: sample for sample in after.samples}
+    rows = [
+        {
+            "question": old.question,
+            "before": old.answer,
+            "after": later[old.question].answer,
+            "before_reward": old.reward,
+            "after_reward": later[old.question].reward,
+            "before_correct": old.correct,
+            "after_correct": later[old.question].correct,
+        }
+        for old in before
+        if old.question in later
+    ]
+    write_json(run.samples, rows)
+
+
+def _summary(session: Session, before: Mapping[str, float] | None, after: Evaluation | None) -> dict[str, Any]:
+    config, method = session.config, session.method
+    entry = CATALOGUE.get(method.name)
+    return {
+        "task": config.task_name,
+        "model": config.model.name,
+        "method": method.name,
+        "title": entry.card.title if entry else method.name,
+        "formula": entry.card.formula if entry else "",
+        "objective": [{"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()],
+        "seed": config.seed,
+        "phase": session.phase,
+        "steps": session.step,
+        "finished": after is not None,
+        "parameters": sum(p.numel() for p in session.policy.parameters()),
+        "before": before,
+        "after": None if after is None else after.record(),
+        "seconds": round(session.elapsed, 1),
+        "versions": versions(),
+    }

@@ -1,0 +1,226 @@
+"""Everything one run holds in memory, built from its configuration or from its last checkpoint."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from grouprl.data.source import QuestionSource
+from grouprl.errors import InputError
+from grouprl.method import Method
+from grouprl.methods.compose import compose
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.load import load_policy
+from grouprl.policy.threads import choose_threads
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rewards.loading import load_reward
+from grouprl.tasks import Task, load_task
+from grouprl.train.checkpoint import newest, prune, save_checkpoint
+from grouprl.train.collect import Collector
+from grouprl.train.config import Config, load_config
+from grouprl.train.files import RunFolder, free_folder, replacing, write_json, write_text
+from grouprl.train.findings import HealthFacts
+from grouprl.train.health import Health
+
+
+@dataclass
+class Session:
+    """A run in memory. `phase` is 'warmup', 'train' or 'done'; `step` counts finished steps of the phase."""
+
+    config: Config
+    run: RunFolder
+    task: Task
+    method: Method
+    policy: CausalPolicy
+    reward: Any
+    source: QuestionSource
+    errors: ErrorPolicy
+    collector: Collector
+    health: Health
+    phase: str
+    step: int = 0
+    elapsed: float = 0.0
+    optimizer: torch.optim.Optimizer | None = None
+    reference: Any = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Token budget of an answer."""
+        return self.config.sampling.max_new_tokens or self.task.max_new_tokens
+
+    def begin(self, phase: str) -> None:
+        """Enter a phase: fresh optimiser, step 0; reinforcement fixes its reference policy here."""
+        self.phase, self.step = phase, 0
+        self.optimizer = make_optimizer(self.config, self.policy, phase)
+        if phase == "train" and needs_reference(self.config, self.method):
+            with replacing(self.run.reference) as temporary:
+                save_file(self.policy.trainable_state(), temporary)
+            self.reference = self.policy.reference()
+
+    def save(self) -> None:
+        """Write a checkpoint of everything that has state, then drop the oldest."""
+        assert self.optimizer is not None
+        state = {
+            "phase": self.phase,
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "source": self.source.state(),
+            "errors": self.errors.state_dict(),
+            "metrics_size": self.run.metrics_size(),
+            "torch_rng": torch.get_rng_state().tolist(),
+        }
+        weights = self.policy.trainable_state()
+        save_checkpoint(self.run, self.phase, self.step, weights, self.optimizer.state_dict(), state)
+        prune(self.run, self.config.run.keep)
+
+    def record(self, values: dict[str, Any]) -> None:
+        """Append a record to metrics.jsonl and let the health report see it."""
+        self.run.append_metrics(values)
+        self.health.observe(values)
+
+
+def start(config: Config, folder: Path | None) -> Session:
+    """Make the run folder and build a fresh session."""
+    if folder is None:
+        name = f"{config.task_name.replace(':', '-').replace('/', '-')}-{config.method_name}-s{config.seed}"
+        folder = Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
+    threads = choose_threads(config.run.threads)
+    torch.set_num_threads(threads)
+    torch.manual_seed(config.seed)
+    task = load_task(config.task, config.seed)
+    policy = build_policy(config, task)
+    run = RunFolder.create(folder)
+    write_text(run.config, config.dump())
+    write_json(run.facts, {"threads": threads, "task": task.fingerprint(), "versions": versions()})
+    session = assemble(config, run, task, policy)
+    session.begin("warmup" if config.warmup.steps else "train")
+    return session
+
+
+def resume(folder: Path) -> Session:
+    """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
+
+    Raises InputError when the folder is no run, or the task no longer is what it was; RunError on damaged records.
+    """
+    run = RunFolder.open(folder)
+    config = load_config(str(run.config))
+    facts = json.loads(run.facts.read_text(encoding="utf-8"))
+    torch.set_num_threads(facts["threads"])
+    torch.manual_seed(config.seed)
+    task = load_task(config.task, config.seed)
+    if task.fingerprint() != facts["task"]:
+        raise InputError(
+            f"the task of {folder} has changed since the run began",
+            "a resumed run goes on with the same questions",
+            "Restore the data, or start a new run",
+        )
+    checkpoint, complaints = newest(run)
+    state = checkpoint.state if checkpoint else None
+    run.rewind(state["metrics_size"] if state else 0, state["step"] if state and state["phase"] == "train" else 0)
+    session = assemble(config, run, task, build_policy(config, task))
+    session.notes = complaints
+    if checkpoint is None or state is None:
+        session.begin("warmup" if config.warmup.steps else "train")
+        session.notes.append("no checkpoint yet: starting from the beginning")
+        return session
+    if state["phase"] == "train" and run.reference.is_file():
+        session.policy.load_trainable_state(load_file(run.reference))
+        session.reference = session.policy.reference()
+    session.policy.load_trainable_state(checkpoint.weights)
+    session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
+    session.optimizer = make_optimizer(config, session.policy, session.phase)
+    session.optimizer.load_state_dict(checkpoint.optimizer)
+    session.source.restore(state["source"])
+    session.errors.load_state_dict(state["errors"])
+    torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
+    return session
+
+
+def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -> Session:
+    """Put the parts of a session together."""
+    method = compose(config.method).method
+    reward = load_reward(config.reward.function) if config.reward.function else task.reward
+    errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
+    budget = config.sampling.max_new_tokens or task.max_new_tokens
+    return Session(
+        config=config,
+        run=run,
+        task=task,
+        method=method,
+        policy=policy,
+        reward=reward,
+        source=QuestionSource(task, config.seed),
+        errors=errors,
+        collector=Collector(config, policy, reward, budget, errors),
+        health=Health(health_facts(config, method, budget), run.read_metrics()),
+        phase="train",
+    )
+
+
+def build_policy(config: Config, task: Task) -> CausalPolicy:
+    """Load or build the policy that the configuration asks for."""
+    model = config.model
+    options: dict[str, Any] = {}
+    if model.name == "tiny":
+        options = model.tiny.model_dump()
+        if task.alphabet:
+            options["alphabet"] = task.alphabet
+    if model.lora is not None:
+        options["lora"] = model.lora.model_dump()
+    return load_policy(
+        model.name,
+        device=model.device,
+        dtype=model.dtype,
+        engine=model.engine,
+        temperature=config.sampling.temperature,
+        value_head=compose(config.method).method.critic is not None,
+        token_budget=config.batch.tokens_per_microbatch,
+        seed=config.seed,
+        **options,
+    )
+
+
+def make_optimizer(config: Config, policy: CausalPolicy, phase: str) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
+    optim = config.optim
+    rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
+    return torch.optim.AdamW(policy.parameters(), lr=rate, betas=optim.betas, weight_decay=decay)
+
+
+def needs_reference(config: Config, method: Method) -> bool:
+    """Whether a frozen reference policy must be kept."""
+    return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
+
+
+def exact_sampler(policy: CausalPolicy) -> bool:
+    """Whether the local sampler's log-probs are the trainer's: the same weights in full precision."""
+    return policy.dtype in (torch.float32, torch.float64)
+
+
+def health_facts(config: Config, method: Method, max_tokens: int) -> HealthFacts:
+    """What the health report must know of the run."""
+    weights = [p.settings().get("coef") for p in (*method.regularize, *method.shape) if "kl" in p.name]
+    return HealthFacts(
+        answers=config.batch.prompts * config.batch.group,
+        updates_per_rollout=config.updates_per_rollout,
+        clips="old_bt" in method.objective.needs(),
+        kl_weight=weights[0] if weights else None,
+        refill=method.refill is not None,
+        refill_max_rounds=getattr(method.refill, "max_rounds", 0),
+        filters=tuple(p.name for p in method.select),
+        max_tokens=max_tokens,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    names = ("grouprl", "torch", "transformers", "numpy")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
