@@ -53,8 +53,6 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
-    uses_entropy: ClassVar[bool] = False
-    """Whether the loss needs the policy's current entropy, with gradient."""
 
     def words(self) -> str:
         """Say in one plain sentence what the part does with these settings."""

@@ -140,7 +140,7 @@ def _columns(batch: Batch) -> Batch:
 
 
 def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
-    return policy.logp(batch.inputs, grad=grad, entropy=method.uses_entropy, values=method.critic is not None)
+    return policy.logp(batch.inputs, grad=grad, entropy=method.needs_entropy, values=method.critic is not None)
 
 
 def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -187,5 +187,3 @@ def _clipped_norm(policy: Policy, grad_clip: float) -> float:
             "for absurd rewards, or set optim.grad_clip"
         )
     return norm
-
-
