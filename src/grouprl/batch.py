@@ -43,8 +43,7 @@ class Batch:
     old_bt: Tensor | None = None
     """[B,T]: log-prob under the policy at the start of this update (the proximal policy)."""
     behavior_bt: Tensor | None = None
-    """[B,T]: log-prob under the sampler that really drew the token. A ratio against it falls back to `old_bt` when it is
-    None (an exact sampler)."""
+    """[B,T]: log-prob under the sampler that really drew the token."""
     ref_bt: Tensor | None = None
     """[B,T]: log-prob under the reference policy."""
     entropy_bt: Tensor | None = None

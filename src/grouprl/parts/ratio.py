@@ -28,12 +28,10 @@ def log_ratio(logp_bt: Tensor, batch: Batch, level: RatioLevel = "token", agains
     """[B,T] log of the importance ratio, zero outside the loss mask, clamped to +-20.
 
     `token`: per token. `sequence`: mean over the sequence's active tokens (GSPO). `sequence_token`: the same value,
-    but the gradient is the token's own (GSPO-token). `sequence_sum`: the ratio of whole sequences. A batch without
-    `behavior_bt` was drawn by an exact sampler: `old_bt` stands in.
+    but the gradient is the token's own (GSPO-token). `sequence_sum`: the ratio of whole sequences.
     """
     active_bt = batch.active_bt
-    exact = against == "behavior" and batch.behavior_bt is None
-    anchor_bt = batch.need("old_bt" if exact else f"{against}_bt", "the importance ratio")
+    anchor_bt = batch.need(f"{against}_bt", "the importance ratio")
     token_bt = torch.where(active_bt, logp_bt - anchor_bt, 0)
     if level == "token":
         return token_bt.clamp(-LOG_LIMIT, LOG_LIMIT)
