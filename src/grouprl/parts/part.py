@@ -105,8 +105,8 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
 
 
 def snake_case(name: str) -> str:
-    """`ConstantLength` -> `constant_length`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    """`ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
