@@ -123,3 +123,9 @@ class History:
     def last(self, name: str) -> Any:
         """Value of `name` in the last record, finite or not, or None."""
         return self.recent[-1].get(name) if self.recent else None
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage, with a decimal where it is small."""
+    value = 100 * share
+    return f"{value:.0f} %" if value == 0 or abs(value) >= 9.95 else f"{value:.1f} %"

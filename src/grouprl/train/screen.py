@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.train.evaluate import Sample
-from grouprl.train.findings import Finding
+from grouprl.train.findings import Finding, percent
 
 TITLES = {"warmup": "warm-up", "train": "training", "eval": "evaluation"}
 BARS = "▁▂▃▄▅▆▇█"
@@ -34,6 +35,7 @@ class Screen:
     done: int = 0
     total: int = 0
     began: float = 0.0
+    train_began: float | None = None
     record: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, list[float]] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -49,10 +51,13 @@ class Screen:
         return TITLES.get(self.name, self.name)
 
     def begin(self, name: str, total: int, done: int) -> None:
-        """Start a phase."""
+        """Start a phase; training that goes on after an evaluation keeps its time."""
         with self.lock:
-            self.name, self.total, self.done, self.began = name, total, done, self.clock()
-            self.marks = [(done, self.began)]
+            now = self.clock()
+            self.train_began = now if name == "train" and self.train_began is None else self.train_began
+            self.began = self.train_began if name == "train" and self.train_began is not None else now
+            self.name, self.total, self.done = name, total, done
+            self.marks = [(done, now)]
             if name != "eval":
                 self.record = {}
 
@@ -99,8 +104,9 @@ class Screen:
         numbers = _numbers(self.record)
         if numbers:
             rows += [Text(""), *_columns(numbers, width)]
-        health = _findings(self.findings, width, limit=4)
-        room = height - 2 - len(rows) - (len(health) + 2 if health else 0) - 2
+        room = height - 2 - len(rows)
+        health = _findings(self.findings, width, min(8, room - 2 - (5 if self.samples else 0)))
+        room -= (len(health) + 2 if health else 0) + 2
         if self.samples and room > 0:
             rows += [Text(""), Text("answers", style="bold")]
             rows += [sample_line(s, width) for s in self.samples[: min(room, 6)]]
@@ -178,12 +184,6 @@ def sample_line(sample: Sample, width: int) -> Text:
     return line
 
 
-def share(value: Any) -> str:
-    """Write a share as a percentage with as many digits as it needs."""
-    percent = 100 * float(value)
-    return "0 %" if percent == 0 else f"{percent:.1f} %" if percent < 10 else f"{percent:.0f} %"
-
-
 def thousands(value: Any) -> str:
     """Write a count as 950, 5.2k or 1.3M."""
     number = float(value)
@@ -234,16 +234,13 @@ def _numbers(record: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((label, form(record[name]) + more))
 
     longest = f" (longest {record['length_max']:.0f})" if "length_max" in record else ""
-    dead = ", ".join(
-        f"{share(record[f'groups_dead_{kind}'])} {kind}"
-        for kind in ("right", "wrong")
-        if f"groups_dead_{kind}" in record
-    )
+    kinds = {kind: record.get(f"groups_dead_{kind}") for kind in ("right", "wrong")}
+    dead = ", ".join(f"{100 * x:.0f} {kind}" for kind, x in kinds.items() if isinstance(x, (int, float)))
     add("length", "length_mean", "{:.1f}".format, longest)
-    add("dead groups", "groups_dead", share, f" ({dead})" if dead else "")
-    add("truncated", "truncated_fraction", share)
-    add("clipped", "clip_fraction", share)
-    add("capped", "capped_fraction", share)
+    add("dead groups", "groups_dead", percent, f" ({dead})" if dead else "")
+    add("truncated", "truncated_fraction", percent)
+    add("clipped", "clip_fraction", percent)
+    add("capped", "capped_fraction", percent)
     add("entropy", "entropy", "{:.3f} nats".format)
     add("KL old→new", "kl_old", "{:.2g}".format)
     add("KL to ref", "kl_ref", "{:.2g}".format)
@@ -265,13 +262,14 @@ def _columns(rows: list[tuple[str, str]], width: int) -> list[Text]:
     return lines
 
 
-def _findings(findings: Sequence[Finding], width: int, limit: int) -> list[RenderableType]:
+def _findings(findings: Sequence[Finding], width: int, room: int) -> list[RenderableType]:
+    """At most `room` lines: each finding on one or two, and how many did not fit."""
     lines: list[RenderableType] = []
-    for finding in findings[:limit]:
-        text = Text(f"{SEVERITY_SIGN[finding.severity]} ", style=SEVERITY_STYLE[finding.severity])
-        text.append(plain(finding.words)).append(f" (since step {finding.first_step})", style="dim")
-        text.truncate(width, overflow="ellipsis")
-        lines.append(text)
-    if len(findings) > limit:
-        lines.append(Text(f"  and {len(findings) - limit} more, in the report", style="dim"))
+    for i, finding in enumerate(findings):
+        sign = Text(f"{SEVERITY_SIGN[finding.severity]} ", style=SEVERITY_STYLE[finding.severity])
+        words = textwrap.wrap(plain(finding.words), width - 2, max_lines=2, placeholder=" …")
+        if len(lines) + len(words) > room - (i + 1 < len(findings)):
+            lines.append(Text(f"  and {len(findings) - i} more, in the report", style="dim"))
+            break
+        lines += [(sign if j == 0 else Text("  ")) + Text(part) for j, part in enumerate(words)]
     return lines

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import isfinite
 from statistics import median
 
-from grouprl.train.findings import START, Finding, HealthFacts, History, Severity
+from grouprl.train.findings import START, Finding, HealthFacts, History, Severity, percent
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
@@ -56,7 +56,9 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
     effective = (
         f": effective batch {round(facts.answers * (1 - dead))} of {facts.answers} answers" if facts.answers else ""
     )
-    words = f"{dead:.0%} of the groups are dead ({right:.0%} all right, {wrong:.0%} all wrong){effective}."
+    words = (
+        f"{percent(dead)} of the groups are dead ({percent(right)} all right, {percent(wrong)} all wrong){effective}."
+    )
     if right >= wrong and (past.mean("pass@1") or 0.0) >= SOLVED:
         return Finding("dead_groups", "note", words, "The task is nearly solved: stop, or move on to harder questions.")
     easy = "Take harder questions, or let the method drop and refill dead groups (dapo)."
@@ -122,7 +124,7 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
     now, start = past.mean("entropy"), past.start("entropy")
     if now is None or start is None:
         return None
-    words = f"Entropy is {now:.3f} nats per token, {now / start:.0%} of its start." if start > 0 else ""
+    words = f"Entropy is {now:.3f} nats per token, {percent(now / start)} of its start." if start > 0 else ""
     if now < ENTROPY_LOW and now < ENTROPY_LEFT * start:
         if (past.mean("pass@1") or 0.0) >= SOLVED:
             return Finding("entropy_collapse", "note", words, "Expected once the task is solved.")
@@ -140,7 +142,9 @@ def truncation(past: History, facts: HealthFacts) -> Finding | None:
     if cut is None or cut < TRUNCATED_WARNING:
         return None
     limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
-    words = f"{cut:.0%} of the answers are cut off{limit} before they end; above 10 % runs tend to become unstable."
+    words = (
+        f"{percent(cut)} of the answers are cut off{limit} before they end; above 10 % runs tend to become unstable."
+    )
     severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
     return Finding(
         "truncation", severity, words, "Raise the token limit, or shape rewards against overlong answers (dapo)."
@@ -199,7 +203,7 @@ def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
     if total == 0:
         return None
     drawn = facts.answers * len(errors)
-    share = f" ({total / drawn:.1%})" if drawn else ""
+    share = f" ({percent(total / drawn)})" if drawn else ""
     words = f"{total:.0f} answers{share} of the last {len(errors)} steps could not be scored and were left out."
     severity: Severity = "alarm" if drawn and total / drawn >= ERROR_ALARM else "warning"
     return Finding("reward_errors", severity, words, "Run the reward function on the reported answers by hand.")
@@ -259,9 +263,7 @@ def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
     spent = sum(r >= facts.refill_max_rounds for r in rounds) / len(rounds) if facts.refill_max_rounds else 0.0
     if len(rounds) < START or spent < 0.5:
         return None
-    words = (
-        f"The refill used up all its {facts.refill_max_rounds} rounds in {spent:.0%} of the last {len(rounds)} steps."
-    )
+    words = f"The refill used up all its {facts.refill_max_rounds} rounds in {percent(spent)} of the last steps."
     return Finding(
         "refill",
         "warning",
@@ -293,7 +295,7 @@ def poor_critic(past: History, facts: HealthFacts) -> Finding | None:
     explained = past.mean("explained_variance")
     if explained is None or explained >= 0 or past.seen("explained_variance") < INERT_STEPS:
         return None
-    words = f"The critic explains {explained:.0%} of the returns' variance: worse than a constant guess."
+    words = f"The critic explains {percent(explained)} of the returns' variance: worse than a constant guess."
     return Finding(
         "poor_critic", "warning", words, "Raise the critic's learning rate, pre-train it, or use a method without one."
     )
