@@ -22,6 +22,10 @@ from grouprl.policy.microbatch import split_rows
 from grouprl.train.config import Optim
 
 
+GAPS = ("logp_gap_mean", "logp_gap_max")
+"""Sampler against trainer: only comparable before the first optimiser step after a rollout."""
+
+
 class Policy(Protocol):
     """What an update needs of a policy."""
 
@@ -78,6 +82,7 @@ def update(
     Raises RunError when a gradient is not finite (no step is taken then).
     """
     sums: dict[str, float] = defaultdict(float)
+    gaps: dict[str, float] = {}
     taken = 0
     for epoch in range(epochs):
         for rows in minibatches(judged.group_b, parts, seed=seed * 1009 + epoch):
@@ -86,13 +91,12 @@ def update(
             metrics["grad_norm"] = _clipped_norm(policy, grad_clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
+            if not taken:  # later steps have moved away from the sampler on purpose
+                gaps = {name: metrics[name] for name in GAPS if name in metrics}
             for name, value in metrics.items():
                 sums[name] += value
-            if not taken:
-                gaps = {name: sums[name] for name in ("logp_gap_mean", "logp_gap_max") if name in sums}
             taken += 1
-    averaged = {name: value / max(1, taken) for name, value in sums.items()}
-    return averaged | (gaps if taken else {})
+    return {name: value / taken for name, value in sums.items() if name not in GAPS} | gaps
 
 
 def accumulate(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
