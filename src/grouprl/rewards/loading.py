@@ -20,7 +20,7 @@ from grouprl.rewards import builtin, puzzles
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.scoring import combine
 
-RewardSpec: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Reward
+RewardSpec: TypeAlias = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | Reward
 
 BUILTIN: dict[str, Reward] = {
     reward.__name__: reward
@@ -46,8 +46,9 @@ def load_reward(spec: RewardSpec) -> Reward:
 
     Args:
         spec: a built-in name; "pkg.module:function" or "path/to/file.py:function"; a mapping with "name" (either of
-            these) and values for the function's own parameters; a list of such mappings, each with an optional
-            "weight" (default 1), for a weighted sum; or a function, which is returned as it is.
+            these) and values for the function's own parameters; a list of names and such mappings, each with an
+            optional "weight" (default 1), for a weighted sum whose first entry says what is correct; or a function,
+            which is returned as it is.
 
     Raises:
         InputError: if it cannot be found, is not callable, or is given a parameter it does not have.

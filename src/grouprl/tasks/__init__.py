@@ -1,16 +1,34 @@
 """Tasks: questions by number, rewards, demonstrations; built-in ones and adapters."""
 
-from grouprl.tasks.arithmetic import Addition
+from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.huggingface import HuggingFace
+from grouprl.tasks.jsonl import Jsonl
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
+from grouprl.tasks.rows import RowTask, Table
+from grouprl.tasks.sequences import Reverse, Sorting
 from grouprl.tasks.task import Message, Question, Split, Task
 
 __all__ = [
     "Addition",
+    "Chain",
+    "Countdown",
     "GeneratedTask",
+    "HuggingFace",
+    "Jsonl",
     "Message",
+    "Multiplication",
+    "OptionTask",
     "Question",
+    "ReasoningGym",
+    "Reverse",
+    "RowTask",
+    "Sorting",
     "Split",
+    "Table",
     "Task",
     "TaskDescription",
     "describe_tasks",

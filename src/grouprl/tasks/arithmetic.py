@@ -77,3 +77,142 @@ def _worked_sum(places: Iterator[tuple[int, int]], rng: random.Random, noise: fl
         pad += f"{carry}{digit}"
         digits = f"{digit}{digits}"
     return f"{pad}|{carry}{digits}"
+
+
+@register_task("multiplication")
+class Multiplication(GeneratedTask):
+    """Multiply two numbers; working it out from the right pays, blurting forgets the carries.
+
+    The prompt is "47*36=". A worked demonstration writes, for every digit of the second number from the right, carry
+    and digit of every product and, after ':', the running total; then the next digit after ';'. The last total comes
+    after '|': "4228:0282;2114|1692". A blurted one multiplies place by place without carries.
+    """
+
+    levels = tuple({"digits": digits, "by": by} for digits, by in ((2, 1), (3, 1), (2, 2), (3, 2), (3, 3), (4, 4)))
+
+    digits: int = Field(2, ge=1, le=9, description="digits of the first number")
+    by: int = Field(1, ge=1, le=9, description="digits of the second number")
+    think: float = Field(0.4, ge=0, le=1, description="share of demonstrations that work the product out")
+    noise: float = Field(0.0, ge=0, le=1, description="chance that a worked place holds a random product")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Room for the scratchpad and for going astray."""
+        return self.by * (3 * self.digits + self.by + 4) + 6
+
+    @property
+    def alphabet(self) -> str:
+        """Digits and the signs of the scratchpad."""
+        return "0123456789*=:;|"
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff the number after the last '|' is the product."""
+        return number_after_bar
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return two random numbers to multiply."""
+        a, b = rng.randrange(10**self.digits), rng.randrange(10**self.by)
+        return f"{a:0{self.digits}d}*{b:0{self.by}d}=", {"answer": str(a * b)}
+
+    def content(self, prompt: str) -> str:
+        """Return the numbers in order, so that a product and its mirror image are in the same split."""
+        return "*".join(sorted(prompt[:-1].split("*")))
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Work the product out in a share of cases, else blurt it."""
+        if rng.random() < self.think:
+            return self._work_out(question, rng, self.noise)
+        a, b = str(question.prompt)[:-1].split("*")
+        rows = (int("".join(str(int(x) * int(y) % 10) for x in a)) * 10**j for j, y in enumerate(reversed(b)))
+        return f"|{sum(rows):0{self.digits + self.by}d}"
+
+    def solve(self, question: Question) -> str:
+        """Work the product out."""
+        return self._work_out(question, random.Random(0), noise=0)
+
+    def _work_out(self, question: Question, rng: random.Random, noise: float) -> str:
+        a, b = str(question.prompt)[:-1].split("*")
+        pads, total = [], 0
+        for place, y in enumerate(reversed(b)):
+            pad, product = _worked_row(a, int(y), rng, noise)
+            total += product * 10**place
+            pads.append(f"{pad}:{total:0{self.digits + self.by}d}")
+        # The last total is the answer: it stands after the bar.
+        pad, _, answer = ";".join(pads).rpartition(":")
+        return f"{pad}|{answer}"
+
+
+def _worked_row(a: str, y: int, rng: random.Random, noise: float) -> tuple[str, int]:
+    """Return carry and digit per place of a * y, from the right, and the product."""
+    carry, pad, product = 0, "", 0
+    for place, x in enumerate(reversed(a)):
+        value = rng.randrange(90) if rng.random() < noise else int(x) * y + carry
+        carry, digit = divmod(value, 10)
+        pad += f"{carry}{digit}"
+        product += digit * 10**place
+    return pad, product + carry * 10 ** len(a)
+
+
+@register_task("chain")
+class Chain(GeneratedTask):
+    """Follow a chain of sums, differences and products from left to right, modulo 10.
+
+    The prompt is "7+5*3-8=" (no precedence: left to right). A demonstration writes the running values, each wrong
+    with a small chance, and then the last one: "268|8".
+    """
+
+    levels = tuple({"length": length} for length in (2, 4, 6, 8, 12, 16))
+
+    length: int = Field(4, ge=1, le=64, description="operations in the chain")
+    modulus: int = Field(10, ge=2, le=10, description="the modulus; numbers lie below it")
+    operators: str = Field("+-*", pattern=r"^[+\-*]+$", description="the operations that occur")
+    think: float = Field(1.0, ge=0, le=1, description="share of demonstrations that write the running values")
+    noise: float = Field(0.2, ge=0, le=1, description="chance that a running value is random")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Room for the running values and for going astray."""
+        return 2 * self.length + 6
+
+    @property
+    def alphabet(self) -> str:
+        """Digits, the operations, '=' and '|'."""
+        return "0123456789+-*=|"
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff the number after the last '|' is the value of the chain."""
+        return number_after_bar
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a random chain."""
+        prompt = str(rng.randrange(self.modulus))
+        for _ in range(self.length):
+            prompt += rng.choice(self.operators) + str(rng.randrange(self.modulus))
+        return f"{prompt}=", {"answer": str(self._values(prompt)[-1])}
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Write the running values, some wrong; or, in a share of cases, only where they led."""
+        values = self._values(str(question.prompt)[:-1], rng, self.noise)
+        pad = "".join(map(str, values)) if rng.random() < self.think else ""
+        return f"{pad}|{values[-1]}"
+
+    def solve(self, question: Question) -> str:
+        """Write the running values."""
+        values = self._values(str(question.prompt)[:-1])
+        return f"{''.join(map(str, values))}|{values[-1]}"
+
+    def _values(self, chain: str, rng: random.Random | None = None, noise: float = 0.0) -> list[int]:
+        """Return the value after each operation; a wrong one is carried on."""
+        value, values = int(chain[0]), []
+        for sign, digit in zip(chain[1::2], chain[2::2], strict=True):
+            value = _apply(sign, value, int(digit)) % self.modulus
+            if rng is not None and rng.random() < noise:
+                value = rng.randrange(self.modulus)
+            values.append(value)
+        return values
+
+
+def _apply(sign: str, a: int, b: int) -> int:
+    return a + b if sign == "+" else a - b if sign == "-" else a * b

@@ -7,16 +7,17 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from grouprl.errors import InputError
 from grouprl.rewards import Example
-from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.task import Question, Split, check_request, generator, split_of
 
 MAX_DRAWS = 5000
 
 
-class GeneratedTask(Task, BaseModel):
+class GeneratedTask(OptionTask):
     """An endless task whose options are the fields of the class.
 
     A question is drawn again until the hash of its content says that it belongs to the split asked for. So the held-out
@@ -24,7 +25,6 @@ class GeneratedTask(Task, BaseModel):
     `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
     seed: int = Field(0, description="which stream of questions is drawn")
@@ -95,12 +95,12 @@ class GeneratedTask(Task, BaseModel):
         for index in range(4):
             question = self.question("train", index)
             right = self.solve(question)
-            examples += [Example(right, question.columns, True), Example(right + "0", question.columns, False)]
+            examples += [Example(right, question.columns, True), Example(right + "1", question.columns, False)]
         return (*examples, Example("", question.columns, False))
 
     def options(self) -> dict[str, Any]:
-        """Return every option with its value."""
-        return self.model_dump(mode="json", exclude={"level"})
+        """Return every option with its value; the level is in the sizes that it sets."""
+        return {name: value for name, value in super().options().items() if name != "level"}
 
     def _level_number(self) -> int:
         if self.level is not None:

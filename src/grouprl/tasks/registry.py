@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from grouprl.errors import InputError, suggest
 from grouprl.rewards import import_object
 from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.options import check_option_names
 from grouprl.tasks.task import Task
 
 TaskClass = TypeVar("TaskClass", bound=type[Task])
@@ -43,7 +42,7 @@ def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskCl
     """Make a task class loadable by name (a class decorator).
 
     Args:
-        name: the name; it becomes the class's `name`, too, unless the class sets that itself.
+        name: the name, which is also the default of the task's `name`.
         argument: the option that receives the text after the colon in "name:text".
 
     Raises:
@@ -57,8 +56,7 @@ def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskCl
         if taken is not None and taken.task.__qualname__ != task.__qualname__:
             raise InputError(f"The task name '{name}' is taken by {taken.task.__qualname__}")
         _REGISTRY[name] = _Entry(task, argument)
-        if "name" not in vars(task):
-            task.name = name  # type: ignore[method-assign, assignment]
+        task.registered_as = name
         return task
 
     return register
@@ -67,6 +65,13 @@ def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskCl
 def task_names() -> list[str]:
     """Return the registered names; adapters as "name:<argument>"."""
     return sorted(n if e.argument is None else f"{n}:<{e.argument}>" for n, e in _REGISTRY.items())
+
+
+def task_class(name: str) -> type[Task]:
+    """Return the class registered as `name`. Raises InputError for an unknown name, with the nearest known ones."""
+    if name not in _REGISTRY:
+        raise InputError(f"There is no task '{name}'", remedy=f"{suggest(name, _REGISTRY)} Your own: pkg.module:Class.")
+    return _REGISTRY[name].task
 
 
 def load_task(spec: str | Mapping[str, Any], seed: int = 0) -> Task:
@@ -123,36 +128,13 @@ def _import_task(path: str) -> type[Task]:
 
 
 def _build(task: type[Task], name: str, options: dict[str, Any], seed: int) -> Task:
-    known = _option_names(task)
-    for option in options:
-        if known is not None and option not in known:
-            remedy = suggest(option, known) if known else "It has no options."
-            raise InputError(f"Task '{name}' has no option '{option}'", remedy=remedy)
-    if known is None or "seed" in known:
-        options = {"seed": seed, **options}
-    try:
-        return task(**options)
-    except ValidationError as error:
-        raise _in_words(error, name) from error
-
-
-def _option_names(task: type[Task]) -> list[str] | None:
-    """Return the options of a task class; None if it takes any."""
     parameters = inspect.signature(task).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-
-
-def _in_words(error: ValidationError, name: str) -> InputError:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    rule = first["msg"].removeprefix("Value error, ")
-    if not where:
-        return InputError(f"The options of task '{name}' do not fit together", rule)
-    if first["type"] == "missing":
-        return InputError(f"Task '{name}' lacks its option '{where}'")
-    return InputError(f"Option '{where}' of task '{name}' is {first['input']!r}", rule[0].lower() + rule[1:])
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        check_option_names(name, options, known)
+    if "seed" in known:
+        options = {"seed": seed, **options}
+    return task(**options)
 
 
 def _describe(name: str, entry: _Entry) -> TaskDescription:

@@ -8,7 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, ClassVar, Literal, TypedDict, get_args
 
 from grouprl.errors import InputError, suggest
 from grouprl.rewards import Example, Reward
@@ -43,10 +43,12 @@ class Task(ABC):
     A class attribute suffices where a property is shown here (`name = "mine"`).
     """
 
+    registered_as: ClassVar[str] = ""
+
     @property
     def name(self) -> str:
-        """The name in messages and question ids."""
-        return type(self).__name__.lower()
+        """The name in messages and question ids: the registered one, or else the class's in small letters."""
+        return self.registered_as or type(self).__name__.lower()
 
     @property
     def description(self) -> str:
@@ -133,3 +135,9 @@ def check_request(task: str, split: str, index: int, size: int | None) -> None:
     if index < 0 or (size is not None and index >= size):
         upper = "any number from 0" if size is None else f"0..{size - 1}" if size else "nothing: the split is empty"
         raise InputError(f"Question {index} of task '{task}', split '{split}'", f"the index can be {upper}")
+
+
+def with_system(text: str, system: str | None) -> tuple[Message, ...]:
+    """Return a text as chat messages: the system message, if there is one, and the user's."""
+    user = Message(role="user", content=text)
+    return (user,) if system is None else (Message(role="system", content=system), user)

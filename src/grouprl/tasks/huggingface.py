@@ -1,0 +1,72 @@
+"""Questions from a Hugging Face dataset, on the Hub or in a local folder or file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.rows import RowTask, Table
+
+FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
+SAVED = ("dataset_dict.json", "state.json")
+
+
+@register_task("hf", argument="dataset")
+class HuggingFace(RowTask):
+    """A Hugging Face dataset (extra 'data'): a Hub id, a local folder, or a parquet, JSON or CSV file."""
+
+    dataset: str = Field(description="Hub id, folder or file")
+    config: str | None = Field(None, description="the dataset's configuration, where it has several")
+    train_split: str = Field("train", description="the split to train on")
+    eval_split: str | None = Field(None, description="the split to evaluate on; without it, see eval_fraction")
+
+    @property
+    def name(self) -> str:
+        """The dataset after "hf:"."""
+        return f"hf:{self.dataset}"
+
+    @property
+    def description(self) -> str:
+        """Where the questions come from."""
+        return f"Questions from the Hugging Face dataset {self.dataset}."
+
+    def read(self) -> tuple[Table, Table | None]:
+        """Return the splits' rows."""
+        splits = _load(self.dataset, self.config)
+        train = self._table(splits, self.train_split)
+        return train, self._table(splits, self.eval_split) if self.eval_split is not None else None
+
+    def _table(self, splits: dict[str, Any], split: str) -> Table:
+        if split not in splits:
+            raise InputError(f"{self.dataset} has no split '{split}'", remedy=suggest(split, splits))
+        return Table(f"{self.dataset}/{split}", splits[split], range(len(splits[split])), "row")
+
+
+def _load(name: str, config: str | None) -> dict[str, Any]:
+    """Return the splits of a dataset.
+
+    Raises:
+        InputError: if it cannot be loaded, with the library's reason.
+        MissingExtra: without the package datasets.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtra("datasets", "data", f"The task 'hf:{name}'") from error
+    path = Path(name)
+    if path.is_file() and path.suffix not in FORMATS:
+        raise InputError(f"The file '{name}' ends in '{path.suffix}'", f"it ends in {', '.join(FORMATS)}")
+    try:
+        if path.is_file():
+            found = datasets.load_dataset(FORMATS[path.suffix], data_files=str(path))
+        elif any((path / marker).is_file() for marker in SAVED):
+            found = datasets.load_from_disk(name)
+        else:
+            found = datasets.load_dataset(name, config)
+    except Exception as error:
+        raise InputError(f"The dataset '{name}' cannot be loaded", f"{type(error).__name__}: {error}") from error
+    return dict(found) if isinstance(found, dict) else {"train": found}

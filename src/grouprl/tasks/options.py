@@ -1,0 +1,59 @@
+"""Tasks whose options are typed fields, with errors in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from grouprl.errors import InputError, suggest
+from grouprl.tasks.task import Task
+
+
+class OptionTask(Task, BaseModel):
+    """A task whose constructor takes its fields as options.
+
+    Raises:
+        InputError: on construction, for an unknown option or a value that breaks a rule.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, **options: Any) -> None:
+        name = self.registered_as or type(self).__name__
+        fields = type(self).model_fields.items()
+        check_option_names(name, options, [field.alias or key for key, field in fields])
+        try:
+            super().__init__(**options)
+        except ValidationError as error:
+            raise _in_words(error, name) from error
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with its value."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def check_option_names(task: str, options: dict[str, Any], known: list[str]) -> None:
+    """Check that a task has all these options.
+
+    Raises:
+        InputError: naming the first that it does not have, and the nearest it has.
+    """
+    for option in options:
+        if option not in known:
+            remedy = suggest(option, known) if known else "It has no options."
+            raise InputError(f"Task '{task}' has no option '{option}'", remedy=remedy)
+
+
+def _in_words(error: ValidationError, task: str) -> InputError:
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause
+    where = ".".join(str(part) for part in first["loc"])
+    rule = first["msg"].removeprefix("Value error, ")
+    if not where:
+        return InputError(f"The options of task '{task}' do not fit together", rule)
+    if first["type"] == "missing":
+        return InputError(f"Task '{task}' lacks its option '{where}'")
+    return InputError(f"Option '{where}' of task '{task}' is {first['input']!r}", rule[0].lower() + rule[1:])

@@ -1,0 +1,158 @@
+"""Adapter to the reasoning-gym library: its generators, its scorers, its curricula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.rewards import Example, Reward
+from grouprl.rewards.builtin import ANSWER_TAG
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Message, Question, Split, check_request, generator, split_of, with_system
+
+# Some generators prepare as many items as their size says, so the stream is cut into blocks of this size, each with
+# a seed of its own; question i searches the candidates from i * STRIDE on for one of its split.
+BLOCK = 1000
+STRIDE = 50
+MAX_DRAWS = 1000
+
+
+@register_task("reasoning_gym", argument="dataset")
+class ReasoningGym(OptionTask):
+    """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
+
+    The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the library's
+    scorer gives 0..1. Guaranteed for every seed: a question is in one split only, decided by the hash of its text.
+    Not guaranteed: that a small dataset never repeats a question within a split.
+    """
+
+    dataset: str = Field(description="the name of the reasoning-gym dataset")
+    seed: int = Field(0, description="which stream of questions is drawn")
+    level: int | None = Field(None, ge=1, description="curriculum level, 1 is the library's level 0")
+    config: dict[str, Any] = Field(default_factory=dict, description="fields of the dataset's own configuration")
+    system: str | None = Field(None, description="a system message; makes the prompts chat messages")
+    chat: bool = Field(False, description="whether prompts are chat messages without it, too")
+    demonstrations: bool = Field(False, description="whether the library's answers serve as demonstrations")
+
+    _block: Callable[[int], Any] = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Find the dataset and check its configuration by drawing from it."""
+        make = _dataset_maker(self.dataset, self.level, self.config)
+        self._block = lru_cache(maxsize=8)(lambda block: make(generator(self.seed, self.name, block).randrange(2**31)))
+        self._block(0)
+
+    @property
+    def name(self) -> str:
+        """The library's name after "reasoning_gym:"."""
+        return f"reasoning_gym:{self.dataset}"
+
+    @property
+    def description(self) -> str:
+        """Where the questions come from."""
+        return f"The dataset '{self.dataset}' of the reasoning-gym library, with its own scorer."
+
+    @property
+    def reward(self) -> Reward:
+        """The library's scorer, 0..1, on the text of the answer tag."""
+        dataset = self._block(0)
+
+        def library_score(completion: str, entry: Mapping[str, Any]) -> float:
+            tagged = ANSWER_TAG.findall(completion)
+            return float(dataset.score_answer((tagged[-1] if tagged else completion).strip(), entry=dict(entry)))
+
+        return library_score
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` (any number from 0) of a split.
+
+        Raises:
+            InputError: on an unknown split, a negative index, or a dataset too small to hold questions out.
+        """
+        check_request(self.name, split, index, None)
+        for candidate in range(index * STRIDE, index * STRIDE + MAX_DRAWS):
+            block, position = divmod(candidate, BLOCK)
+            entry = self._block(block)[position]
+            if split_of(entry["question"]) == split:
+                columns = {"entry": entry, "answer": entry["answer"]}
+                return Question(f"{self.name}/{split}/{index}", self._prompt(entry), columns, self.level or 0)
+        raise InputError(
+            f"Task '{self.name}' found no question for the split '{split}' in {MAX_DRAWS} draws",
+            "one question in ten is held out, so there must be a few dozen different ones",
+            "Choose a higher level or a larger configuration.",
+        )
+
+    def size(self, split: Split) -> None:
+        """Return None: both splits are endless."""
+        check_request(self.name, split, 0, None)
+
+    def demonstration(self, question: Question, seed: int) -> str | None:
+        """Return the library's answer, if demonstrations are asked for and it has one."""
+        return self.solution(question) if self.demonstrations else None
+
+    def solution(self, question: Question) -> str | None:
+        """Return the library's answer; None for datasets without a single one."""
+        return question.columns["answer"]
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return the library's answer to the first question, if it has one, and an empty answer."""
+        question = self.question("train", 0)
+        right = self.solution(question)
+        wrong = Example("", question.columns, False)
+        return (wrong,) if right is None else (Example(right, question.columns, True), wrong)
+
+    def _prompt(self, entry: Mapping[str, Any]) -> str | tuple[Message, ...]:
+        text = str(entry["question"])
+        return with_system(text, self.system) if self.chat or self.system is not None else text
+
+
+def _dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:
+    """Return a function from a seed to a dataset of BLOCK entries."""
+    try:
+        from reasoning_gym.factory import CURRICULA, DATASETS
+    except ImportError as error:
+        raise MissingExtra("reasoning-gym", "envs", f"The task 'reasoning_gym:{name}'") from error
+    if name not in DATASETS:
+        raise InputError(f"reasoning-gym has no dataset '{name}'", remedy=_nearest(name, DATASETS))
+    for field in config:
+        known = [known for known in DATASETS[name][1].__dataclass_fields__ if known not in ("seed", "size")]
+        if field not in known:
+            raise InputError(
+                f"The configuration of reasoning-gym's '{name}' has no '{field}'", remedy=suggest(field, known)
+            )
+    if level is not None and name not in CURRICULA:
+        raise InputError(f"reasoning-gym's '{name}' has no curriculum, so no level {level}", remedy="Use 'config'.")
+    fields = {**(_curriculum_fields(CURRICULA[name](), name, level) if level is not None else {}), **config}
+    dataset_class, config_class = DATASETS[name]
+
+    def make(seed: int) -> Any:
+        try:
+            return dataset_class(config_class(**{**fields, "seed": seed, "size": BLOCK}))
+        except (AssertionError, ValueError, TypeError) as error:
+            chosen = f"level {level} and " if level is not None else ""
+            raise InputError(f"reasoning-gym's '{name}' refuses {chosen}config {dict(config)}", str(error)) from error
+
+    return make
+
+
+def _curriculum_fields(curriculum: Any, name: str, level: int) -> dict[str, Any]:
+    """Return the configuration fields that a curriculum level sets."""
+    highest = max(len(attribute.levels) for attribute in curriculum.attributes.values())
+    if level > highest:
+        raise InputError(f"The level of reasoning-gym's '{name}' is {level}", f"its levels are 1..{highest}")
+    curriculum.set_global_level(level - 1)
+    return {**vars(curriculum.generate_configuration())}
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    remedy = suggest(name, known)
+    return (
+        remedy
+        if remedy.startswith("Did you mean")
+        else f"It has {len(known)}, among them {', '.join(sorted(known)[:8])}."
+    )

@@ -1,0 +1,204 @@
+"""Tasks whose questions are rows of a table: prompts, columns for the reward, a held-out part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.errors import InputError, suggest
+from grouprl.rewards import CombinedReward, Reward, load_reward
+from grouprl.rewards.contract import inspect_reward, missing_column
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.task import Message, Question, Split, check_request, content_number, with_system
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, with the number by which messages call each: `unit` and `numbers` give "line 3 of data.jsonl"."""
+
+    name: str
+    rows: Sequence[Mapping[str, Any]]
+    numbers: Sequence[int]
+    unit: str
+
+    def label(self, position: int) -> str:
+        """Return what messages call the row at a position."""
+        return f"{self.unit} {self.numbers[position]} of {self.name}"
+
+
+class RowTask(OptionTask):
+    """Questions from a table. A subclass says how the rows are read.
+
+    The reward receives every column of a row that it names. Held out is a table of its own, or those `eval_fraction`
+    of the different prompts whose hash is lowest; equal prompts are always on the same side.
+    """
+
+    prompt: str = Field("prompt", description="the column with the prompt: text, or a list of chat messages")
+    system: str | None = Field(None, description="a system message put first; makes the prompts chat messages")
+    chat: bool = Field(False, description="whether plain prompts become chat messages without it, too")
+    reward_spec: str | dict[str, Any] | list[str | dict[str, Any]] = Field(
+        "exact_match", alias="reward", description="a built-in name, pkg.module:function, or a list with weights"
+    )
+    demonstration_column: str | None = Field(
+        None, alias="demonstration", description="the column with an example answer for the warm-up"
+    )
+    eval_fraction: float = Field(0.1, ge=0, lt=1, description="share of the questions held out; 0 for none")
+    drop_overlap: bool = Field(False, description="whether to leave out training rows that are held out, too")
+
+    _reward: Reward = PrivateAttr()
+    _tables: dict[str, Table] = PrivateAttr()
+    _positions: dict[str, list[int]] = PrivateAttr()
+    _content: str = PrivateAttr()
+
+    @abstractmethod
+    def read(self) -> tuple[Table, Table | None]:
+        """Return the table to train on and, if there is one, the table to evaluate on."""
+
+    def model_post_init(self, context: Any) -> None:
+        """Read the rows, check every one, and hold some out."""
+        self._reward = load_reward(self.reward_spec)
+        train, held_out = self.read()
+        content = hashlib.sha256()
+        prompts = self._check(train, content)
+        held_out_prompts = self._check(held_out, content) if held_out else _lowest(prompts, self.eval_fraction)
+        self._content = content.hexdigest()[:16]
+        self._tables = {"train": train, "eval": held_out or train}
+        kept = _positions(prompts, set(held_out_prompts), inside=False)
+        if held_out and len(kept) < len(prompts) and not self.drop_overlap:
+            raise _overlap(train, held_out, prompts, held_out_prompts)
+        chosen = (
+            list(range(len(held_out.rows))) if held_out else _positions(prompts, set(held_out_prompts), inside=True)
+        )
+        self._positions = {"train": kept, "eval": chosen}
+        if not kept:
+            raise InputError(
+                f"No question of {train.name} is left to train on",
+                "questions that are held out are not trained on",
+                "Lower eval_fraction, or give a file with other questions.",
+            )
+
+    @property
+    def reward(self) -> Reward:
+        """The reward that the options name."""
+        return self._reward
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` of a split, in the order of the rows.
+
+        Raises:
+            InputError: on an unknown split or an index beyond the size.
+        """
+        check_request(self.name, split, index, self.size(split))
+        table, position = self._tables[split], self._positions[split][index]
+        row = dict(table.rows[position])
+        prompt = self._prompt(row, table.label(position))
+        return Question(f"{table.name}:{table.numbers[position]}", prompt, row)
+
+    def size(self, split: Split) -> int:
+        """Return how many questions a split has.
+
+        Raises:
+            InputError: on an unknown split.
+        """
+        check_request(self.name, split, 0, None)
+        return len(self._positions[split])
+
+    def demonstration(self, question: Question, seed: int) -> str | None:
+        """Return the row's demonstration: the same for every seed; None without such a column."""
+        return question.columns[self.demonstration_column] if self.demonstration_column else None
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with its value, and a hash of the rows."""
+        return {**super().options(), "content": self._content}
+
+    def _check(self, table: Table, content: Any) -> list[str]:
+        """Check every row, add it to the hash, and return the prompts' contents, which decide the split."""
+        prompts = []
+        for position, row in enumerate(table.rows):
+            label = table.label(position)
+            self._prompt(row, label)
+            prompts.append(json.dumps(row[self.prompt], sort_keys=True, default=str))
+            _check_columns(self._reward, row, label)
+            self._check_demonstration(row, label)
+            content.update(json.dumps(row, sort_keys=True, default=str).encode())
+        if not prompts:
+            raise InputError(f"{table.name} holds no questions", "a task has at least one question")
+        return prompts
+
+    def _prompt(self, row: Mapping[str, Any], label: str) -> str | tuple[Message, ...]:
+        if self.prompt not in row:
+            remedy = f"{suggest(self.prompt, row)} Set the option 'prompt'." if row else "It is empty."
+            raise InputError(f"The prompt column '{self.prompt}' is missing in {label}", remedy=remedy)
+        prompt = row[self.prompt]
+        if isinstance(prompt, str) and prompt:
+            return with_system(prompt, self.system) if self.chat or self.system is not None else prompt
+        if isinstance(prompt, (list, tuple)) and prompt:
+            return _messages(prompt, self.system, label)
+        raise InputError(
+            f"The prompt in {label} is {prompt!r}", "a prompt is text or a list of chat messages, not empty"
+        )
+
+    def _check_demonstration(self, row: Mapping[str, Any], label: str) -> None:
+        column = self.demonstration_column
+        if column is None:
+            return
+        if column not in row:
+            raise InputError(f"The demonstration column '{column}' is missing in {label}", remedy=suggest(column, row))
+        if not isinstance(row[column], str | None):
+            raise InputError(f"The demonstration in {label} is {row[column]!r}", "a demonstration is text or null")
+
+
+def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Message, ...]:
+    messages = []
+    for message in prompt:
+        role, text = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None, None)
+        if role not in ROLES or not isinstance(text, str):
+            raise InputError(
+                f"A chat message in {label} is {message!r}",
+                f"a message has a text 'content' and a 'role' among {', '.join(ROLES)}",
+            )
+        messages.append(Message(role=role, content=text))
+    if system is None:
+        return tuple(messages)
+    if messages[0]["role"] == "system":
+        raise InputError(
+            f"The prompt in {label} brings a system message, and the option 'system' is set", "there is one of them"
+        )
+    return (Message(role="system", content=system), *messages)
+
+
+def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:
+    """Check that a row has every column that the reward needs."""
+    for function in [part for _, part, _ in reward.parts] if isinstance(reward, CombinedReward) else [reward]:
+        for name in inspect_reward(function).required:
+            if name not in row:
+                raise missing_column(name, row, function, label)
+
+
+def _lowest(prompts: Sequence[str], fraction: float) -> list[str]:
+    """Return those different prompts whose content hash is lowest: a share of them, at least one if that is not 0."""
+    different = sorted(set(prompts), key=content_number)
+    return different[: max(round(fraction * len(different)), 1 if fraction > 0 else 0)]
+
+
+def _positions(prompts: Sequence[str], held_out: set[str], *, inside: bool) -> list[int]:
+    return [position for position, prompt in enumerate(prompts) if (prompt in held_out) == inside]
+
+
+def _overlap(train: Table, held_out: Table, prompts: list[str], held_out_prompts: list[str]) -> InputError:
+    """Return the error for a question that is in both tables."""
+    first = _positions(prompts, set(held_out_prompts), inside=True)[0]
+    other = held_out_prompts.index(prompts[first])
+    return InputError(
+        f"The question in {train.label(first)} is also in {held_out.label(other)}",
+        "held-out questions are not trained on",
+        "Remove it, or set drop_overlap to leave such training rows out.",
+    )
