@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, suggest
 from .engine import Engine, TransformersEngine
+from .lean import AUTO_LIMIT, LeanEngine, why_not_lean
 from .microbatch import split_rows
 from .tokens import Tokens
 
 Message = Mapping[str, Any]
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
+ENGINES = ("auto", "lean", "transformers")
+TOKEN_BUDGET = {"cpu": 2048, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
 
 
@@ -288,8 +290,20 @@ class FrozenPolicy:
 
 
 def choose_engine(model: Any, engine: str) -> Engine:
-    """Return the engine called `engine`."""
-    return TransformersEngine(model)
+    """Return the engine called `engine`; "auto" is lean where that is exact and the model is not large.
+
+    Raises:
+        InputError: an unknown name, or "lean" for a model it does not compute exactly.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"engine={engine!r}", "It is not a known engine", suggest(engine, ENGINES))
+    obstacle = why_not_lean(model)
+    if engine == "lean" and obstacle is not None:
+        raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
+    small = sum(p.numel() for p in model.parameters()) <= AUTO_LIMIT
+    if engine == "transformers" or obstacle is not None or (engine == "auto" and not small):
+        return TransformersEngine(model)
+    return LeanEngine(model)
 
 
 def _flat_index(tokens: Tokens, order: Sequence[int]) -> torch.Tensor:

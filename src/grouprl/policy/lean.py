@@ -1,0 +1,173 @@
+"""A lean forward pass for Llama-like models over the parameters of the transformers model.
+
+The numbers are those of the model's own forward; what differs is the work: no padding outside attention, a prompt
+shared by several responses is run once, and few, large operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .engine import Scores
+from .lean_ops import HeadLayout, attend, rms_norm, rotate
+from .lean_plan import Plan, plan_pass
+from .logprobs import token_logprobs
+from .lora import is_linear, linear_weight
+from .tokens import Tokens
+
+FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+AUTO_LIMIT = 500_000_000
+"""Up to so many parameters "auto" takes the lean engine, which holds a second copy of the q, k and v weights in a pass."""
+
+
+def why_not_lean(model: Any) -> str | None:
+    """Return why the lean forward would not equal the model's own, or None if it does."""
+    core = base_model(model)
+    config = core.config
+    if type(core).__name__ not in FAMILIES or not type(core).__module__.startswith("transformers."):
+        return f"{type(core).__name__} is not one of {', '.join(FAMILIES)}"
+    if config.hidden_act not in ("silu", "swish"):
+        return f"its activation is {config.hidden_act}, not silu"
+    rotary = core.model.rotary_emb
+    if getattr(rotary, "rope_type", "default") != "default" or getattr(rotary, "attention_scaling", 1.0) != 1.0:
+        return "it scales its rotary positions"
+    if _slides(config):
+        return "it attends through a sliding window"
+    odd = [name for name, module in _projections(core) if not is_linear(module)]
+    return f"{odd[0]} is no plain linear layer" if odd else None
+
+
+def base_model(model: Any) -> Any:
+    """Return the transformers model inside a peft model, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _slides(config: Any) -> bool:
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return any(kind != "full_attention" for kind in kinds)
+    window = getattr(config, "sliding_window", None)
+    return window is not None and window < config.max_position_embeddings
+
+
+def _projections(core: Any) -> list[tuple[str, nn.Module]]:
+    layers = [
+        (f"layers.{i}.{name}", module)
+        for i, layer in enumerate(core.model.layers)
+        for part in (layer.self_attn, layer.mlp)
+        for name, module in part.named_children()
+        if name.endswith("_proj")
+    ]
+    return [*layers, ("lm_head", core.get_output_embeddings())]
+
+
+class LeanModel:
+    """The parameters and sizes of a Llama-like model as the lean forward and the lean decoder read them."""
+
+    def __init__(self, model: Any) -> None:
+        self.core = base_model(model)
+        config = self.core.config
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.eps = config.rms_norm_eps
+        self.layers = list(self.core.model.layers)
+        self._order = self._paired_order()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return self.core.model.embed_tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the parameters."""
+        return self.core.model.embed_tokens.weight.dtype
+
+    def _paired_order(self) -> torch.Tensor:
+        """Rows of the joined q, k, v weights with the two halves of each q and k head interleaved (see `rotate`)."""
+        head = torch.arange(self.size).view(2, -1).T.flatten()
+        turned = self.heads + self.kv_heads
+        pairs = (torch.arange(turned)[:, None] * self.size + head).flatten()
+        return torch.cat([pairs, torch.arange(turned * self.size, (turned + self.kv_heads) * self.size)])
+
+    def qkv(self, layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the joined weight [(heads + 2 kv_heads) d, hidden] and bias of q, k and v, pairs interleaved."""
+        parts = [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]
+        order = self._order.to(self.device)
+        weight = torch.cat([linear_weight(part) for part in parts])[order]
+        biased = parts[0].bias is not None
+        return weight, torch.cat([part.bias for part in parts])[order] if biased else None
+
+    def turns(self, position: torch.Tensor) -> torch.Tensor:
+        """Return exp(i * angle) for each position, [..., d / 2] complex, from the model's own frequencies in float32."""
+        frequency = self.core.model.rotary_emb.inv_freq.to(self.device, torch.float32)
+        angle = position[..., None].float() * frequency
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        return torch.complex(angle.cos().to(wide), angle.sin().to(wide))
+
+    def normed_heads(self, layer: Any, qkv_shd: torch.Tensor) -> torch.Tensor:
+        """Apply the norms of q and k heads where the model has them (Qwen3)."""
+        attention = layer.self_attn
+        if not hasattr(attention, "q_norm"):
+            return qkv_shd
+        head = self._order[: self.size].to(self.device)
+        q, k, v = qkv_shd.split([self.heads, self.kv_heads, self.kv_heads], dim=-2)
+        q = rms_norm(q, attention.q_norm.weight[head], self.eps)
+        return torch.cat([q, rms_norm(k, attention.k_norm.weight[head], self.eps), v], dim=-2)
+
+    def states(self, plan: Plan) -> torch.Tensor:
+        """Return the last hidden states that predict the response tokens, [M, hidden]."""
+        layout = HeadLayout(plan, self.heads, self.kv_heads)
+        turn_s = self.turns(plan.position_s)[:, None]
+        x = self.core.model.embed_tokens(plan.ids_s)
+        for layer in self.layers:
+            x = self._attention(layer, x, turn_s, layout)
+            x = self._mlp(layer, x)
+        return rms_norm(x[plan.state_m], self.core.model.norm.weight, self.eps)
+
+    def _attention(self, layer: Any, x: torch.Tensor, turn_s: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+        weight, bias = self.qkv(layer)
+        normed = rms_norm(x, layer.input_layernorm.weight, self.eps)
+        qkv_shd = self.normed_heads(layer, F.linear(normed, weight, bias).view(len(x), -1, self.size))
+        blocks = layout.split(rotate(qkv_shd, turn_s, self.heads + self.kv_heads))
+        outputs = [attend(q, k, v, i.block.bias) for (q, k, v), i in zip(blocks, layout.blocks, strict=True)]
+        return add_linear(x, layout.merge(outputs), layer.self_attn.o_proj)
+
+    def _mlp(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+        mlp = layer.mlp
+        normed = rms_norm(x, layer.post_attention_layernorm.weight, self.eps)
+        return add_linear(x, F.silu(linear(normed, mlp.gate_proj)) * linear(normed, mlp.up_proj), mlp.down_proj)
+
+
+def linear(x: torch.Tensor, module: nn.Module) -> torch.Tensor:
+    """Apply a linear layer, LoRA adapters included."""
+    return F.linear(x, linear_weight(module), module.bias)
+
+
+def add_linear(x: torch.Tensor, y: torch.Tensor, module: nn.Module) -> torch.Tensor:
+    """Return x + module(y) in one product."""
+    out = torch.addmm(x, y, linear_weight(module).T)
+    return out if module.bias is None else out + module.bias
+
+
+class LeanEngine:
+    """Scores through `LeanModel`."""
+
+    name = "lean"
+
+    def __init__(self, model: Any) -> None:
+        self.lean = LeanModel(model)
+
+    def score(self, tokens: Tokens, *, temperature: float, entropy: bool) -> Scores:
+        """Run distinct prompts once, responses behind them, and score the response tokens."""
+        plan = plan_pass(tokens, self.lean.dtype, self.lean.device)
+        hidden_md = self.lean.states(plan)
+        head = self.lean.core.get_output_embeddings()
+        logp_m, entropy_m = token_logprobs(
+            hidden_md, linear_weight(head), head.bias, plan.target_m, temperature=temperature, entropy=entropy
+        )
+        return Scores(logp_m, entropy_m, hidden_md)

@@ -1,0 +1,196 @@
+"""The few operations of the lean forward that are faster with a gradient written by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from .lean_plan import Block, Plan
+
+SHORT_KEYS = 128
+"""On a CPU, up to so many keys two batched products beat the fused attention kernel."""
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last axis (Zhang and Sennrich 2019, equation 4)."""
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return F.rms_norm(x, weight.shape, weight, eps)
+    return _RmsNorm.apply(x, weight, eps)
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        scale = torch.rsqrt_(x.square().mean(-1, keepdim=True).add_(eps))
+        unit = x * scale
+        ctx.save_for_backward(unit, scale, weight)
+        return unit * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        unit, scale, weight = ctx.saved_tensors
+        product = grad * unit
+        grad_weight = product.flatten(0, -2).sum(0)
+        along = product.mul_(weight).mean(-1, keepdim=True)
+        return torch.addcmul(grad * weight, unit, along, value=-1).mul_(scale), grad_weight, None
+
+
+def rotate(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
+    """Turn the first `heads` heads by rotary positions (Su et al. 2021, section 3.2), leave the others.
+
+    Neighbouring dimensions form the pairs, so that a pair is a complex number and its turn one product;
+    `turn_s` is exp(i * angle), [S, 1, dimensions / 2].
+    """
+    return _Rotate.apply(x_shd, turn_s, heads)
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
+        ctx.save_for_backward(turn_s)
+        ctx.heads = heads
+        return _turn(x_shd, turn_s, heads)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_shd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _turn(grad_shd, ctx.saved_tensors[0].conj(), ctx.heads), None, None
+
+
+def _turn(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
+    pairs = _complex(x_shd if x_shd.dtype in (torch.float32, torch.float64) else x_shd.float())
+    out_shd = torch.empty(x_shd.shape, dtype=pairs.real.dtype, device=x_shd.device)
+    torch.mul(pairs[:, :heads], turn_s, out=_complex(out_shd)[:, :heads])
+    out_shd[:, heads:] = x_shd[:, heads:]
+    return out_shd.to(x_shd.dtype)
+
+
+def _complex(x_shd: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(x_shd.unflatten(-1, (-1, 2)))
+
+
+@dataclass(frozen=True)
+class _BlockIndex:
+    """Where a block's vectors come from, as rows of the stream seen as [S * heads, dimensions]."""
+
+    block: Block
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    output: torch.Tensor
+    padding: torch.Tensor
+
+
+class HeadLayout:
+    """Moves vectors between the stream [S, heads, d] and the padded rows [R, heads, L, d] of a plan's blocks."""
+
+    def __init__(self, plan: Plan, heads: int, kv_heads: int) -> None:
+        self.heads, self.kv_heads, self.total = heads, kv_heads, heads + 2 * kv_heads
+        self.stream = len(plan.ids_s)
+        self.blocks = [self._index(block, plan.blocks[0].token_rl) for block in plan.blocks]
+        tokens = [block.token_rl for block in plan.blocks]
+        spans = [(0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads)]
+        self.inverse_qkv = self._inverse(
+            [self._rows(t, *span, self.total) for t in tokens for span in spans], self.total
+        )
+        self.inverse_out = self._inverse([self._rows(t, 0, heads, heads) for t in tokens], heads)
+
+    def _index(self, block: Block, prefix_token_nl: torch.Tensor) -> _BlockIndex:
+        own = block.token_rl
+        keys = own if block.prefix_r is None else torch.cat([prefix_token_nl[block.prefix_r], own], dim=1)
+        packed, plain = self.stream * self.total - 1, self.stream * self.heads - 1
+        return _BlockIndex(
+            block,
+            self._rows(own, 0, self.heads, self.total).clamp_(max=packed),
+            self._rows(keys, self.heads, self.kv_heads, self.total).clamp_(max=packed),
+            self._rows(keys, self.heads + self.kv_heads, self.kv_heads, self.total).clamp_(max=packed),
+            self._rows(own, 0, self.heads, self.heads).clamp_(max=plain),
+            (own < 0)[:, None].expand(-1, self.heads, -1).flatten().nonzero()[:, 0],
+        )
+
+    def _rows(self, token_rl: torch.Tensor, first: int, count: int, total: int) -> torch.Tensor:
+        """Return rows in the order [R, count, L]; padding gets the row after the last."""
+        head = torch.arange(first, first + count, device=token_rl.device)
+        row = token_rl[:, None] * total + head[:, None]
+        return row.masked_fill_(token_rl[:, None] < 0, self.stream * total).flatten()
+
+    def _inverse(self, pieces: list[torch.Tensor], total: int) -> torch.Tensor:
+        row = torch.cat(pieces)
+        inverse = torch.empty(self.stream * total + 1, dtype=torch.long, device=row.device)
+        inverse[row] = torch.arange(len(row), device=row.device)
+        return inverse[:-1]
+
+    def split(self, qkv_shd: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Return query [R,heads,L,d], key and value [R,kv_heads,keys,d] of every block."""
+        flat = _Split.apply(qkv_shd, self)
+        return [flat[i : i + 3] for i in range(0, len(flat), 3)]
+
+    def merge(self, outputs: list[torch.Tensor]) -> torch.Tensor:
+        """Return attention outputs [R,heads,L,d] of all blocks as the stream [S, heads * d]."""
+        return _Merge.apply(self, *outputs)
+
+
+class _Split(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv_shd: torch.Tensor, layout: HeadLayout) -> tuple[torch.Tensor, ...]:
+        ctx.layout, size = layout, qkv_shd.shape[-1]
+        rows = qkv_shd.reshape(-1, size)
+        out: list[torch.Tensor] = []
+        for index in layout.blocks:
+            count = len(index.block.token_rl)
+            out.append(rows.index_select(0, index.query).view(count, layout.heads, -1, size))
+            out.append(rows.index_select(0, index.key).view(count, layout.kv_heads, -1, size))
+            out.append(rows.index_select(0, index.value).view(count, layout.kv_heads, -1, size))
+        return tuple(out)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        layout, pieces, size = ctx.layout, list(grads), grads[0].shape[-1]
+        if len(pieces) == 6:
+            prefix_r, width = layout.blocks[1].block.prefix_r, grads[1].shape[2]
+            for prefix, branch in ((1, 4), (2, 5)):
+                pieces[prefix] = grads[prefix] + _sum_rows(grads[branch][:, :, :width], prefix_r, len(grads[prefix]))
+                pieces[branch] = grads[branch][:, :, width:]
+        flat = torch.cat([piece.reshape(-1, size) for piece in pieces])
+        return flat.index_select(0, layout.inverse_qkv).view(-1, layout.total, size), None
+
+
+class _Merge(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layout: HeadLayout, *outputs: torch.Tensor) -> torch.Tensor:
+        ctx.layout, ctx.shapes = layout, [out.shape for out in outputs]
+        size = outputs[0].shape[-1]
+        flat = torch.cat([out.reshape(-1, size) for out in outputs])
+        return flat.index_select(0, layout.inverse_out).view(-1, layout.heads * size)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        rows = grad.reshape(-1, ctx.shapes[0][-1])
+        parts = [rows.index_select(0, i.output).index_fill_(0, i.padding, 0.0) for i in ctx.layout.blocks]
+        return None, *(part.view(shape) for part, shape in zip(parts, ctx.shapes, strict=True))
+
+
+def _sum_rows(x_rhld: torch.Tensor, group_r: torch.Tensor, groups: int) -> torch.Tensor:
+    """Sum the rows of each group; a product with a 0/1 matrix, so the order of the sum is always the same."""
+    member_nr = (torch.arange(groups, device=group_r.device)[:, None] == group_r).to(x_rhld.dtype)
+    return (member_nr @ x_rhld.flatten(1)).view(groups, *x_rhld.shape[1:])
+
+
+def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return softmax(query @ key.T / sqrt(d) + bias) @ value, [R,heads,L,d]; query heads share key heads evenly."""
+    rows, heads, length, size = query.shape
+    shared = heads // key.shape[1]
+    if query.device.type != "cpu" or key.shape[2] > SHORT_KEYS:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=shared > 1)
+    grouped = (query * (1 / math.sqrt(size))).view(rows, key.shape[1], shared * length, size)
+    scores = (grouped @ key.transpose(2, 3)).view(rows, key.shape[1], shared, length, -1)
+    weights = torch.softmax(scores + bias[:, :, None], dim=-1)
+    return (weights.view(rows, key.shape[1], shared * length, -1) @ value).view(query.shape)

@@ -1,0 +1,67 @@
+"""Low-rank adapters (Hu et al. 2021) by peft: wrapping a model, and reading a layer's weight with its adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import InputError, MissingExtra, suggest
+
+SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
+
+
+def add_lora(model: Any, lora: Mapping[str, Any]) -> Any:
+    """Wrap `model` with fresh adapters; only they are trained.
+
+    Args:
+        model: a transformers model.
+        lora: any of r (rank), alpha (scale times r), dropout, target_modules (a list of names or "all-linear").
+
+    Raises:
+        InputError: an unknown setting.
+        MissingExtra: peft is not installed.
+    """
+    unknown = sorted(lora.keys() - SETTINGS.keys())
+    if unknown:
+        raise InputError(f"lora has no setting '{unknown[0]}'", "", suggest(unknown[0], SETTINGS))
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtra("peft", "lora", "Training with LoRA adapters") from error
+    chosen = {**SETTINGS, **lora}
+    config = peft.LoraConfig(
+        r=chosen["r"],
+        lora_alpha=chosen["alpha"],
+        lora_dropout=chosen["dropout"],
+        target_modules=chosen["target_modules"],
+        task_type="CAUSAL_LM",
+    )
+    return peft.get_peft_model(model, config)
+
+
+def is_linear(module: Any) -> bool:
+    """Tell whether `linear_weight` gives the module's exact weight: a plain linear layer or one with plain adapters."""
+    if type(module) is nn.Linear:
+        return True
+    return (
+        hasattr(module, "lora_A")
+        and type(module.base_layer) is nn.Linear
+        and not any(getattr(module, "use_dora", {}).values())
+        and not any(getattr(module, "lora_bias", {}).values())
+    )
+
+
+def linear_weight(module: Any) -> torch.Tensor:
+    """Return the weight a linear layer applies, [out, in]; gradients flow to the adapters."""
+    if not hasattr(module, "lora_A"):
+        return module.weight
+    weight = module.base_layer.weight
+    if module.disable_adapters or module.merged:
+        return weight
+    for name in module.active_adapters:
+        if name in module.lora_A:
+            weight = weight + module.scaling[name] * (module.lora_B[name].weight @ module.lora_A[name].weight)
+    return weight
