@@ -62,12 +62,12 @@ def test_display_name():
 
 
 def test_list_stages_replace_and_add():
-    kl = {"part": "kl", "beta": 0.1}
+    kl = {"part": "kl_loss", "coef": 0.1}
     replaced = compose({"base": "grpo", "regularize": [kl]})
-    assert [p.name for p in replaced.method.regularize] == ["kl"]
-    assert replaced.provenance["regularize.0.beta"] == "set by you"
-    added = compose({"base": "grpo", "regularize": [kl], "add": {"regularize": ["entropy"]}})
-    assert [p.name for p in added.method.regularize] == ["kl", "entropy"]
+    assert [p.name for p in replaced.method.regularize] == ["kl_loss"]
+    assert replaced.provenance["regularize.0.coef"] == "set by you"
+    added = compose({"base": "grpo", "regularize": [kl], "add": {"regularize": ["entropy_bonus"]}})
+    assert [p.name for p in added.method.regularize] == ["kl_loss", "entropy_bonus"]
     assert added.provenance["regularize.1"] == "set by you"
     assert compose({"base": "grpo", "regularize": []}).method.regularize == ()
 
@@ -93,7 +93,7 @@ def test_no_change_is_noted():
         ({"base": "grpo", "clip_high": -1}, "clip_high = -1"),
         ({"base": "grpo", "advantage": {"eps": -1}}, "eps = -1"),
         ({"base": "grpo", "regularize": "kl"}, "must be a list of parts"),
-        ({"base": "grpo", "regularize": [{"beta": 0.1}]}, "regularize[0]"),
+        ({"base": "grpo", "regularize": [{"coef": 0.1}]}, "regularize[0]"),
         ({"base": "grpo", "add": {"aggregate": ["token_mean"]}}, "only list stages"),
         ({"base": "grpo", "add": ["kl"]}, "must map stages to lists"),
         ({"base": "grpo", "critic": {"coef": 1}}, "has no critic"),
@@ -133,7 +133,7 @@ def test_critic_and_advantage_belong_together():
 
 
 def test_two_kl_terms_are_a_warning():
-    kl = [{"part": "kl", "beta": 0.1}]
+    kl = [{"part": "kl_loss", "coef": 0.1}]
     twice = compose({"base": "grpo", "regularize": kl, "add": {"regularize": kl}})
     assert "counts 2 times" in twice.warnings[0]
     assert not compose({"base": "grpo", "regularize": kl}).warnings

@@ -5,7 +5,7 @@ The forms of a `method:` specification, from short to long::
     dapo
     {name: dapo, clip_high: 0.3}                                             # settings of the entry
     {base: grpo, advantage: {scale: none}, aggregate: constant_length}       # settings of a part; another part
-    {base: grpo, add: {regularize: [{part: kl, beta: 0.04}]}}                # one more part
+    {base: grpo, add: {regularize: [{part: kl_loss, coef: 0.04}]}}                # one more part
     {name: mine, objective: clipped, advantage: relative, aggregate: token_mean}
     my_package.my_module:my_method   or   my_file.py:my_method               # own code
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import grouprl.parts
 from grouprl.errors import InputError, suggest
 from grouprl.method import Method
 from grouprl.methods.card import Card
@@ -47,7 +45,7 @@ class Resolved:
     """A method made from a specification, and where each of its numbers comes from.
 
     `provenance` maps every entry setting (`clip_high`), stage (`objective`) and part setting (`objective.high`,
-    `regularize.0.beta`) to its origin in words. `warnings` are combinations that work but are probably not meant.
+    `regularize.0.coef`) to its origin in words. `warnings` are combinations that work but are probably not meant.
     """
 
     method: Method
@@ -59,8 +57,6 @@ class Resolved:
 
 def compose(spec: str | Mapping[str, Any]) -> Resolved:
     """Build the method that `spec` describes; InputError on unknown names and keys and on contradictions."""
-    for module in pkgutil.iter_modules(grouprl.parts.__path__):
-        importlib.import_module(f"grouprl.parts.{module.name}")
     name, base, rest = _names({"base": spec} if isinstance(spec, str) else spec)
     if base is None:
         resolved = _from_parts(name, rest)
@@ -276,7 +272,7 @@ def _added(add: Any) -> dict[str, list[Any]]:
     if add is None:
         return {}
     if not isinstance(add, Mapping) or not all(isinstance(v, list | tuple) for v in add.values()):
-        raise InputError(f"method.add = {add!r}", "it must map stages to lists of parts", "add: {regularize: [kl]}")
+        raise InputError(f"method.add = {add!r}", "it must map stages to lists of parts", "add: {regularize: [kl_loss]}")
     for stage in add:
         if stage not in LISTS:
             raise InputError(f"method.add.{stage}", "only list stages can be added to", suggest(str(stage), LISTS))

@@ -1,0 +1,78 @@
+"""`grouprl methods`: the catalogue, a method's card, the difference of two methods."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from grouprl.errors import InputError, suggest
+from grouprl.methods import CATALOGUE, Entry, find
+from grouprl.methods.contrast import contrast
+from grouprl.methods.describe import AMBIGUOUS, describe
+from grouprl.methods.render import card, catalogue, claims, difference
+
+app = typer.Typer(help="The catalogue of methods: list them, read a card, compare two.")
+Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_methods(
+    context: typer.Context,
+    family: Annotated[str, typer.Option(help="Only one family, such as 'group' or 'dialects'.")] = "",
+    search: Annotated[str, typer.Option(help="Only methods whose name, title or summary holds this text.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List the catalogue."""
+    if context.invoked_subcommand is not None:
+        return
+    entries = selected(family, search)
+    if as_json:
+        return _print_json([describe(e) for e in entries])
+    _print(catalogue(entries))
+    _print(Text("grouprl methods show NAME   grouprl methods diff A B", style="dim"))
+
+
+@app.command("show")
+def show(name: str, as_json: Json = False) -> None:
+    """Show a method's card."""
+    name = _plain(name)
+    if name in AMBIGUOUS and name not in CATALOGUE:
+        found = AMBIGUOUS[name]
+        return _print_json([vars(c) for c in found]) if as_json else _print(claims(name, found))
+    return _print_json(describe(find(name))) if as_json else _print(card(find(name)))
+
+
+@app.command("diff")
+def diff(a: str, b: str, as_json: Json = False) -> None:
+    """Show in what two methods differ: parts, settings, and numbers on the same answers."""
+    one, two = find(_plain(a)), find(_plain(b))
+    return _print_json(contrast(one, two)) if as_json else _print(difference(one, two))
+
+
+def selected(family: str = "", search: str = "") -> list[Entry]:
+    """Return the entries of a family that hold the text `search`; InputError when there are none."""
+    families = {e.family for e in CATALOGUE.values()}
+    if family and family not in families:
+        raise InputError(f"unknown family '{family}'", remedy=suggest(family, families))
+    entries = [e for e in CATALOGUE.values() if family in ("", e.family)]
+    found = [e for e in entries if search.lower() in f"{e.name} {e.card.title} {e.card.summary}".lower()]
+    if not found:
+        raise InputError(f"no method matches '{search}'", remedy=suggest(search, CATALOGUE))
+    return found
+
+
+def _plain(name: str) -> str:
+    """Names as people write them: 'Dr-GRPO' is dr_grpo."""
+    return name.strip().lower().replace("-", "_")
+
+
+def _print(block: RenderableType) -> None:
+    Console().print(block)
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, ensure_ascii=False))

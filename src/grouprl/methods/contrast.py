@@ -1,0 +1,120 @@
+"""The exact difference of two methods: part by part, setting by setting, and in numbers on the same answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.method import Method
+from grouprl.methods.compose import STAGES
+from grouprl.methods.describe import staged
+from grouprl.methods.registry import Entry
+
+
+@dataclass(frozen=True)
+class Example:
+    """Answers on which two methods are compared; `log_ratio` is logp - old_logp at the tokens of each answer."""
+
+    title: str
+    rewards: tuple[float, ...]
+    lengths: tuple[int, ...]
+    log_ratio: tuple[tuple[float, ...], ...] = ()
+    groups: tuple[int, ...] = ()
+
+
+EXAMPLES = (
+    Example("one right answer of four, on policy", (1, 0, 0, 0), (4, 2, 2, 1)),
+    Example(
+        "the same after the policy has moved (ratios between 0.61 and 1.65)",
+        (1, 0, 0, 0),
+        (4, 2, 2, 1),
+        ((0.1, 0.5, -0.4, 0.0), (0.3, -0.5), (-0.1, 0.05), (-0.3,)),
+    ),
+    Example("a mixed group beside an easy one", (1, 0, 1, 1, 1, 0), (2, 1, 2, 2, 1, 1), groups=(0, 0, 1, 1, 1, 1)),
+)
+
+
+def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
+    """Return the batch and the log-probs of an example; what a method may need beyond it is neutral.
+
+    The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated.
+    """
+    length_b = torch.tensor(example.lengths)
+    b, t = len(length_b), int(length_b.max())
+    mask_bt = torch.arange(t)[None] < length_b[:, None]
+    old_bt = torch.full((b, t), -1.0, dtype=dtype)
+    shift_bt = torch.zeros_like(old_bt)
+    for row, values in enumerate(example.log_ratio):
+        shift_bt[row, : len(values)] = torch.tensor(values, dtype=dtype)
+    reward_b, zero_bt = torch.tensor(example.rewards, dtype=dtype), torch.zeros_like(old_bt)
+    batch = Batch(
+        mask_bt=mask_bt,
+        group_b=torch.tensor(example.groups or (0,) * b),
+        reward_b=reward_b,
+        old_bt=old_bt,
+        behavior_bt=old_bt,
+        ref_bt=old_bt,
+        entropy_bt=zero_bt + 1,
+        value_bt=zero_bt,
+        greedy_reward_b=torch.zeros_like(reward_b),
+        turn_bt=torch.where(mask_bt, 0, -1),
+        truncated_b=torch.zeros(b, dtype=torch.bool),
+        correct_b=reward_b > 0,
+        max_length=t,
+    )
+    return batch, old_bt + shift_bt
+
+
+def numbers(method: Method, example: Example) -> list[dict[str, Any]]:
+    """Return reward, length, group, advantages and dLoss/dlogp per token of each answer of the example."""
+    batch, logp_bt = example_batch(example)
+    ready = method.prepare(batch)
+    logp_bt.requires_grad_()
+    value = method.loss(logp_bt, ready, batch.entropy_bt).value
+    (grad_bt,) = torch.autograd.grad(value, logp_bt)
+    rows = []
+    for i, length in enumerate(example.lengths):
+        row = {"group": int(batch.group_b[i]), "reward": example.rewards[i], "length": length}
+        advantage_bt = ready.need("advantage_bt", "numbers")
+        rows.append(row | {"advantage": advantage_bt[i, :length].tolist(), "gradient": grad_bt[i, :length].tolist()})
+    return rows
+
+
+def contrast(a: Entry, b: Entry) -> dict[str, Any]:
+    """Return the difference of two entries as plain data: parts, settings and numbers."""
+    one, two = a.build(), b.build()
+    parts = [row for stage in STAGES for row in _stage_rows(stage, one, two)]
+    keys = [*a.settings, *(k for k in b.settings if k not in a.settings)]
+    settings = [{"setting": k, "a": a.settings.get(k, _ABSENT), "b": b.settings.get(k, _ABSENT)} for k in keys]
+    examples = [
+        {"title": e.title, "a": numbers(one, e), "b": numbers(two, e), "log_ratio": e.log_ratio} for e in EXAMPLES
+    ]
+    return {"a": a.name, "b": b.name, "parts": parts, "settings": settings, "examples": examples}
+
+
+_ABSENT = "—"
+
+
+def _stage_rows(stage: str, one: Method, two: Method) -> list[dict[str, Any]]:
+    ours, theirs = ([p for s, p in staged(m) if s == stage] for m in (one, two))
+    rows = []
+    for i in range(max(len(ours), len(theirs))):
+        p, q = (parts[i] if i < len(parts) else None for parts in (ours, theirs))
+        rows.append({"stage": stage, "same": p == q, "a": _words(p), "b": _words(q), "settings": _changes(p, q)})
+    return rows
+
+
+def _words(part: Any) -> str:
+    return _ABSENT if part is None else f"{part.name}: {part.words()}"
+
+
+def _changes(p: Any, q: Any) -> dict[str, list[Any]]:
+    """Settings in which two parts of the same name differ."""
+    if p is None or q is None or p.name != q.name:
+        return {}
+    ours, theirs = p.settings(), q.settings()
+    return {k: [ours[k], theirs[k]] for k in ours if ours[k] != theirs[k]}

@@ -1,0 +1,196 @@
+"""Catalogue entries as plain data: what cards, `--json`, the terminal and the documentation pages show."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grouprl.method import Method
+from grouprl.methods.compose import LISTS, STAGES
+from grouprl.methods.registry import CATALOGUE, Entry
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A paper that claims a name, and the catalogue entry that has its method ('' as long as there is none)."""
+
+    title: str
+    reference: str
+    entry: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether the catalogue has the method."""
+        return self.entry in CATALOGUE
+
+
+AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
+    "apo": (
+        Claim("Asymmetric Policy Optimization (View-R1)", "arXiv:2506.21655", "apo_asymmetric"),
+        Claim("Accelerated Preference Optimization", "arXiv:2410.06293", "apo_accelerated"),
+    ),
+    "dapo": (
+        Claim("Decoupled Clip and Dynamic sAmpling Policy Optimization", "arXiv:2503.14476", "dapo"),
+        Claim("Direct Advantage Policy Optimization", "arXiv:2412.18279", "direct_advantage"),
+    ),
+    "dcpo": (
+        Claim("Dynamic Clipping Policy Optimization", "arXiv:2509.02333", "dcpo_clip"),
+        Claim("Distribution-Centric Policy Optimization", "arXiv:2601.12730", "dcpo_distribution"),
+    ),
+    "gtpo": (
+        Claim("Trajectory-Based Policy Optimization", "arXiv:2508.03772", "gtpo_trajectory"),
+        Claim("Group Token Policy Optimization (entropy-weighted)", "arXiv:2508.04349", "gtpo_entropy"),
+    ),
+    "s_grpo": (
+        Claim("Stochastic GRPO, for memory constraints", "arXiv:2504.20834", "s_grpo_memory"),
+        Claim("Suggestion-aware GRPO (GUI-Critic-R1)", "arXiv:2506.04614", "s_grpo_suggestion"),
+    ),
+    "sapo": (
+        Claim("Soft Adaptive Policy Optimization", "arXiv:2511.20347", "sapo"),
+        Claim("Segment-Aligned Policy Optimization", "arXiv:2605.01327", "sapo_segment"),
+    ),
+    "srpo": (
+        Claim("SRPO: large-scale RL across domains (Kwai)", "arXiv:2504.14286", "srpo_history"),
+        Claim("Self-Improving Robust Preference Optimization", "arXiv:2406.01660", "srpo_robust"),
+        Claim("SRPO: reflection-aware RL for multimodal models", "arXiv:2506.01713", "srpo_reflection"),
+    ),
+}
+"""Names that several papers claim. A claim without an entry names the one it will get."""
+
+
+def other_claims(name: str) -> list[Claim]:
+    """Return the other papers that call their method `name`."""
+    return [claim for claim in AMBIGUOUS.get(name, ()) if claim.entry != name]
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """Return everything the catalogue knows of an entry, as plain data."""
+    card, method = entry.card, entry.build()
+    return {
+        "name": entry.name,
+        "family": entry.family,
+        "dialect_of": entry.dialect_of,
+        "title": card.title,
+        "papers": [dataclasses.asdict(p) for p in card.papers],
+        "year": year(entry),
+        "summary": card.summary,
+        "formula": card.formula,
+        "parts": parts_of(method),
+        "settings": settings_of(entry),
+        "differs": list(card.differs),
+        "reduces": [reduction_words(r) for r in card.reduces],
+        "needs": needs_of(entry, method),
+        "confidence": card.confidence,
+        "uncertain": card.uncertain,
+        "source": card.source,
+        "notes": list(card.notes),
+        "recommended": dict(card.recommended),
+        "golden": [golden_data(g) for g in card.golden],
+        "also_claimed_by": [dataclasses.asdict(c) for c in other_claims(entry.name)],
+    }
+
+
+def year(entry: Entry) -> int:
+    """Year of the entry's first paper, 0 when it has none."""
+    return min((p.year for p in entry.card.papers if p.year), default=0)
+
+
+def parts_of(method: Method) -> list[dict[str, Any]]:
+    """Return stage, name, words, formula and settings of each part, in the order in which they act."""
+    rows = []
+    for stage, part in staged(method):
+        row = {"stage": stage, "part": part.name, "words": part.words(), "formula": part.formula()}
+        rows.append(row | {"settings": part.settings()})
+    return rows
+
+
+def staged(method: Method) -> list[tuple[str, Any]]:
+    """Return (stage, part) in the order in which the parts act."""
+    order = {id(part): i for i, part in enumerate(method.parts())}
+    pairs = [(s, p) for s in STAGES for p in (getattr(method, s) if s in LISTS else (getattr(method, s),))]
+    return sorted(((s, p) for s, p in pairs if p is not None), key=lambda pair: order[id(pair[1])])
+
+
+def settings_of(entry: Entry) -> list[dict[str, Any]]:
+    """Return name, default, type in words and source of each setting."""
+    hints = typing.get_type_hints(entry.compose, include_extras=True)
+    return [
+        {"name": name, "default": default, "type": type_words(hints[name]), "source": entry.card.defaults.get(name, "")}
+        for name, default in entry.settings.items()
+    ]
+
+
+def needs_of(entry: Entry, method: Method) -> list[str]:
+    """Return what a run must offer: the card's words, then the batch fields the parts read."""
+    extra = [_FIELD_WORDS[name] for name in method.needs() if name in _FIELD_WORDS]
+    if method.on_policy:
+        extra.append("exactly one update per rollout")
+    return [*entry.card.needs, *dict.fromkeys(extra)]
+
+
+_FIELD_WORDS = {
+    "ref_bt": "log-probs under a reference model (ref_bt)",
+    "value_bt": "a critic's values (value_bt)",
+    "greedy_reward_b": "one greedy answer per question, scored (greedy_reward_b)",
+    "truncated_b": "which answers hit the length limit (truncated_b)",
+    "correct_b": "raw correctness of each answer (correct_b)",
+    "behavior_bt": "log-probs under the sampler (behavior_bt)",
+    "entropy_bt": "entropies of the policy (entropy_bt)",
+    "max_length": "the largest completion length (max_length)",
+}
+
+
+def type_words(hint: Any) -> str:
+    """Say a type annotation in words: 'number in [0, 1]', 'sample_std | none', 'number > 0, or none'."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        limits = [word for field in args[1:] for word in _limits(field)]
+        return " ".join([type_words(args[0]), *[" and ".join(limits)] * bool(limits)])
+    if origin is Literal:
+        return " | ".join(str(a) for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return ", or ".join(type_words(a) for a in args)
+    if hint is types.NoneType:
+        return "none"
+    plain = {float: "number", int: "whole number", bool: "true | false", str: "text"}
+    return plain.get(hint, inspect.formatannotation(hint))
+
+
+def _limits(field: Any) -> list[str]:
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    bounds = getattr(field, "metadata", [field])
+    return [f"{s} {getattr(m, a):g}" for m in bounds for a, s in signs.items() if getattr(m, a, None) is not None]
+
+
+_WHEN = {
+    "always": "always",
+    "on_policy": "the policy is the sampler (one update per rollout)",
+    "equal_lengths": "all answers have the same length",
+    "one_group": "the step holds one group",
+    "binary_rewards": "rewards are 0 or 1",
+    "mixed_groups": "every group holds right and wrong answers",
+    "two_answers": "groups hold two answers",
+}
+
+
+def reduction_words(reduction: Any) -> str:
+    """Say a reduction in one sentence."""
+    ours = _given(reduction.settings)
+    when = " and ".join(_WHEN[c] for c in reduction.when) or "always"
+    factor = {None: ", up to a factor", 1.0: ""}.get(reduction.scale, f", times {reduction.scale or 0:g}")
+    why = f": {reduction.why}" if reduction.why else ""
+    return f"{ours + ' ' if ours else ''}equals {reduction.to}{_given(reduction.other)} when {when}{factor}{why}"
+
+
+def _given(settings: Mapping[str, Any]) -> str:
+    return f"({', '.join(f'{k}={v}' for k, v in settings.items())})" if settings else ""
+
+
+def golden_data(golden: Any) -> dict[str, Any]:
+    """Return a golden example without its empty fields."""
+    return {k: v for k, v in dataclasses.asdict(golden).items() if v not in (None, {}, "")}

@@ -1,0 +1,222 @@
+"""Cards in the terminal: the catalogue as a table, a method on one screen, two methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.methods.contrast import contrast
+from grouprl.methods.describe import Claim, describe, year
+from grouprl.methods.registry import Entry
+
+_CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
+
+
+def catalogue(entries: Iterable[Entry]) -> RenderableType:
+    """Return the catalogue as one table per family."""
+    families: dict[str, list[Entry]] = {}
+    for entry in entries:
+        families.setdefault(entry.family, []).append(entry)
+    return Group(*(_family(name, members) for name, members in families.items()))
+
+
+def _family(name: str, members: Sequence[Entry]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=name.replace("_", " "), title_justify="left", title_style="bold", expand=True)
+    table.add_column("name", style="cyan", no_wrap=True, width=20)
+    table.add_column("year", style="dim", no_wrap=True, width=4)
+    table.add_column("what it does", ratio=1)
+    table.add_column("checked", no_wrap=True, width=8)
+    for entry in members:
+        what = Text.assemble((entry.card.title, "bold"), ". ", entry.card.summary)
+        table.add_row(entry.name, str(year(entry) or ""), what, _confidence(entry.card.confidence))
+    return table
+
+
+def _confidence(confidence: str) -> Text:
+    return Text(confidence.replace("-only", ""), style=_CONFIDENCE[confidence])
+
+
+def claims(name: str, found: Sequence[Claim]) -> RenderableType:
+    """Return the papers that claim `name`, each with its entry where the catalogue has it."""
+    table = Table(box=box.SIMPLE_HEAD, title=f"Several papers call their method '{name}'", title_justify="left")
+    for column in ("paper", "reference", "entry"):
+        table.add_column(column)
+    for claim in found:
+        where = Text(claim.entry, style="cyan") if claim.known else Text("not in the catalogue", style="dim")
+        table.add_row(claim.title, claim.reference, where)
+    return table
+
+
+# --- one method -----------------------------------------------------------------------------------------------------
+
+
+def card(entry: Entry) -> RenderableType:
+    """Return the whole card of an entry."""
+    data = describe(entry)
+    blocks: list[RenderableType] = [_heading(data), _indent(Text(data["summary"]))]
+    blocks += _section("Formula", [Text(data["formula"], style="bold")])
+    blocks += _section("Parts, in the order in which they act", [_parts(data["parts"])])
+    if data["settings"]:
+        blocks += _section("Settings", [_settings(data["settings"])])
+    for title, key in (
+        ("Differs from the paper", "differs"),
+        ("Reduces to", "reduces"),
+        ("Needs", "needs"),
+        ("Notes", "notes"),
+    ):
+        if data[key]:
+            blocks += _section(title, [_bullet(x) for x in data[key]])
+    blocks += _section("Confidence", _certainty(data))
+    if data["recommended"]:
+        pairs = ", ".join(f"{k} {v}" for k, v in data["recommended"].items())
+        blocks += _section("The paper's run", [Text(pairs)])
+    blocks += [block for golden in data["golden"][:1] for block in _section("Golden example", [_golden(golden)])]
+    if data["also_claimed_by"]:
+        others = [f"{c['title']} ({c['reference']})" for c in data["also_claimed_by"]]
+        blocks += _section("The same name elsewhere", [_bullet(x) for x in others])
+    return Group(*blocks)
+
+
+def _heading(data: dict[str, Any]) -> RenderableType:
+    head = Text.assemble((data["name"], "bold cyan"), "  ", (data["title"], "bold"))
+    papers = [Text(f"{p['title']}{_reference(p)}", style="dim") for p in data["papers"]]
+    return Group(head, *(_indent(p) for p in papers))
+
+
+def _reference(paper: dict[str, Any]) -> str:
+    where = [f"arXiv:{paper['arxiv']}"] if paper["arxiv"] else []
+    when = [str(paper["year"])] if paper["year"] else []
+    return f" ({', '.join(where + when)})" if where or when else ""
+
+
+def _section(title: str, blocks: Sequence[RenderableType]) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold magenta"), *(_indent(b) for b in blocks)]
+
+
+def _indent(block: RenderableType) -> Padding:
+    return Padding(block, (0, 0, 0, 2))
+
+
+def _bullet(text: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row("•", Text(text))
+    return grid
+
+
+def _parts(parts: Sequence[dict[str, Any]]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    for part in parts:
+        lines = [Text.assemble((part["part"], "cyan"), "  ", part["words"])]
+        lines += [Text(part["formula"], style="bold")] if part["formula"] else []
+        grid.add_row(part["stage"], Group(*lines))
+    return grid
+
+
+def _settings(settings: Sequence[dict[str, Any]]) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column("setting", style="cyan", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("type", style="dim", ratio=2)
+    table.add_column("where the default comes from", ratio=3)
+    for row in settings:
+        table.add_row(row["name"], value_words(row["default"]), row["type"], row["source"])
+    return table
+
+
+def _certainty(data: dict[str, Any]) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text.assemble(_confidence(data["confidence"]), f"  {data['source']}")]
+    return lines + ([Text(f"Uncertain: {data['uncertain']}")] if data["uncertain"] else [])
+
+
+def _golden(golden: dict[str, Any]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for key, value in golden.items():
+        if key != "tolerance":
+            grid.add_row(key.replace("_", " "), Text(value_words(value)))
+    return grid
+
+
+def value_words(value: Any) -> str:
+    """Say a setting's value: none, true, 0.0003, [1, 0]."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(value_words(v) for v in value) + "]"
+    return str(value)
+
+
+# --- two methods ----------------------------------------------------------------------------------------------------
+
+
+def difference(a: Entry, b: Entry) -> RenderableType:
+    """Return two methods side by side: the parts and settings that differ, and numbers on the same answers."""
+    data = contrast(a, b)
+    title = Text.assemble((data["a"], "bold cyan"), "  against  ", (data["b"], "bold green"))
+    blocks: list[RenderableType] = [title]
+    different = [row for row in data["parts"] if not row["same"]]
+    if different:
+        blocks += _section("Parts that differ", [_sides(data, "stage", different)])
+    same = [row["a"].partition(":")[0] for row in data["parts"] if row["same"]]
+    if same:
+        blocks += _section("The same in both", [Text(", ".join(same))])
+    settings = [row | {"a": value_words(row["a"]), "b": value_words(row["b"])} for row in data["settings"]]
+    settings = [row for row in settings if row["a"] != row["b"]]
+    if settings:
+        blocks += _section("Settings that differ", [_sides(data, "setting", settings)])
+    for example in data["examples"]:
+        blocks += _section(f"Numbers: {example['title']}", [_numbers(data, example)])
+    return Group(*blocks)
+
+
+def _sides(data: dict[str, Any], key: str, rows: Sequence[dict[str, Any]]) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column(key, style="dim", no_wrap=True)
+    table.add_column(data["a"], header_style="bold cyan", ratio=1)
+    table.add_column(data["b"], header_style="bold green", ratio=1)
+    for row in rows:
+        changes = row.get("settings", {})
+        sides = [_side(row[side], {k: v[i] for k, v in changes.items()}) for i, side in enumerate("ab")]
+        table.add_row(row[key], *sides)
+    return table
+
+
+def _side(words: str, settings: dict[str, Any]) -> Text:
+    text = Text(words)
+    if settings:
+        text.append("\n" + ", ".join(f"{k} = {value_words(v)}" for k, v in settings.items()), style="bold")
+    return text
+
+
+def _numbers(data: dict[str, Any], example: dict[str, Any]) -> RenderableType:
+    if example["a"] == example["b"]:
+        return Text("identical advantages and gradients", style="dim")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grouped = len({row["group"] for row in example["a"]}) > 1
+    for column in ("reward", "tokens"):
+        table.add_column(column, justify="right", style="dim", no_wrap=True)
+    for side, style in (("a", "cyan"), ("b", "green")):
+        table.add_column(f"A\n{data[side]}", style=style, header_style=f"bold {style}")
+        table.add_column(f"dL/dlogp\n{data[side]}", style=style, header_style=f"bold {style}")
+    for i, (one, two) in enumerate(zip(example["a"], example["b"], strict=True)):
+        cells = [_tokens(row[key]) for row in (one, two) for key in ("advantage", "gradient")]
+        last = grouped and i + 1 < len(example["a"]) and example["a"][i + 1]["group"] != one["group"]
+        table.add_row(f"{one['reward']:g}", str(one["length"]), *cells, end_section=last)
+    return table
+
+
+def _tokens(values: Sequence[float]) -> str:
+    """Numbers of an answer's tokens, once when they are all the same."""
+    words = [f"{v + 0.0:.4f}" for v in values]
+    return words[0] if len(set(words)) == 1 else "\n".join(words)

@@ -1,0 +1,168 @@
+"""Random batches that hold everything a method may ask for, and what to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.method import Method
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch and the log-probs, entropies and values of the policy that is being trained."""
+
+    batch: Batch
+    logp_bt: Tensor
+    entropy_bt: Tensor
+    value_bt: Tensor
+
+    def rows(self, index: Tensor) -> Case:
+        return Case(self.batch.rows(index), self.logp_bt[index], self.entropy_bt[index], self.value_bt[index])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method makes of a case: loss, gradients and metrics."""
+
+    value: Tensor
+    grad_bt: Tensor
+    entropy_grad_bt: Tensor
+    value_grad_bt: Tensor
+    metrics: dict[str, Tensor]
+
+
+def random_case(
+    seed: int,
+    sizes: Sequence[int] = (4, 3, 5, 2),
+    width: int = 7,
+    *,
+    rewards: str = "real",
+    on_policy: bool = False,
+    equal_lengths: bool = False,
+    drift: float = 0.4,
+    dtype: torch.dtype = torch.float64,
+) -> Case:
+    """Draw a case with groups of `sizes`, rows of different lengths, holes in the mask and log-ratios of about `drift`.
+
+    `rewards` is 'real', 'binary' or 'mixed' (binary, with both outcomes in every group of two or more).
+    """
+    g = torch.Generator().manual_seed(seed)
+    b = sum(sizes)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    group_b = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    length_b = torch.full((b,), width - 2) if equal_lengths else torch.randint(1, width + 1, (b,), generator=g)
+    mask_bt = torch.arange(width)[None] < length_b[:, None]
+    if not equal_lengths:
+        hole_bt = torch.rand(b, width, generator=g) < 0.15
+        hole_bt[:, 0] = False
+        mask_bt &= ~hole_bt
+    correct_b = torch.rand(b, generator=g) < 0.5
+    if rewards == "mixed":
+        start = 0
+        for size in sizes:
+            correct_b[start : start + 2] = torch.tensor([True, False])[:size]
+            start += size
+    reward_b = correct_b.double() if rewards != "real" else normal(b)
+    logp_bt = -normal(b, width).abs() - 0.1
+    old_bt = logp_bt.clone() if on_policy else logp_bt + drift * normal(b, width)
+    greedy_g = (torch.rand(len(sizes), generator=g) < 0.5).double()
+    turn_bt = torch.where(mask_bt, torch.arange(width)[None] // 3, -1)
+    batch = Batch(
+        mask_bt=mask_bt,
+        group_b=group_b,
+        reward_b=reward_b.to(dtype),
+        old_bt=old_bt.to(dtype),
+        behavior_bt=(old_bt if on_policy else old_bt + 0.1 * normal(b, width)).to(dtype),
+        ref_bt=(logp_bt + 0.3 * normal(b, width)).to(dtype),
+        entropy_bt=normal(b, width).abs().to(dtype),
+        value_bt=normal(b, width).to(dtype),
+        greedy_reward_b=greedy_g[group_b].to(dtype),
+        turn_bt=turn_bt,
+        turn_reward_bs=normal(b, int(turn_bt.max()) + 1).to(dtype),
+        state_bs=torch.randint(0, 3, (b, int(turn_bt.max()) + 1), generator=g),
+        agent_b=torch.randint(0, 2, (b,), generator=g),
+        truncated_b=torch.rand(b, generator=g) < 0.25,
+        correct_b=correct_b,
+        max_length=width + 2,
+    )
+    return Case(batch, logp_bt.to(dtype), normal(b, width).abs().to(dtype), normal(b, width).to(dtype))
+
+
+def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcome:
+    """Loss, gradients and metrics of `case`; `prepared` are its rows of a step that was prepared as a whole."""
+    ready = method.prepare(case.batch) if prepared is None else prepared
+    leaves = [x.clone().requires_grad_() for x in (case.logp_bt, case.entropy_bt, case.value_bt)]
+    loss = method.loss(leaves[0], ready, leaves[1])
+    value, metrics = loss.value, dict(loss.metrics)
+    if method.critic is not None:
+        extra = method.value_loss(leaves[2], ready)
+        value, metrics = value + extra.value, metrics | dict(extra.metrics)
+    grads = [torch.zeros_like(x) for x in leaves]
+    if value.requires_grad:
+        got = torch.autograd.grad(value, leaves, allow_unused=True)
+        grads = [zero if x is None else x for x, zero in zip(got, grads, strict=True)]
+    return Outcome(value.detach(), grads[0], grads[1], grads[2], metrics)
+
+
+def in_pieces(method: Method, case: Case, pieces: Sequence[Tensor]) -> Outcome:
+    """The outcome of one step computed in micro-batches of the rows `pieces`, put together again."""
+    ready = method.prepare(case.batch)
+    value = torch.zeros((), dtype=case.batch.dtype)
+    grads = [torch.zeros_like(case.logp_bt) for _ in range(3)]
+    metrics: dict[str, Tensor] = {}
+    for index in pieces:
+        part = outcome(method, case.rows(index), ready.rows(index))
+        value = value + part.value
+        for whole, piece in zip(grads, (part.grad_bt, part.entropy_grad_bt, part.value_grad_bt), strict=True):
+            whole[index] = piece
+        for key, x in part.metrics.items():
+            metrics[key] = metrics.get(key, 0) + x
+    return Outcome(value, grads[0], grads[1], grads[2], metrics)
+
+
+def pieces_of(method: Method, group_b: Tensor, g: torch.Generator) -> list[Tensor]:
+    """Cut the rows at random, in random order, keeping together what the method couples."""
+    unit_b = {"sequence": torch.arange(len(group_b)), "group": group_b, "batch": torch.zeros_like(group_b)}[
+        method.couples
+    ]
+    units = unit_b.unique()
+    units = units[torch.randperm(len(units), generator=g)]
+    cuts = torch.randint(0, 4, (len(units),), generator=g)
+    pieces = [torch.isin(unit_b, units[cuts == c]).nonzero()[:, 0] for c in cuts.unique()]
+    return [p[torch.randperm(len(p), generator=g)] for p in pieces]
+
+
+def padded(case: Case, left: int, right: int, garbage: float) -> Case:
+    """The same case with more positions, and `garbage` at every position outside the mask."""
+    mask_bt = torch.nn.functional.pad(case.batch.mask_bt, (left, right))
+
+    def pad(x: Any) -> Any:
+        if not isinstance(x, Tensor) or x.shape != case.batch.mask_bt.shape or x is case.batch.mask_bt:
+            return x
+        fill = garbage if x.is_floating_point() else -1
+        return torch.nn.functional.pad(x, (left, right), value=0).masked_fill(~mask_bt, fill)
+
+    fields = {name: pad(x) for name, x in vars(case.batch).items()}
+    batch = Batch(**{**fields, "mask_bt": mask_bt})
+    return Case(batch, pad(case.logp_bt), pad(case.entropy_bt), pad(case.value_bt))
+
+
+def same(a: Outcome, b: Outcome, tolerance: float = 1e-10) -> None:
+    """Assert equality of two outcomes: value, gradients and metrics."""
+    close = {"rtol": tolerance, "atol": tolerance}
+    torch.testing.assert_close(a.value, b.value, **close)
+    torch.testing.assert_close(a.grad_bt, b.grad_bt, **close)
+    torch.testing.assert_close(a.entropy_grad_bt, b.entropy_grad_bt, **close)
+    torch.testing.assert_close(a.value_grad_bt, b.value_grad_bt, **close)
+    assert a.metrics.keys() == b.metrics.keys()
+    for key in a.metrics:
+        torch.testing.assert_close(a.metrics[key], b.metrics[key], msg=lambda m, key=key: f"{key}: {m}", **close)
