@@ -62,6 +62,11 @@ class Method:
         order = ("sequence", "group", "batch")
         return max((p.couples for p in (self.objective, *self.regularize)), key=order.index)
 
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether `loss` must be given differentiable entropies."""
+        return any(term.entropy and term.coef > 0 for term in self.regularize)
+
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
         names = [name for p in self.parts() for name in p.needs()]
