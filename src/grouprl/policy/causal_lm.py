@@ -13,7 +13,7 @@ from torch import nn
 
 from ..errors import InputError, suggest
 from .engine import Engine, TransformersEngine
-from .lean import AUTO_LIMIT, LeanEngine, why_not_lean
+from .lean import AUTO_LIMIT, LeanEngine, LeanModel, why_not_lean
 from .microbatch import split_rows
 from .tokens import Tokens
 
@@ -69,6 +69,11 @@ class CausalPolicy:
     def engine(self) -> str:
         """The engine in use: "lean" or "transformers"."""
         return self._engine.name
+
+    @property
+    def lean(self) -> LeanModel | None:
+        """The lean view of the model, where that engine is in use."""
+        return self._engine.lean if isinstance(self._engine, LeanEngine) else None
 
     @property
     def device(self) -> torch.device:

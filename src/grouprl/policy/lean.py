@@ -21,7 +21,7 @@ from .tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
-"""Up to so many parameters "auto" takes the lean engine, which holds a second copy of the q, k and v weights in a pass."""
+"""Up to so many parameters "auto" takes the lean engine, which copies the q, k and v weights in every pass."""
 
 
 def why_not_lean(model: Any) -> str | None:
@@ -103,7 +103,7 @@ class LeanModel:
         return weight, torch.cat([part.bias for part in parts])[order] if biased else None
 
     def turns(self, position: torch.Tensor) -> torch.Tensor:
-        """Return exp(i * angle) for each position, [..., d / 2] complex, from the model's own frequencies in float32."""
+        """Return exp(i * angle) per position, [..., d / 2] complex, from the model's own frequencies in float32."""
         frequency = self.core.model.rotary_emb.inv_freq.to(self.device, torch.float32)
         angle = position[..., None].float() * frequency
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
@@ -126,7 +126,7 @@ class LeanModel:
         x = self.core.model.embed_tokens(plan.ids_s)
         for layer in self.layers:
             x = self._attention(layer, x, turn_s, layout)
-            x = self._mlp(layer, x)
+            x = self.mlp(layer, x)
         return rms_norm(x[plan.state_m], self.core.model.norm.weight, self.eps)
 
     def _attention(self, layer: Any, x: torch.Tensor, turn_s: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
@@ -137,7 +137,8 @@ class LeanModel:
         outputs = [attend(q, k, v, i.block.bias) for (q, k, v), i in zip(blocks, layout.blocks, strict=True)]
         return add_linear(x, layout.merge(outputs), layer.self_attn.o_proj)
 
-    def _mlp(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+    def mlp(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+        """Return x plus the layer's feed-forward block of it."""
         mlp = layer.mlp
         normed = rms_norm(x, layer.post_attention_layernorm.weight, self.eps)
         return add_linear(x, F.silu(linear(normed, mlp.gate_proj)) * linear(normed, mlp.up_proj), mlp.down_proj)

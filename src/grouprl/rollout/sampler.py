@@ -13,6 +13,7 @@ from ..policy.logprobs import entropy_of, log_softmax_of
 from ..policy.tokens import Tokens
 from .choose import draw, keep_top_k, keep_top_p, uniforms
 from .decoder import Decoder
+from .lean_decoder import LeanDecoder
 from .transformers_decoder import TransformersDecoder
 
 Progress = Callable[[int, int], None]
@@ -124,7 +125,7 @@ def generate(
 
 def make_decoder(policy: CausalPolicy) -> Decoder:
     """Return a decoder of the policy with its weights as they are now."""
-    return TransformersDecoder(policy.model)
+    return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
 
 
 class _Writer:
