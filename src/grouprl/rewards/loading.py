@@ -100,7 +100,7 @@ def _by_name(spec: str) -> Reward:
         return BUILTIN[spec]
     reward = import_object(spec, "reward")
     if not callable(reward):
-        raise InputError(f"The reward '{spec}' is a {type(reward).__name__}", "a reward is callable")
+        raise InputError(f"The reward '{spec}' is of type {type(reward).__name__}", "a reward is callable")
     if inspect.isclass(reward):
         raise InputError(f"The reward '{spec}' is a class", "a reward is a function", "Name an instance of it instead.")
     inspect_reward(reward)

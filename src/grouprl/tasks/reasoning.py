@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -20,6 +22,9 @@ from grouprl.tasks.task import Message, Question, Split, check_request, generato
 BLOCK = 1000
 STRIDE = 50
 MAX_DRAWS = 1000
+
+# These iterate over sets of strings (observed in version 0.1.25), so their questions depend on Python's hash seed.
+HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder"})
 
 
 @register_task("reasoning_gym", argument="dataset")
@@ -43,6 +48,12 @@ class ReasoningGym(OptionTask):
 
     def model_post_init(self, context: Any) -> None:
         """Find the dataset and check its configuration by drawing from it."""
+        if self.dataset in HASH_SEEDED and os.environ.get("PYTHONHASHSEED", "random") == "random":
+            warnings.warn(
+                f"reasoning-gym's '{self.dataset}' draws other questions in every process, so the run cannot be "
+                "repeated or resumed exactly. Set the environment variable PYTHONHASHSEED=0 to have the same ones.",
+                stacklevel=2,
+            )
         make = _dataset_maker(self.dataset, self.level, self.config)
         self._block = lru_cache(maxsize=8)(lambda block: make(generator(self.seed, self.name, block).randrange(2**31)))
         self._block(0)
