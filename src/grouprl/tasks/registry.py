@@ -48,10 +48,10 @@ def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskCl
     Raises:
         InputError: if the name is taken by another class, or is not a plain word.
     """
+    if not name.isidentifier():
+        raise InputError(f"The task name '{name}' cannot be registered", "a name is letters, digits and '_'")
 
     def register(task: TaskClass) -> TaskClass:
-        if not name.isidentifier():
-            raise InputError(f"The task name '{name}' cannot be registered", "a name is letters, digits and '_'")
         taken = _REGISTRY.get(name)
         if taken is not None and taken.task.__qualname__ != task.__qualname__:
             raise InputError(f"The task name '{name}' is taken by {taken.task.__qualname__}")

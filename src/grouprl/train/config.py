@@ -27,7 +27,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Section(pydantic.BaseModel):
     """A closed, frozen group of settings."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Tiny(Section):

@@ -1,0 +1,225 @@
+"""`grouprl eval`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.policy import CausalPolicy
+    from grouprl.tasks import Task
+    from grouprl.train.evaluate import Evaluation
+
+
+def eval_command(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
+    ],
+    task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
+    questions: Annotated[
+        int | None, typer.Option(min=1, help="Held-out questions (default: the run's final_questions, else 1024).")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Sampled answers per question (default: the largest k).")
+    ] = None,
+    k: Annotated[str | None, typer.Option(metavar="K,K,…", help="pass@k for these k (default: the run's).")] = None,
+    greedy: Annotated[
+        bool | None, typer.Option("--greedy/--sampled", help="Only greedy or only sampled answers (default: both).")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of the sampled answers (default: the run's, else 1).")
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer (default: the run's).")] = None,
+    checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
+    reward: Annotated[
+        str | None, typer.Option(metavar="PATH:FUNCTION", help="Score with this reward (default: the run's).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the answers (default: the run's, else 0).")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
+    show: Annotated[int, typer.Option(min=0, help="Answers to print.")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Evaluate a run or any model on held-out questions: greedy accuracy and unbiased pass@k, with 95 % intervals.
+
+    The evaluator is the one used while training: with the run's own settings
+    the numbers are those of its record.
+
+    [bold]Examples[/]
+    grouprl eval runs/addition-grpo-s0
+    grouprl eval runs/addition-grpo-s0 --checkpoint 80 --greedy
+    grouprl eval runs/addition-grpo-s0 --k 1,4,16 --questions 256
+    grouprl eval my-model --task addition
+    """
+    from grouprl.rewards import load_reward
+    from grouprl.train.evaluate import evaluate
+
+    subject = _subject(source, task, checkpoint, device)
+    defaults = subject.defaults
+    ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
+    console = Console()
+    with _progress(Console(stderr=True)) as progress:
+        bar = progress.add_task("answers", total=None)
+        found = evaluate(
+            subject.policy,
+            subject.task,
+            questions=questions or defaults["questions"],
+            samples=0 if greedy is True else samples or max(max(ks), defaults["samples"] if k is None else 1),
+            k=ks,
+            temperature=defaults["temperature"] if temperature is None else temperature,
+            max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
+            seed=defaults["seed"] if seed is None else seed,
+            greedy=greedy is not False,
+            reward=load_reward(reward) if reward else defaults["reward"],
+            correct_at=defaults["correct_at"],
+            shown=show,
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    if as_json:
+        typer.echo(json.dumps(as_data(found, subject), ensure_ascii=False))
+    else:
+        show_evaluation(found, subject, console)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who is asked what: a policy, a task, how they are called, and the settings that hold unless others are given."""
+
+    policy: CausalPolicy
+    task: Task
+    title: str
+    defaults: dict[str, Any]
+
+
+def _subject(source: str, task: str | None, checkpoint: int | None, device: str) -> Subject:
+    if (Path(source) / "config.yaml").is_file():
+        return _run(Path(source), task, checkpoint)
+    if checkpoint is not None:
+        raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
+    if task is None:
+        raise InputError(
+            f"{source} is no run folder, so it is taken for a model",
+            "a model is evaluated on a task",
+            f"Name one: grouprl eval {source} --task addition",
+        )
+    from grouprl.policy import load_policy
+    from grouprl.tasks import load_task
+
+    if source == "tiny":
+        raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
+    loaded = load_task(task)
+    defaults = {
+        "questions": 1024,
+        "samples": 1,
+        "k": (1,),
+        "temperature": 1.0,
+        "max_new_tokens": loaded.max_new_tokens,
+        "seed": 0,
+        "reward": None,
+        "correct_at": 1.0,
+    }
+    return Subject(load_policy(source, device=device), loaded, source, defaults)
+
+
+def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
+    from grouprl.rewards import load_reward
+    from grouprl.tasks import load_task
+    from grouprl.train.export import load_trained
+
+    trained = load_trained(run, checkpoint)
+    config = trained.config
+    asked = trained.task if task is None else load_task(task, config.seed)
+    own_reward = config.reward.function if task is None else None
+    defaults = {
+        "questions": config.eval.final_questions,
+        "samples": config.eval.samples,
+        "k": config.eval.k,
+        "temperature": config.sampling.temperature,
+        "max_new_tokens": config.sampling.max_new_tokens or asked.max_new_tokens,
+        "seed": config.seed,
+        "reward": load_reward(own_reward) if own_reward else None,
+        "correct_at": config.reward.correct_at,
+    }
+    return Subject(trained.policy, asked, f"{run}, {trained.when}", defaults)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise InputError(f"--k {text}", "it is a list of positive numbers", "For instance --k 1,8")
+    return found
+
+
+def as_data(found: Evaluation, subject: Subject) -> dict[str, Any]:
+    """Return everything as plain data for `--json`."""
+    return {
+        "subject": subject.title,
+        "task": subject.task.name,
+        **found.record(),
+        "reward_mean": found.reward_mean,
+        "failed": found.failed,
+        "interval": found.interval,
+        "notes": list(found.notes),
+        "samples": [sample._asdict() for sample in found.samples],
+    }
+
+
+def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> None:
+    """Print the estimates, then a few answers."""
+    drawn = f", {found.samples_per_question} sampled at temperature {found.temperature:g}" if found.pass_at else ""
+    greedy = ", greedy" if found.greedy else ""
+    console.print(Text(subject.title, style="bold"), soft_wrap=True)
+    console.print(f"{subject.task.name}: {found.questions} held-out questions{greedy}{drawn}", highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("estimate", justify="right", style="bold")
+    table.add_column("95 % interval")
+    named = {"pass@1 greedy": found.greedy, **{f"pass@{k} sampled": e for k, e in found.pass_at.items()}}
+    for label, estimate in named.items():
+        if estimate is not None:
+            table.add_row(label, f"{estimate.value:.3f}", f"{estimate.low:.3f} – {estimate.high:.3f}")
+    table.add_row("mean reward", f"{found.reward_mean:.3f}", "")
+    table.add_row("tokens per answer", f"{found.length_mean:.1f}", "")
+    table.add_row("cut off at the limit", f"{found.truncated:.1%}", "")
+    console.print(table)
+    _show_answers(found, console)
+    for note in found.notes:
+        console.print(f"[yellow]note:[/] {note}", highlight=False)
+    if found.failed:
+        console.print(f"[yellow]note:[/] the reward failed on {found.failed} answers; they are left out")
+
+
+def _show_answers(found: Evaluation, console: Console) -> None:
+    if not found.samples:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("question", "greedy answer" if found.greedy else "first sampled answer", "reward"):
+        table.add_column(column, overflow="fold", justify="right" if column == "reward" else "left")
+    for question, answer, reward, correct in found.samples:
+        style = "green" if correct else "red"
+        mark = "✓" if correct else "✗"
+        table.add_row(Text(_clip(question)), Text(f"{mark} {_clip(answer)}", style=style), f"{reward:g}")
+    console.print(table)
+
+
+def _clip(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= 300 else f"{text[:150]} … {text[-150:]}"
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True)

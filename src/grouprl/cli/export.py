@@ -1,0 +1,48 @@
+"""`grouprl export` and `grouprl report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def export_command(
+    run: Run,
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder that does not exist yet or is empty.")],
+    checkpoint: Annotated[
+        int | None, typer.Option(metavar="STEP", help="The checkpoint after STEP steps instead of the final model.")
+    ] = None,
+) -> None:
+    """Write a trained policy as an ordinary Hugging Face folder.
+
+    [bold]Examples[/]
+    grouprl export runs/addition-grpo-s0 my-model
+    grouprl export runs/addition-grpo-s0 half-way --checkpoint 80
+
+    [bold]Then[/]
+    AutoModelForCausalLM.from_pretrained("my-model")
+    grouprl eval my-model --task addition
+    """
+    from grouprl.train.export import export
+
+    when = export(run, dest, checkpoint)
+    Console().print(f"Wrote {when} of {run} to {dest}", highlight=False, soft_wrap=True)
+
+
+def report_command(run: Run) -> None:
+    """Write the report of a run anew: curves, answers before and after, health, on one self-contained page.
+
+    Training does this at its end; this command is for runs that are still
+    going or were stopped.
+
+    [bold]Example[/]
+    grouprl report runs/addition-grpo-s0
+    """
+    from grouprl.view.report import write_report
+
+    Console().print(f"Report: {write_report(run)}", highlight=False, soft_wrap=True)

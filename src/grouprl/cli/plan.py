@@ -1,0 +1,181 @@
+"""`grouprl plan`: the plan of a run in the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.cli.train import Changes, Source
+from grouprl.train.config import load_config
+
+if TYPE_CHECKING:
+    from grouprl.train.plan import Plan, Setting
+
+
+def plan_command(
+    source: Source,
+    changes: Changes = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Show what a run does before it does it, and check it: nothing is trained or written.
+
+    Batch arithmetic, tokens, memory, the objective in words and in symbols,
+    where each number comes from, settings without effect, contradictions.
+
+    [bold]Examples[/]
+    grouprl plan addition
+    grouprl plan addition --all
+    grouprl plan run.yaml --set batch.group=1
+    grouprl plan run.yaml --json
+
+    Exit code 2 if the run cannot work.
+    """
+    config = load_config(source, changes or [])
+    from grouprl.train.plan import plan
+
+    found = plan(config)
+    if as_json:
+        typer.echo(json.dumps(found.as_data(), ensure_ascii=False))
+    else:
+        show_plan(found, Console(), everything)
+    if found.refusals:
+        raise typer.Exit(2)
+
+
+def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
+    """Print the sections of a plan."""
+    _heading(console, "Task and model")
+    console.print(_facts(_subject(plan)))
+    _heading(console, "Batch arithmetic")
+    console.print(_facts(_arithmetic(plan)))
+    if plan.costs:
+        _heading(console, "Memory (estimate)")
+        console.print(_memory(plan))
+    _heading(console, f"Objective: {plan.method.name}")
+    console.print(_stages(plan))
+    console.print(Padding(Text(plan.formula), (1, 2, 0, 2)))
+    _heading(console, "Method settings")
+    console.print(_table(plan.method_settings))
+    _heading(console, "Run settings" if everything else "Run settings that were set (--all shows the defaults too)")
+    shown = [s for s in plan.settings if everything or s.origin != "default"]
+    console.print(_table(shown) if shown else Padding("none: everything is at its default", (0, 2)))
+    _sentences(console, "Without effect", plan.idle, "yellow")
+    _sentences(console, "Notes", plan.notes, "cyan")
+    _sentences(console, "Refused: this run cannot work", plan.refusals, "bold red")
+    if not plan.refusals:
+        console.print(Text("\nNothing speaks against this run.", style="green"))
+
+
+def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
+    yield "task", plan.task
+    yield "a question", repr(plan.question) if len(plan.question) < 300 else f"{plan.question[:300]!r} …"
+    if plan.answer:
+        yield "a right answer", repr(plan.answer)
+    model = plan.model
+    if model is None:
+        yield "model", f"{plan.config.model.name} (not on this machine)"
+        return
+    yield (
+        "model",
+        f"{plan.config.model.name}: {model.parameters:,} parameters"
+        + (f", {model.trainable:,} of them trained (LoRA)" if model.trainable != model.parameters else ""),
+    )
+    yield (
+        "",
+        f"{model.layers} layers, hidden {model.hidden}, vocabulary {model.vocabulary}, "
+        f"{model.positions or 'unlimited'} positions; {model.dtype} on {model.device}",
+    )
+    if plan.config.warmup.steps:
+        warmup = plan.config.warmup
+        yield "warm-up", f"{warmup.steps} supervised steps on {warmup.batch} demonstrations each, lr {warmup.lr:g}"
+
+
+def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
+    b = plan.batch
+    yield "a rollout", f"{b.prompts} questions × {b.group} answers = {b.answers} answers"
+    if b.refill_rounds > 1:
+        yield "", f"groups without signal are drawn anew, up to {b.refill_rounds} times as many answers"
+    cut = (
+        f"{b.minibatches} minibatch{'es' if b.minibatches > 1 else ''} × {b.epochs} epoch{'s' if b.epochs > 1 else ''}"
+    )
+    yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
+    yield "an update", f"{b.answers} / {b.minibatches} = {b.rows_per_update} answers"
+    yield "tokens", f"prompt ≤ {b.prompt_tokens} (seen), answer ≤ {b.max_new_tokens}, together ≤ {b.row}"
+    yield "", f"≤ {b.tokens_per_rollout:,} per rollout, ≤ {b.tokens_per_update:,} per update"
+    yield "passes", f"≤ {b.passes_per_update} per update, of ≤ {b.tokens_per_pass:,} tokens each"
+    yield "", "(dead groups cost none; cutting changes memory, not results)"
+
+
+def _memory(plan: Plan) -> Table:
+    from grouprl.train.footprint import human
+
+    table = _plain_table("what", "size", "arithmetic")
+    table.columns[1].justify = "right"
+    for cost in plan.costs:
+        table.add_row(cost.what, human(cost.bytes), Text(cost.how, style="dim"))
+    table.add_row(
+        Text("peak", style="bold"),
+        Text(human(plan.peak or 0), style="bold"),
+        Text("all that stays, and the larger of an update and a rollout", style="dim"),
+    )
+    return table
+
+
+def _stages(plan: Plan) -> Table:
+    table = _plain_table("stage", "in words, and in symbols")
+    for stage in plan.stages:
+        text = Text(stage.words)
+        if stage.formula:
+            text.append(f"\n{stage.formula}", style="dim")
+        table.add_row(Text(f"{stage.kind}\n{stage.part}", style="cyan"), text)
+    return table
+
+
+def _table(settings: Iterable[Setting]) -> Table:
+    table = _plain_table("setting", "value", "where it comes from")
+    for setting in settings:
+        origin = f"{setting.origin}. {setting.meaning}" if setting.meaning else setting.origin
+        style = "dim" if setting.origin.startswith("default") else "default"
+        value = "none" if setting.value is None else str(setting.value)
+        table.add_row(Text(setting.key, style="cyan"), Text(value), Text(origin, style=style))
+    return table
+
+
+def _plain_table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_header=False)
+    table.add_column(columns[0], no_wrap=True, min_width=14)
+    for column in columns[1:]:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> Padding:
+    table = _plain_table("", "")
+    for label, value in rows:
+        table.add_row(Text(label, style="cyan"), Text(value))
+    return Padding(table, 0)
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print(Text(f"\n{text}", style="bold"))
+
+
+def _sentences(console: Console, title: str, sentences: Iterable[str], style: str) -> None:
+    lines = list(sentences)
+    if not lines:
+        return
+    console.print(Text(f"\n{title}", style=style))
+    for line in lines:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=1)
+        grid.add_column()
+        grid.add_row("•", Text(line))
+        console.print(grid)

@@ -1,0 +1,132 @@
+"""`grouprl tasks` and `grouprl metrics`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from grouprl.tasks import Task, TaskDescription
+
+EXAMPLES = 4
+
+
+def tasks_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A task, written as in a configuration.")] = None,
+) -> None:
+    """List what can be trained on, or show one task: questions, answers, options, levels.
+
+    [bold]Examples[/]
+    grouprl tasks
+    grouprl tasks countdown
+    grouprl tasks jsonl                            its options
+    grouprl tasks jsonl:questions.jsonl            its questions
+    grouprl train addition --set task=sorting --set task.length=6
+    """
+    from grouprl.tasks import describe_tasks
+
+    console = Console()
+    if name is None:
+        _show_all(describe_tasks(), console)
+    else:
+        show_task(name, console)
+
+
+def metrics_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A metric, a group, or a pattern.")] = None,
+) -> None:
+    """Explain what every logged number means and how a healthy run looks.
+
+    [bold]Examples[/]
+    grouprl metrics                all of them
+    grouprl metrics clip_fraction
+    grouprl metrics "eval/*"
+    """
+    from grouprl.cli.metrics import show_metrics
+
+    show_metrics(name, Console())
+
+
+def show_task(name: str, console: Console) -> None:
+    """Print one task. An adapter without its argument ("jsonl") is shown without questions."""
+    from grouprl.tasks import load_task, task_names
+    from grouprl.tasks.registry import task_class
+
+    adapters = {each.partition(":")[0]: each for each in task_names() if ":" in each}
+    task = None if name in adapters else load_task(name)
+    made = task_class(name) if task is None else type(task)
+    console.print(Text(adapters.get(name, name), style="bold"))
+    console.print(Text(inspect.getdoc(made) or ""))
+    if task is not None:
+        _show_facts(task, console)
+        _show_examples(task, console)
+    _show_options(made, console)
+    levels = getattr(made, "levels", ())
+    if levels:
+        named = [f"{n}: " + ", ".join(f"{k} {v}" for k, v in sizes.items()) for n, sizes in enumerate(levels, 1)]
+        console.print(Text("level  ", style="bold").append("   ".join(named), style="default"))
+
+
+def _show_all(found: list[TaskDescription], console: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
+    table.add_column("task", style="cyan", no_wrap=True)
+    table.add_column("what it asks")
+    table.add_column("question", overflow="fold")
+    table.add_column("answer", overflow="fold", style="green")
+    for task in found:
+        table.add_row(Text(task.name), Text(task.description), Text(_visible(task.prompt)), Text(_visible(task.answer)))
+    console.print(table)
+    console.print(
+        Text("grouprl tasks NAME shows options, levels and more examples.  Your own: pkg.module:Class", style="dim")
+    )
+
+
+def _show_facts(task: Task, console: Console) -> None:
+    sizes = {split: task.size(split) for split in ("train", "eval")}
+    counts = "  ".join(f"{split}: {'endless' if n is None else n}" for split, n in sizes.items())
+    console.print(f"questions  {counts}   tokens per answer  at most {task.max_new_tokens}", highlight=False)
+
+
+def _show_examples(task: Task, console: Console) -> None:
+    size = task.size("eval")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("question", overflow="fold")
+    table.add_column("a right answer", overflow="fold", style="green")
+    table.add_column("demonstrations for a warm-up", overflow="fold")
+    for index in range(EXAMPLES if size is None else min(EXAMPLES, size)):
+        question = task.question("eval", index)
+        shown = {task.demonstration(question, seed) for seed in range(3)} - {None}
+        table.add_row(
+            Text(_visible(_text(question.prompt))),
+            Text(_visible(task.solution(question) or "—")),
+            Text("   ".join(_visible(text) for text in sorted(map(str, shown))) or "none"),
+        )
+    console.print(table)
+
+
+def _show_options(made: type[Task], console: Console) -> None:
+    fields: dict[str, Any] = getattr(made, "model_fields", {})
+    if not fields:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("option", "default", "meaning"):
+        table.add_column(column)
+    for key, field in fields.items():
+        default = "required" if field.is_required() else repr(field.get_default(call_default_factory=True))
+        table.add_row(Text(field.alias or key, style="cyan"), Text(default), Text(field.description or ""))
+    console.print(table)
+
+
+def _text(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+
+
+def _visible(text: str) -> str:
+    text = text.strip("\n").replace("\n", "⏎")
+    return text if len(text) <= 240 else text[:239] + "…"

@@ -1,0 +1,133 @@
+"""`grouprl train` and `grouprl recipes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from grouprl.errors import InputError
+from grouprl.train.config import Config, load_config, recipe_names
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeat for more. Example: optim.lr=1e-3"),
+]
+
+
+class Chosen(NamedTuple):
+    """What a `train` command line means."""
+
+    config: Config
+    folder: Path | None
+    resume: bool
+
+
+def train_command(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A YAML file, the name of a recipe, or a run folder to resume.")
+    ],
+    changes: Changes = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its newest checkpoint.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Short for --set seed=N.")] = None,
+) -> None:
+    """Train a policy: warm-up if asked for, reinforcement, evaluation, a report.
+
+    [bold]Examples[/]
+    grouprl train addition                         the embedded recipe
+    grouprl train addition --set method=dr_grpo    another method
+    grouprl train run.yaml --set optim.lr=1e-5 --seed 1
+    grouprl train addition --resume                go on with its newest run
+    grouprl train runs/addition-dapo-s0 --resume   go on with this one
+
+    Ctrl-C ends the run after the current step and writes a checkpoint (exit
+    code 130). A run folder that exists is never overwritten.
+    """
+    console = Console()
+    chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
+    from grouprl.train.loop import train
+
+    summary = train(chosen.config, folder=chosen.folder, resume_run=chosen.resume, console=console)
+    if summary.interrupted:
+        raise typer.Exit(130)
+
+
+def recipes_command() -> None:
+    """List the embedded recipes: whole configurations that `train` and `plan` know by name.
+
+    [bold]Examples[/]
+    grouprl recipes
+    grouprl plan addition      what the recipe does
+    grouprl train addition     do it
+    """
+    table = Table("recipe", "task", "model", "method", "steps", box=None, header_style="bold", pad_edge=False)
+    for name in recipe_names():
+        config = load_config(name)
+        table.add_row(name, config.task_name, config.model.name, config.method_name, str(config.steps))
+    Console().print(table)
+
+
+def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
+    """Return configuration and folder that a `train` command line means.
+
+    Raises:
+        InputError: a run folder without `--resume`, nothing to resume, settings changed while resuming a folder.
+    """
+    if Path(source).is_dir():
+        return _run_folder(Path(source), changes, folder, resume)
+    config = load_config(source, changes)
+    if resume and folder is None:
+        folder = newest_run(config, source)
+    return Chosen(config, folder, resume)
+
+
+def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
+    stored = run / "config.yaml"
+    if not stored.is_file():
+        raise InputError(f"{run} is not a run folder", "a run folder holds config.yaml", "Give a YAML file or a recipe")
+    if not resume:
+        raise InputError(
+            f"{run} is a run folder",
+            "a run never overwrites another",
+            f"Continue it with --resume, or start afresh from its settings: grouprl train {stored}",
+        )
+    if changes or folder is not None:
+        raise InputError(
+            f"{run} --resume with other settings",
+            "a resumed run goes on exactly as it began",
+            f"Leave them out, or start a new run: grouprl train {stored} --set …",
+        )
+    return Chosen(load_config(str(stored)), run, True)
+
+
+def newest_run(config: Config, source: str, root: Path = Path("runs")) -> Path:
+    """Return the run folder below `root` that was written last with this very configuration.
+
+    Raises:
+        InputError: there is none.
+    """
+    stored = [path for path in root.glob("*/config.yaml") if _fingerprint(path) == config.fingerprint()]
+    if not stored:
+        raise InputError(
+            f"there is no run of '{source}' with these settings below {root}/",
+            "--resume continues a run that was begun with the same settings",
+            f"Name its folder (grouprl train {root}/NAME --resume), or start it without --resume",
+        )
+    return max(stored, key=lambda path: (path.parent / "metrics.jsonl", path)[_missing(path)].stat().st_mtime).parent
+
+
+def _missing(path: Path) -> bool:
+    return not (path.parent / "metrics.jsonl").exists()
+
+
+def _fingerprint(path: Path) -> str | None:
+    """Return the fingerprint of a stored configuration; None if this version cannot read it."""
+    try:
+        return load_config(str(path)).fingerprint()
+    except InputError:
+        return None

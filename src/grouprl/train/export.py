@@ -1,0 +1,63 @@
+"""The policy of a run, at its end or at a checkpoint, and its export as an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grouprl.errors import InputError
+from grouprl.policy import CausalPolicy, load_policy
+from grouprl.tasks import Task, load_task
+from grouprl.train.checkpoint import load_policy_state
+from grouprl.train.config import Config, load_config
+from grouprl.train.files import RunFolder, replacing
+from grouprl.train.session import build_policy
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run made: its configuration and task, the policy, and in words at which point of the run it was taken."""
+
+    config: Config
+    task: Task
+    policy: CausalPolicy
+    when: str
+
+
+def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
+    """Load the final policy of the run folder `run`, or that of a checkpoint.
+
+    A run without final model (interrupted, or still going) gives its newest whole checkpoint.
+
+    Raises:
+        InputError: no run folder, no such checkpoint, or nothing to load yet.
+        RunError: the checkpoint is damaged.
+    """
+    folder = RunFolder.open(run)
+    config = load_config(str(folder.config))
+    task = load_task(config.task, config.seed)
+    if checkpoint is None and folder.model.is_dir():
+        policy = load_policy(folder.model, device=config.model.device, dtype=config.model.dtype)
+        return Trained(config, task, policy, "the final model")
+    state = load_policy_state(run, checkpoint)
+    policy = build_policy(config, task)
+    policy.load_trainable_state(state)
+    when = "the newest checkpoint (the run has no final model)" if checkpoint is None else f"checkpoint {checkpoint}"
+    return Trained(config, task, policy, when)
+
+
+def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
+    """Write the policy of a run to `dest` as a folder that `transformers` loads; return which policy it was, in words.
+
+    Written whole or not at all.
+
+    Raises:
+        InputError: `dest` holds something already, or there is nothing to export (see `load_trained`).
+    """
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        raise InputError(f"{dest} exists already", "an export never overwrites anything", "Choose an empty folder")
+    trained = load_trained(run, checkpoint)
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(dest) as folder:
+        trained.policy.save(folder)
+    return trained.when

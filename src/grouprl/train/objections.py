@@ -1,0 +1,135 @@
+"""What speaks against a run before it begins: contradictions, and settings that can have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from grouprl.errors import InputError
+from grouprl.method import Method
+from grouprl.parts.part import RunFacts
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.tasks.task import Question, Task
+from grouprl.train.config import Config, Section
+
+SUPPLIED = (
+    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
+    *("max_length", "rewards", "inputs"),
+)
+"""Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic."""
+
+
+class PromptEncoder(CausalPolicy):
+    """The text half of a policy: encodes prompts by its rules without a model."""
+
+    def __init__(self, tokenizer: object) -> None:
+        self.tokenizer = tokenizer
+
+
+def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[str]:
+    """Say, one sentence each, why this run cannot work; empty when it can."""
+    found = [sentence for part in method.parts() for sentence in part.refuse(facts)]
+    found += _method_refusals(config, method, facts, found)
+    found += _task_refusals(config, task)
+    return list(dict.fromkeys(found))
+
+
+def prompt_lengths(tokenizer: object, questions: Sequence[Question]) -> tuple[list[int], list[str]]:
+    """Return tokens per prompt and, where prompts cannot be encoded, the first complaint."""
+    encoder = PromptEncoder(tokenizer)
+    try:
+        return [len(encoder.encode_prompt(question.prompt)) for question in questions], []
+    except InputError as error:
+        return [], [str(error)]
+
+
+def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]:
+    """Say, one sentence each, which settings can have no effect in this run."""
+    if config.steps == 0:
+        return [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
+    found = [sentence for part in method.parts() for sentence in part.idle(facts)]
+    return list(dict.fromkeys([*found, *_idle_settings(config, method)]))
+
+
+def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list[str]) -> Iterator[str]:
+    if method.on_policy and facts.updates_per_rollout > 1:
+        yield (
+            f"{method.name} is only right with one update per rollout, but batch.minibatches × batch.epochs is "
+            f"{facts.updates_per_rollout}. Set both to 1"
+        )
+    needs = method.needs()
+    if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):
+        yield f"{method.name} compares with a reference model, but model.reference is none. Set it to auto or initial"
+    critic = ("value_bt", "return_bt") if method.critic is not None else ()
+    for name in needs:
+        if name not in (*SUPPLIED, *critic):
+            yield f"{method.name} reads batch.{name}, which a run of single answers does not have"
+
+
+def _task_refusals(config: Config, task: Task) -> Iterator[str]:
+    for split, use in (("train", "there must be something to learn from"), ("eval", "progress is measured on them")):
+        if task.size(split) == 0:  # type: ignore[arg-type]
+            kind = "training" if split == "train" else "held-out"
+            yield f"the task '{task.name}' has no {kind} questions: {use}. Give it more questions"
+    if config.warmup.steps and task.size("train") != 0 and task.demonstration(task.question("train", 0), 0) is None:
+        yield (
+            f"warmup.steps is {config.warmup.steps}, but the task '{task.name}' has no demonstrations to imitate. "
+            "Set warmup.steps to 0"
+        )
+
+
+def room(positions: int | None, longest_prompt: int, max_new_tokens: int) -> list[str]:
+    """Refuse answers that do not fit behind the longest prompt."""
+    if positions is None or longest_prompt + max_new_tokens <= positions:
+        return []
+    return [
+        f"a prompt of {longest_prompt} tokens and answers of up to {max_new_tokens} need "
+        f"{longest_prompt + max_new_tokens} positions, but the model has {positions}. Lower sampling.max_new_tokens "
+        f"to {max(0, positions - longest_prompt)} or less, or give the model more positions"
+    ]
+
+
+def _idle_settings(config: Config, method: Method) -> Iterator[str]:
+    warmup, optim, evaluation = config.warmup, config.optim, config.eval
+    if not warmup.steps:
+        yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
+    if optim.schedule == "constant" and "final" in optim.model_fields_set:
+        yield "optim.final has no effect: with optim.schedule constant the learning rate never falls"
+    if optim.rise >= config.steps:
+        yield f"optim.lr is never reached: optim.rise is {optim.rise} and the run has {config.steps} steps"
+    if not evaluation.every and "questions" in evaluation.model_fields_set:
+        yield "eval.questions has no effect: eval.every is 0, and before and after training final_questions are used"
+    if evaluation.every >= config.steps and "every" in evaluation.model_fields_set:
+        yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"
+    yield from _idle_model_settings(config, method)
+    yield from _idle_sampling(config)
+    if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:
+        yield "reward.max_failed_fraction has no effect: with reward.on_error raise the first failure stops the run"
+
+
+def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:
+    model = config.model
+    if model.name != "tiny" and "tiny" in model.model_fields_set:
+        yield f"model.tiny has no effect: the model is {model.name}"
+    if model.reference == "initial" and "ref_bt" not in method.needs():
+        yield f"model.reference initial only costs memory and time: {method.name} never reads it (kl_ref is logged)"
+    if model.reference == "none" and "ref_bt" not in method.needs():
+        yield f"model.reference none has no effect: {method.name} needs no reference, so auto keeps none"
+    if model.lora is not None and model.lora.dropout:
+        yield "model.lora.dropout has no effect: dropout is off in every pass, so that log-probs are exact"
+
+
+def _idle_sampling(config: Config) -> Iterator[str]:
+    sampling = config.sampling
+    if sampling.top_k == 1:
+        yield "all answers of a group are the same: sampling.top_k is 1, so nothing can be learnt from comparing them"
+        if sampling.top_p < 1:
+            yield "sampling.top_p has no effect: sampling.top_k is 1"
+
+
+def _set(config: Config, section: str) -> set[str]:
+    part: Section = getattr(config, section)
+    return set(part.model_fields_set)
+
+
+def _nothing(config: Config, section: str) -> str:
+    return f"{section}* has no effect: steps is 0, so nothing is trained by reinforcement"

@@ -1,0 +1,250 @@
+"""The plan of a run: everything resolved and checked before a step is taken.
+
+`grouprl plan` prints it; training makes the same plan first and refuses what it refuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from grouprl.errors import InputError
+from grouprl.method import Method
+from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data, compose
+from grouprl.methods.registry import CATALOGUE
+from grouprl.parts.part import RunFacts
+from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.tasks import Question, Task, load_task
+from grouprl.train.config import Config, Section
+from grouprl.train.evaluate import question_text
+from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.train.objections import prompt_lengths, refusals, room, without_effect
+from grouprl.train.session import needs_reference
+
+LOOKED_AT = 32
+"""Training questions whose prompts are measured."""
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One resolved setting: its dotted key, its value, where that comes from, and what the setting is."""
+
+    key: str
+    value: Any
+    origin: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the method: in words and in symbols."""
+
+    kind: str
+    part: str
+    words: str
+    formula: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A resolved run. `refusals` must be empty for it to start; `idle` and `notes` are worth a look."""
+
+    config: Config
+    task: str
+    question: str
+    answer: str
+    method: Method
+    base: str
+    model: ModelFacts | None
+    batch: Arithmetic
+    costs: tuple[Cost, ...]
+    stages: tuple[Stage, ...]
+    formula: str
+    settings: tuple[Setting, ...]
+    method_settings: tuple[Setting, ...]
+    refusals: tuple[str, ...]
+    idle: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def peak(self) -> int | None:
+        """Estimated peak memory in bytes; None for an unknown model."""
+        return peak(self.costs) if self.costs else None
+
+    def raise_if_refused(self) -> None:
+        """Raise InputError with every reason why the run cannot work."""
+        if len(self.refusals) == 1:
+            raise InputError(self.refusals[0])
+        if self.refusals:
+            raise InputError("this run cannot work:" + "".join(f"\n  • {reason}" for reason in self.refusals))
+
+    def short(self) -> list[str]:
+        """Return the plan in a few lines, as training prints it."""
+        batch, size = self.batch, "" if self.model is None else f" ({human(self.model.parameters, '')} parameters)"
+        memory_line = "" if self.peak is None else f", about {human(self.peak)} of memory"
+        lines = [
+            f"{self.task} · {self.config.model.name}{size} · {self.method.name}",
+            f"{batch.steps} steps of {batch.prompts} questions × {batch.group} answers = {batch.answers} answers, "
+            f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
+        ]
+        return lines + [f"no effect: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        names = [f.name for f in dataclasses.fields(self) if f.name not in ("config", "method")]
+        data = {name: _plain(getattr(self, name)) for name in names}
+        return data | {"config": self.config.model_dump(mode="json"), "method": self.method.name, "peak": self.peak}
+
+
+def plan(config: Config) -> Plan:
+    """Resolve `config` and check it.
+
+    Raises:
+        InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
+            things that exist are `refusals` of the plan instead, so that all of them can be shown.
+    """
+    resolved = compose(config.method)
+    task = load_task(config.task, config.seed)
+    _load_reward(config)
+    method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
+    facts = run_facts(config, method, max_new_tokens)
+    model, tokenizer = read_model(config, task)
+    asked = _first_questions(task)
+    lengths, complaints = prompt_lengths(tokenizer, asked) if tokenizer is not None else ([], [])
+    longest = max(lengths, default=0)
+    batch = batch_arithmetic(config, longest, max_new_tokens, getattr(method.refill, "max_rounds", 1))
+    costs = memory(model, batch, reference=needs_reference(config, method)) if model is not None else ()
+    no_room = room(model.positions, longest, max_new_tokens) if model is not None else []
+    first = asked[0] if asked else None
+    return Plan(
+        config=config,
+        task=config.task_name,
+        question=question_text(first) if first else "",
+        answer=(task.solution(first) or "") if first else "",
+        method=method,
+        base=resolved.base,
+        model=model,
+        batch=batch,
+        costs=costs,
+        stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
+        formula=objective(method),
+        settings=tuple(_settings(config, ())),
+        method_settings=tuple(_method_settings(resolved)),
+        refusals=(*refusals(config, method, facts, task), *complaints, *no_room),
+        idle=tuple(without_effect(config, method, facts)),
+        notes=tuple(_notes(config, resolved, model, task)),
+    )
+
+
+def run_facts(config: Config, method: Method, max_new_tokens: int) -> RunFacts:
+    """Return what the parts of `method` may know of the run."""
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    return RunFacts(
+        updates_per_rollout=config.updates_per_rollout,
+        group_size=config.batch.group,
+        has_reference=needs_reference(config, method),
+        exact_sampler=dtype in (torch.float32, torch.float64),
+        max_length=max_new_tokens,
+    )
+
+
+def objective(method: Method) -> str:
+    """Put the parts' formulas together to the loss that is minimised."""
+    extra = "".join(f"  {term.formula()}" for term in method.regularize)
+    weight = "w_t · " * bool(method.weight)
+    inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
+    return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}"
+
+
+def _first_questions(task: Task) -> list[Question]:
+    size = task.size("train")
+    return [task.question("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
+
+
+def _load_reward(config: Config) -> None:
+    """Fail now, not after the warm-up, if the reward cannot be found."""
+    if config.reward.function:
+        from grouprl.rewards import load_reward
+
+        load_reward(config.reward.function)
+
+
+def _settings(section: Section, path: tuple[str, ...]) -> Iterator[Setting]:
+    """Yield every leaf of the configuration but the method, which has a table of its own."""
+    for name, field in type(section).model_fields.items():
+        value, key = getattr(section, name), (*path, name)
+        given = name in section.model_fields_set
+        if isinstance(value, Section):
+            yield from _settings(value, key)
+        elif key != ("method",):
+            origin = DEFAULT if not given else "set" if value != field.get_default() else "set, same as default"
+            yield Setting(".".join(key), value, origin, _first_sentence(field.description))
+
+
+def _method_settings(resolved: Resolved) -> Iterator[Setting]:
+    """Yield the settings of the catalogue entry and whatever was set beside them, with their sources."""
+    values = _method_values(resolved.method)
+    own = dict(resolved.method.settings)
+    for key, origin in resolved.provenance.items():
+        if key in own and resolved.base:
+            yield Setting(key, own[key], origin)
+        elif key in values and (not resolved.base or origin in (BY_YOU, OF_PART)):
+            yield Setting(key, values[key], origin)
+
+
+def _method_values(method: Method) -> Mapping[str, Any]:
+    """Part names and settings by provenance key: {'objective': 'clipped', 'objective.high': 0.2, …}."""
+    values: dict[str, Any] = {}
+    for kind, given in as_data(method).items():
+        parts = {f"{kind}.{i}": p for i, p in enumerate(given)} if isinstance(given, list) else {kind: given}
+        for key, part in parts.items():
+            if isinstance(part, dict):
+                values[key] = part["part"]
+                values |= {f"{key}.{name}": value for name, value in part.items() if name != "part"}
+    return values
+
+
+def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
+    yield from resolved.warnings
+    yield from resolved.notes
+    card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
+    if card is not None and card.confidence != "verified":
+        yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
+    if model is None:
+        yield (
+            f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
+            "checked when it is downloaded"
+        )
+    elif model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
+        yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
+    if config.sampling.top_p < 1 or config.sampling.top_k > 0:
+        yield (
+            "top_p and top_k cut the distribution that answers are drawn from, while log-probs are those of the whole "
+            "one: the gradient is biased"
+        )
+    size = task.size("eval")
+    if size is not None and 0 < size < config.eval.final_questions:
+        yield f"'{task.name}' has {size} held-out questions; eval.final_questions is {config.eval.final_questions}"
+    if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
+        yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run begins anew"
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {k: _plain(v) for k, v in dataclasses.asdict(value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, str | int | float | bool | dict | None) else str(value)
