@@ -6,7 +6,6 @@ update the policy, observe. Everything stateful is in the checkpoint, every rand
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +21,13 @@ from grouprl.train.collect import Collected, join, subset, to_batch
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
 from grouprl.train.ending import conclude, read_before, write_before
-from grouprl.train.evaluate import Evaluation, evaluate
+from grouprl.train.evaluate import Evaluation, evaluate, question_text
 from grouprl.train.interrupt import Interrupt
 from grouprl.train.metrics import check_names
 from grouprl.train.observe import (
     collected_metrics,
     judged_metrics,
     memory_mb,
-    question_text,
     write_rollouts,
 )
 from grouprl.train.session import Session, exact_sampler, resume, start

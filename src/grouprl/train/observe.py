@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from grouprl.batch import Batch
-from grouprl.tasks.task import Question
 from grouprl.train.collect import Collected
+from grouprl.train.evaluate import question_text
 from grouprl.train.files import replacing
 
 
@@ -82,13 +82,6 @@ def memory_mb() -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
-
-
-def question_text(question: Question) -> str:
-    """The prompt as one text; chat messages as 'role: content' lines."""
-    if isinstance(question.prompt, str):
-        return question.prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in question.prompt)
 
 
 def write_rollouts(path: Path, step: int, collected: Collected, advantages: dict[int, list[float]]) -> None:

@@ -1,0 +1,166 @@
+"""Optimiser steps: denominators of the whole step, rows without gradient, both routes, on a real tiny model."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from grouprl import Batch, RunError, method
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.tiny import build_tiny
+from grouprl.policy.tokens import Tokens
+from grouprl.train.config import Optim
+from grouprl.train.update import accumulate, learning_rate, minibatches, update
+
+
+def make_policy(token_budget: int = 4096) -> CausalPolicy:
+    model, tokenizer = build_tiny("0123456789", hidden=16, layers=1, heads=2, intermediate=32, seed=1)
+    return CausalPolicy(model.double(), tokenizer, token_budget=token_budget)
+
+
+def make_batch(policy: CausalPolicy, groups: int = 4, size: int = 4, seed: int = 0) -> Batch:
+    """Ragged rows of random tokens; the first group is all right (dead), the others mixed; old differs from new."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))  # noqa: E731
+    prompts = [[1] + [draw(3, 13) for _ in range(2 + g)] for g in range(groups) for _ in range(size)]
+    answers = [[draw(3, 13) for _ in range(draw(1, 6))] for _ in prompts]
+    tokens = Tokens.of(prompts, answers)
+    group_b = torch.arange(groups).repeat_interleave(size)
+    reward_b = torch.tensor([float(g == 0 or (i + g) % 3 == 0) for g in range(groups) for i in range(size)]).double()
+    old_bt = policy.logp(tokens).logp_bt
+    noise_bt = 0.3 * torch.randn(old_bt.shape, generator=generator, dtype=torch.float64)
+    mask_bt = tokens.present_bt()
+    old_bt = torch.where(mask_bt, old_bt + noise_bt, 0)
+    return Batch(
+        mask_bt=mask_bt, group_b=group_b, reward_b=reward_b, old_bt=old_bt, behavior_bt=old_bt, inputs=tokens
+    )
+
+
+def gradient(policy: CausalPolicy) -> torch.Tensor:
+    flat = torch.cat([p.grad.flatten() for p in policy.parameters()])
+    for p in policy.parameters():
+        p.grad = None
+    return flat
+
+
+def test_gradient_does_not_depend_on_the_token_budget() -> None:
+    grpo = method("grpo")
+    found = []
+    for budget in (8, 24, 4096):
+        policy = make_policy(budget)
+        metrics = accumulate(policy, grpo, grpo.prepare(make_batch(policy)))
+        found.append((gradient(policy), metrics))
+    for other, metrics in found[1:]:
+        torch.testing.assert_close(other, found[0][0], rtol=1e-10, atol=1e-13)
+        assert metrics == pytest.approx(found[0][1], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "cispo", "reinforce"])
+def test_rows_without_gradient_are_skipped_without_a_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, chosen = make_policy(), method(name)
+    step = chosen.weigh(chosen.judge(make_batch(policy).replace(
+        correct_b=torch.zeros(16, dtype=torch.bool), truncated_b=torch.zeros(16, dtype=torch.bool), max_length=8
+    )))
+    seen: list[int] = []
+    real = CausalPolicy.logp
+    monkeypatch.setattr(CausalPolicy, "logp", lambda self, tokens, **kw: (seen.append(len(tokens)), real(self, tokens, **kw))[1])
+    accumulate(policy, chosen, step)
+    lazy = gradient(policy)
+    skipped = 16 - sum(seen)
+    monkeypatch.setattr(type(chosen), "zero_rows", lambda self, batch: torch.zeros(16, dtype=torch.bool))
+    accumulate(policy, chosen, step)
+    torch.testing.assert_close(lazy, gradient(policy), rtol=1e-12, atol=1e-15)
+    assert skipped == int((~(step.advantage_bt != 0).any(1)).sum())
+    assert (skipped >= 4) or name == "reinforce"
+
+
+def test_two_passes_give_the_gradient_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    grpo, policy = method("grpo"), make_policy()
+    step = grpo.prepare(make_batch(policy))
+    one_metrics = accumulate(policy, grpo, step)
+    one = gradient(policy)
+    monkeypatch.setattr(type(grpo), "couples", "batch")
+    policy.token_budget = 16
+    two_metrics = accumulate(policy, grpo, step)
+    torch.testing.assert_close(gradient(policy), one, rtol=1e-10, atol=1e-13)
+    assert two_metrics["loss"] == pytest.approx(one_metrics["loss"], rel=1e-10)
+
+
+def test_coupled_objective_equals_its_dense_gradient() -> None:
+    """An objective that looks across the group (variance of sequence log-probs) through the two-pass route."""
+    from grouprl.parts.objective import Objective
+    from grouprl.parts.part import TokenLoss
+
+    @dataclasses.dataclass(frozen=True)
+    class Spread(Objective):
+        couples = "group"
+        name = "spread"
+
+        def __call__(self, logp_bt: torch.Tensor, batch: Batch) -> TokenLoss:
+            s_b = torch.where(batch.active_bt, logp_bt, 0).sum(1)
+            mean_g = torch.zeros(4, dtype=s_b.dtype).index_add(0, batch.group_b, s_b) / 4
+            return TokenLoss(((s_b - mean_g[batch.group_b]) ** 2)[:, None] * batch.active_bt, {})
+
+        def words(self) -> str:
+            return "spread"
+
+    spread = dataclasses.replace(method("grpo"), objective=Spread())
+    policy = make_policy(16)
+    step = spread.prepare(make_batch(policy))
+    accumulate(policy, spread, step)
+    routed = gradient(policy)
+    policy.token_budget = 10**6
+    spread.loss(policy.logp(step.inputs, grad=True).logp_bt, step).value.backward()
+    torch.testing.assert_close(routed, gradient(policy), rtol=1e-10, atol=1e-13)
+    assert routed.abs().max() > 0
+
+
+def test_minibatches_keep_groups_whole_and_cover_everything() -> None:
+    group_b = torch.tensor([5, 2, 5, 9, 2, 7, 7, 9])
+    parts = minibatches(group_b, 3, seed=1)
+    assert sorted(torch.cat(parts).tolist()) == list(range(8))
+    owners = [set(group_b[rows].tolist()) for rows in parts]
+    assert sum(len(o) for o in owners) == 4
+    assert [r.tolist() for r in parts] == [r.tolist() for r in minibatches(group_b, 3, seed=1)]
+    assert len(minibatches(group_b, 8, seed=0)) == 4
+
+
+def test_a_dead_batch_still_steps_like_zero_gradients() -> None:
+    """Skipping dead rows must not skip the optimiser: momentum acts as it would with gradients of zero."""
+    found = []
+    for lazy in (True, False):
+        policy = make_policy()
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
+        grpo, batch = method("grpo"), make_batch(policy)
+        update(policy, optimizer, grpo, grpo.judge(batch))
+        dead = batch.replace(reward_b=torch.ones_like(batch.reward_b))
+        if lazy:
+            update(policy, optimizer, grpo, grpo.judge(dead))
+        else:
+            for p in policy.parameters():
+                p.grad = torch.zeros_like(p)
+            optimizer.step()
+        found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
+    assert torch.equal(found[0], found[1])
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
+    policy = make_policy()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
+    grpo = method("grpo")
+    judged = grpo.judge(make_batch(policy))
+    judged = judged.replace(advantage_bt=judged.advantage_bt * float("inf"))
+    before = [p.detach().clone() for p in policy.parameters()]
+    with pytest.raises(RunError, match="not finite"):
+        update(policy, optimizer, grpo, judged)
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+def test_learning_rate_rises_and_falls() -> None:
+    linear = Optim(lr=1.0, rise=4, schedule="linear", final=0.1)
+    assert [learning_rate(linear, s, 14) for s in (0, 3, 4, 9)] == pytest.approx([0.25, 1.0, 1.0, 0.55])
+    cosine = Optim(lr=2.0, schedule="cosine", final=0.0)
+    assert learning_rate(cosine, 5, 10) == pytest.approx(1.0)
+    assert learning_rate(Optim(lr=3.0, schedule="constant"), 99, 100) == 3.0
