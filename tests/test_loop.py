@@ -79,10 +79,10 @@ def test_a_task_that_changed_is_refused_on_resume(tmp_path: Path) -> None:
     folder = launch(tmp_path / "run", task=task, warmup={"steps": 0}).folder
     data.write_text("\n".join(json.dumps(row) for row in rows[:30]))
     with pytest.raises(InputError, match="has changed"):
-        train(parse_config(run_config()), folder=folder, resume_run=True, console=Console(file=io.StringIO()))
+        train(parse_config(run_config()), folder=folder, resume=True, console=Console(file=io.StringIO()))
 
 
-REWARDS = '''
+REWARDS = """
 def fails_on_some(completion, answer, **_):
     if answer.endswith("7"):
         raise ZeroDivisionError("no sevens")
@@ -96,7 +96,7 @@ def not_a_number(completion, **_):
 
 def never(completion, **_):
     return 0.0
-'''
+"""
 
 
 @pytest.fixture

@@ -33,9 +33,7 @@ def make_batch(policy: CausalPolicy, groups: int = 4, size: int = 4, seed: int =
     noise_bt = 0.3 * torch.randn(old_bt.shape, generator=generator, dtype=torch.float64)
     mask_bt = tokens.present_bt()
     old_bt = torch.where(mask_bt, old_bt + noise_bt, 0)
-    return Batch(
-        mask_bt=mask_bt, group_b=group_b, reward_b=reward_b, old_bt=old_bt, behavior_bt=old_bt, inputs=tokens
-    )
+    return Batch(mask_bt=mask_bt, group_b=group_b, reward_b=reward_b, old_bt=old_bt, behavior_bt=old_bt, inputs=tokens)
 
 
 def gradient(policy: CausalPolicy) -> torch.Tensor:
@@ -60,12 +58,18 @@ def test_gradient_does_not_depend_on_the_token_budget() -> None:
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "cispo", "reinforce"])
 def test_rows_without_gradient_are_skipped_without_a_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, chosen = make_policy(), method(name)
-    step = chosen.weigh(chosen.judge(make_batch(policy).replace(
-        correct_b=torch.zeros(16, dtype=torch.bool), truncated_b=torch.zeros(16, dtype=torch.bool), max_length=8
-    )))
+    step = chosen.weigh(
+        chosen.judge(
+            make_batch(policy).replace(
+                correct_b=torch.zeros(16, dtype=torch.bool), truncated_b=torch.zeros(16, dtype=torch.bool), max_length=8
+            )
+        )
+    )
     seen: list[int] = []
     real = CausalPolicy.logp
-    monkeypatch.setattr(CausalPolicy, "logp", lambda self, tokens, **kw: (seen.append(len(tokens)), real(self, tokens, **kw))[1])
+    monkeypatch.setattr(
+        CausalPolicy, "logp", lambda self, tokens, **kw: (seen.append(len(tokens)), real(self, tokens, **kw))[1]
+    )
     accumulate(policy, chosen, step)
     lazy = gradient(policy)
     skipped = 16 - sum(seen)

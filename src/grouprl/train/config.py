@@ -59,7 +59,6 @@ class Model(Section):
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     engine: Literal["auto", "lean", "transformers"] = "auto"
-    gradient_checkpointing: bool = False
     reference: Literal["auto", "none", "initial"] = "auto"
     """The frozen reference policy: `auto` keeps one if the method needs it (the policy as reinforcement begins)."""
 

@@ -81,7 +81,9 @@ def _summary(session: Session, before: Mapping[str, float] | None, after: Evalua
         "method": method.name,
         "title": entry.card.title if entry else method.name,
         "formula": entry.card.formula if entry else "",
-        "objective": [{"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()],
+        "objective": [
+            {"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()
+        ],
         "seed": config.seed,
         "phase": session.phase,
         "steps": session.step,

@@ -115,7 +115,9 @@ class RunFolder:
         """Forget what was recorded after a checkpoint: metrics beyond `metrics_size` bytes, rollouts beyond `step`."""
         have = self.metrics.stat().st_size if self.metrics.exists() else 0
         if have < metrics_size:
-            raise RunError(f"{self.metrics} has {have} bytes, the checkpoint was taken at {metrics_size}: it was cut off")
+            raise RunError(
+                f"{self.metrics} has {have} bytes, the checkpoint was taken at {metrics_size}: it was cut off"
+            )
         if self.metrics.exists():
             os.truncate(self.metrics, metrics_size)
         for path in self.rollouts.glob("*.parquet"):

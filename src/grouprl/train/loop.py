@@ -30,7 +30,8 @@ from grouprl.train.observe import (
     memory_mb,
     write_rollouts,
 )
-from grouprl.train.session import Session, exact_sampler, resume, start
+from grouprl.train.session import Session, exact_sampler, start
+from grouprl.train.session import resume as resume_session
 from grouprl.train.stopwatch import Stopwatch
 from grouprl.train.update import learning_rate, update
 from grouprl.train.warmup import demonstration_batch, warmup_rate
@@ -48,7 +49,7 @@ class Summary:
 
 
 def train(
-    config: Config, *, folder: Path | None = None, resume_run: bool = False, console: Console | None = None
+    config: Config, *, folder: Path | None = None, resume: bool = False, console: Console | None = None
 ) -> Summary:
     """Run a configuration from the start, or go on with the run in `folder`.
 
@@ -56,7 +57,7 @@ def train(
     Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
     """
     console = console or Console()
-    session = resume(_required(folder)) if resume_run else start(config, folder)
+    session = resume_session(_required(folder)) if resume else start(config, folder)
     with Display(session.config.steps, console=console) as display, Interrupt(display.message) as stop:
         for note in session.notes:
             display.message(note)
@@ -144,9 +145,7 @@ def gather(session: Session) -> tuple[Collected, Collected, int]:
     good: list[Collected] = []
     missing = wish
     for _ in range(limit):
-        part = session.collector.collect(
-            session.source.take(missing), greedy_baseline=session.method.greedy_baseline
-        )
+        part = session.collector.collect(session.source.take(missing), greedy_baseline=session.method.greedy_baseline)
         parts.append(part)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
@@ -255,7 +254,12 @@ def _shown(collected: Collected) -> list[Sample]:
     rows = [int((collected.group_b == group).argmax()) for group in groups]
     scores = collected.scores
     return [
-        Sample(question_text(collected.questions[i]), collected.texts[i], float(scores.reward_b[i]), bool(scores.correct_b[i]))
+        Sample(
+            question_text(collected.questions[i]),
+            collected.texts[i],
+            float(scores.reward_b[i]),
+            bool(scores.correct_b[i]),
+        )
         for i in rows
     ]
 
