@@ -45,12 +45,13 @@ def random_case(
     rewards: str = "real",
     on_policy: bool = False,
     equal_lengths: bool = False,
+    holes: bool = True,
     drift: float = 0.4,
     dtype: torch.dtype = torch.float64,
 ) -> Case:
-    """Draw a case with groups of `sizes`, rows of different lengths, holes in the mask and log-ratios of about `drift`.
+    """Draw a case with groups of `sizes`, rows of different lengths and log-ratios of about `drift`.
 
-    `rewards` is 'real', 'binary' or 'mixed' (binary, with both outcomes in every group of two or more).
+    `holes`: some positions inside an answer are not the policy's (tool output). `rewards` is 'real', 'binary' or 'mixed' (binary, with both outcomes in every group of two or more).
     """
     g = torch.Generator().manual_seed(seed)
     b = sum(sizes)
@@ -61,7 +62,7 @@ def random_case(
     group_b = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     length_b = torch.full((b,), width - 2) if equal_lengths else torch.randint(1, width + 1, (b,), generator=g)
     mask_bt = torch.arange(width)[None] < length_b[:, None]
-    if not equal_lengths:
+    if holes and not equal_lengths:
         hole_bt = torch.rand(b, width, generator=g) < 0.15
         hole_bt[:, 0] = False
         mask_bt &= ~hole_bt

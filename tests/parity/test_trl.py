@@ -1,0 +1,123 @@
+"""Our `@trl` entries against TRL's own trainers: advantages, loss and gradient on random batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import pytest
+import torch
+from batches import Case, random_case
+
+import grouprl
+
+trl = pytest.importorskip("trl", reason="TRL is not installed: `make parity` runs this in an environment of its own")
+
+from trl_oracle import Oracle  # noqa: E402
+
+VERSION = "1.16.0"
+WIDTH = 7
+SHAPES = {"three groups": (4, 4, 4), "one group": (4,), "eight groups": (4,) * 8}
+RECIPES = {
+    "grpo@trl": ("grpo", {"loss_type": "grpo"}, {}),
+    "dr_grpo@trl": ("grpo", {"loss_type": "dr_grpo"}, {}),
+    "dr_grpo@trl without std": ("grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, {"scale": "none"}),
+    "dapo@trl": ("grpo", {}, {}),
+    "dapo@trl clip-higher": ("grpo", {"loss_type": "dapo", "epsilon_high": 0.28}, {"clip_high": 0.28}),
+    "gspo@trl": (
+        "grpo",
+        {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 3e-4, "epsilon_high": 4e-4},
+        {},
+    ),
+    "gspo@trl wide": (
+        "grpo",
+        {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 0.2},
+        {"clip_low": 0.2, "clip_high": 0.2},
+    ),
+    "cispo@trl": ("grpo", {"loss_type": "cispo"}, {}),
+    "cispo@trl cap 5": ("grpo", {"loss_type": "cispo", "epsilon_high": 5.0}, {"cap": 5.0}),
+    "rloo@trl": ("rloo", {}, {}),
+    "rloo@trl without KL": ("rloo", {"beta": 0.0}, {"kl_coef": 0.0}),
+}
+CORE = {
+    "grpo with KL": (
+        {"loss_type": "grpo", "beta": 0.04},
+        {"kl_coef": 0.04, "kl_estimator": "weighted_k3", "eps": 1e-4},
+    ),
+    "grpo with the paper's KL": (
+        {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False},
+        {"kl_coef": 0.04, "kl_estimator": "k3", "eps": 1e-4},
+    ),
+    "sapo": ({"loss_type": "sapo"}, {"eps": 1e-4}),
+    "lite_ppo": ({"loss_type": "dapo", "scale_rewards": "batch"}, {"eps": 1e-4}),
+}
+every_recipe = pytest.mark.parametrize("recipe", RECIPES)
+
+
+@functools.cache
+def oracle(recipe: str, rows: int) -> Oracle:
+    trainer, options, _ = RECIPES[recipe]
+    return Oracle(trainer, rows, WIDTH + 2, **options)
+
+
+def agree(method: grouprl.Method, peer: Oracle, case: Case) -> None:
+    """Assert that both give the same advantages, loss and gradient (TRL's rewards are float32)."""
+    advantage_b, loss, grad_bt = peer.ask(case)
+    ready = method.prepare(case.batch)
+    close = {"rtol": 2e-4, "atol": 2e-6, "check_dtype": False}
+    torch.testing.assert_close(ready.advantage_bt, advantage_b[:, None] * case.batch.mask_bt, **close)
+    logp_bt = case.logp_bt.clone().requires_grad_()
+    value = method.loss(logp_bt, ready).value
+    torch.testing.assert_close(torch.autograd.grad(value, logp_bt)[0], grad_bt, **close)
+    torch.testing.assert_close(value.detach(), loss, **close)
+
+
+def test_the_version_the_cards_name():
+    assert trl.__version__ == VERSION
+
+
+@every_recipe
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"drift": 0.0, "on_policy": True},
+        {"drift": 0.05},
+        {"drift": 0.4, "rewards": "binary"},
+        {"drift": 2.0, "rewards": "mixed"},
+        {"equal_lengths": True},
+    ],
+    ids=str,
+)
+def test_random_batches(recipe, shape, asked):
+    sizes = SHAPES[shape]
+    method = grouprl.method(recipe.split()[0], **RECIPES[recipe][2])
+    for seed in range(3):
+        case = random_case(seed, sizes, WIDTH, holes=False, **asked)
+        agree(method, oracle(recipe, sum(sizes)), case)
+
+
+@every_recipe
+def test_edge_cases(recipe):
+    method = grouprl.method(recipe.split()[0], **RECIPES[recipe][2])
+    case = random_case(5, (4, 4, 4), WIDTH, rewards="mixed", holes=False)
+    ones = torch.ones_like(case.batch.reward_b)
+    solved = (case.batch.group_b == 1).double()
+    for reward_b in (ones, 0 * ones, torch.maximum(solved, case.batch.reward_b), 100 * case.batch.reward_b):
+        agree(method, oracle(recipe, 12), dataclasses.replace(case, batch=case.batch.replace(reward_b=reward_b)))
+
+
+@pytest.mark.parametrize("recipe", [r for r in RECIPES if RECIPES[r][0] == "grpo"])
+def test_tool_output_inside_an_answer(recipe):
+    method = grouprl.method(recipe.split()[0], **RECIPES[recipe][2])
+    case = random_case(6, (4, 4, 4), WIDTH)
+    assert (case.batch.mask_bt[:, 1:] & ~case.batch.mask_bt[:, :-1]).any(), "the batch has holes"
+    agree(method, oracle(recipe, 12), case)
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_entries_that_are_no_dialects(name):
+    options, settings = CORE[name]
+    peer, method = Oracle("grpo", 12, WIDTH + 2, **options), grouprl.method(name.split()[0], **settings)
+    for seed in range(3):
+        agree(method, peer, random_case(seed, (4, 4, 4), WIDTH, holes=False))
