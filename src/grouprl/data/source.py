@@ -18,7 +18,7 @@ class QuestionSource:
         self.task, self.seed, self.drawn = task, seed, 0
         self.size = task.size("train")
         if self.size == 0:
-            raise InputError(f"the task '{task.name}' has no training questions", "there must be something to learn from")
+            raise InputError(f"the task '{task.name}' has no training questions", "training needs at least one")
 
     def take(self, count: int) -> list[tuple[int, Question]]:
         """Return the next `count` questions, each with its ordinal in this run (0, 1, 2 …)."""

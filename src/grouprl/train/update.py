@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +19,8 @@ from grouprl.batch import Batch
 from grouprl.errors import RunError
 from grouprl.method import Method
 from grouprl.policy.microbatch import split_rows
+from grouprl.policy.tokens import Tokens
 from grouprl.train.config import Optim
-
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
@@ -112,7 +112,7 @@ def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
     """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
     alive_b = ~method.zero_rows(step)
     sums: dict[str, float] = defaultdict(float)
-    for rows in split_rows(step.inputs, alive_b.nonzero()[:, 0].tolist(), policy.token_budget):
+    for rows in split_rows(_tokens(step), alive_b.nonzero()[:, 0].tolist(), policy.token_budget):
         part = _columns(step.rows(torch.tensor(rows)))
         out = _score(policy, method, part, grad=True)
         total, metrics = _losses(method, out, part)
@@ -140,7 +140,12 @@ def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]
 
 def _columns(batch: Batch) -> Batch:
     """Cut the batch to the columns its rows use, as the policy will return them."""
-    return batch.trim(batch.inputs.max_response)  # type: ignore[union-attr]
+    return batch.trim(_tokens(batch).max_response)
+
+
+def _tokens(batch: Batch) -> Tokens:
+    assert isinstance(batch.inputs, Tokens), "a batch to update on carries its token ids"
+    return batch.inputs
 
 
 def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
