@@ -71,7 +71,7 @@ class Batch:
     correct_b: Tensor | None = None
     """[B] bool: verified right, the raw outcome before any shaping."""
     max_length: int | None = None
-    """The largest number of tokens a completion may have (constant-length aggregation, overlong shaping)."""
+    """The largest number of tokens a completion may have; None where there is no limit."""
     inputs: Rows | None = None
     """The policy's private payload, row by row (token ids for a language model)."""
 
@@ -91,7 +91,7 @@ class Batch:
     weight_bt: Tensor | None = None
     """[B,T]: aggregation weights of the whole optimiser step; the loss is sum(weight_bt * token_loss_bt)."""
     share_bt: Tensor | None = None
-    """[B,T]: weights of the metrics: the same on every token of the optimiser step whose row carries a gradient; sum 1."""
+    """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -202,12 +202,16 @@ _REMEDY = {
 }
 
 _BT = (
-    "old_bt behavior_bt ref_bt entropy_bt value_bt token_reward_bt turn_bt loss_mask_bt multiplier_bt "
-    "advantage_bt return_bt weight_bt share_bt"
-).split()
-_B = "group_b reward_b greedy_reward_b agent_b parent_b truncated_b correct_b stat_b raw_reward_b".split()
+    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
+    *("loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+)
+_B = (
+    *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
+    *("stat_b", "raw_reward_b"),
+)
 _FLOATS = (
-    "reward_b old_bt behavior_bt ref_bt entropy_bt value_bt token_reward_bt greedy_reward_b turn_reward_bs".split()
+    *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
+    *("greedy_reward_b", "turn_reward_bs"),
 )
 
 

@@ -1,7 +1,25 @@
 """The catalogue of methods: compositions of parts, each with a card."""
 
-from grouprl.methods import group
+from grouprl.methods import baselines, capped, critic, group, reinforce, rejection, sequence
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import CATALOGUE, Entry, entry, find, method, methods
 
-__all__ = ["CATALOGUE", "Card", "Entry", "Golden", "Paper", "Reduction", "entry", "find", "group", "method", "methods"]
+__all__ = [
+    "CATALOGUE",
+    "Card",
+    "Entry",
+    "Golden",
+    "Paper",
+    "Reduction",
+    "baselines",
+    "capped",
+    "critic",
+    "entry",
+    "find",
+    "group",
+    "method",
+    "methods",
+    "reinforce",
+    "rejection",
+    "sequence",
+]

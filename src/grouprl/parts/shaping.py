@@ -82,7 +82,7 @@ class SoftOverlong(Shaping):
 
     With Lmax the longest allowed answer and Lc the buffer: 0 up to Lmax - Lc, then (Lmax - Lc - |y|)/Lc, -1 from
     Lmax on; times `penalty`. `buffer` below 1 is a fraction of Lmax (rounded to at least one token), else tokens.
-    `length` None takes the batch's max_length.
+    `length` None takes the batch's max_length; a batch without one has no limit, so nothing is overlong.
     """
 
     buffer: Annotated[float, Field(gt=0)] = 0.2
@@ -91,18 +91,16 @@ class SoftOverlong(Shaping):
 
     def __call__(self, batch: Batch) -> Batch:
         """R = R + penalty · clip((Lmax - Lc - |y|)/Lc, -1, 0)."""
-        longest = self.length or batch.need("max_length", self.name)
-        buffer = self.tokens(int(longest))
+        longest = self.length or batch.max_length
+        if longest is None:
+            return batch
+        buffer = self.tokens(longest)
         over_b = (longest - buffer - batch.length_b).to(batch.dtype) / buffer
         return batch.replace(reward_b=batch.reward_b + self.penalty * over_b.clamp(-1, 0))
 
     def tokens(self, longest: int) -> int:
         """Return the buffer in tokens for answers of at most `longest` tokens."""
         return max(round(self.buffer * longest if self.buffer < 1 else self.buffer), 1)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return () if self.length else ("max_length",)
 
     def words(self) -> str:
         """Describe."""

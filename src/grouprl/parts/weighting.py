@@ -87,7 +87,9 @@ class MaskedImportance(Weighting):
     def __post_init__(self) -> None:
         """Refuse an empty interval."""
         if self.low > self.high:
-            raise InputError(f"masked_importance: low {self.low:g} > high {self.high:g}", "the interval must not be empty")
+            raise InputError(
+                f"masked_importance: low {self.low:g} > high {self.high:g}", "the interval must not be empty"
+            )
 
     def __call__(self, batch: Batch) -> Tensor:
         """w·[low ≤ w ≤ high]."""

@@ -1,0 +1,41 @@
+"""Settings that many methods share: their types, the sentences on where defaults come from, the KL term."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from grouprl.methods.card import Paper
+from grouprl.parts.kl import Estimator, ValueEstimator
+from grouprl.parts.regularize import KLLoss
+from grouprl.parts.shaping import KLInReward
+
+NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+ClipLow = Annotated[float, Field(ge=0, le=1)]
+Spread = Literal["sample_std", "population_std"]
+DualClip = Annotated[float, Field(gt=1)] | None
+
+GRPO_PAPER = Paper(
+    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", "2402.03300", 2024
+)
+PPO_PAPER = Paper("Proximal Policy Optimization Algorithms", "1707.06347", 2017)
+
+SCALE = "GRPO divides by the standard deviation; sample (n-1) as in TRL, verl and OpenRLHF"
+EPS = "verl; the paper has none (TRL 1e-4, OpenRLHF 1e-9)"
+ALONE = "a group of one has nothing to be compared with: 0 as in TRL and NeMo-RL (verl gives the raw reward)"
+CLIP = "PPO, arXiv:1707.06347, section 6.1"
+DUAL = "off: the paper has none (3.0 is verl's default, from arXiv:1912.09729)"
+KL_ESTIMATOR = "GRPO, arXiv:2402.03300, eq. 4"
+KL_NEED = "a reference model when kl_coef is above 0"
+
+
+def kl_terms(coef: float, estimator: Estimator) -> tuple[KLLoss, ...]:
+    """Return the KL loss term of `coef`, or nothing when it is 0, so that no reference model is asked for."""
+    return (KLLoss(coef=coef, estimator=estimator),) if coef > 0 else ()
+
+
+def kl_in_reward(coef: float, estimator: ValueEstimator) -> tuple[KLInReward, ...]:
+    """Return the KL penalty on each token's reward, or nothing when `coef` is 0."""
+    return (KLInReward(coef=coef, estimator=estimator),) if coef > 0 else ()
