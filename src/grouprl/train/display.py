@@ -67,7 +67,7 @@ class Display:
         if self.live:
             self._start()
         else:
-            self._print(Text(f"── {self._screen.title}" + (f", {total} steps" if total else "")))
+            self._print(Text(f"── {self._screen.title}" + (f", {total} steps" if total and name != "eval" else "")))
 
     def progress(self, done: int, total: int) -> None:
         """Move the bar of a phase that has no records (an evaluation: answers written of all)."""

@@ -73,6 +73,7 @@ class History:
     _first: dict[str, list[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
     _peak: dict[str, float] = field(default_factory=dict)
+    _low: dict[str, float] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -86,6 +87,7 @@ class History:
     def _take(self, name: str, value: float) -> None:
         self._seen[name] = self._seen.get(name, 0) + 1
         self._peak[name] = max(self._peak.get(name, 0.0), abs(value))
+        self._low[name] = min(self._low.get(name, value), value)
         first = self._first.setdefault(name, [])
         if len(first) < START:
             first.append(value)
@@ -115,6 +117,10 @@ class History:
     def peak(self, name: str) -> float:
         """Largest absolute value so far (0 if never seen)."""
         return self._peak.get(name, 0.0)
+
+    def low(self, name: str) -> float | None:
+        """Smallest value so far."""
+        return self._low.get(name)
 
     def seen(self, name: str) -> int:
         """How many records had a finite value of `name`."""

@@ -174,8 +174,8 @@ define(
     "refill_rounds",
     "rounds",
     "groups",
-    "extra sampling rounds of this step that replaced dead groups (dynamic sampling)",
-    "a few. Always 0: the refill does nothing. Always the limit: the questions are far too easy or too hard",
+    "sampling rounds of this step, the first included; further ones replace dead groups (dynamic sampling)",
+    "a few. Always 1: the refill does nothing. Always the limit: the questions are far too easy or too hard",
 )
 
 # ── policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +197,7 @@ define(
     "kl_ref",
     "nats/token",
     "policy",
-    "distance of the policy to the frozen reference model, by the estimator of the method's KL term",
+    "distance of the policy to the frozen reference model: mean log-prob difference of the sampled tokens (k1)",
     "grows slowly from 0. Exactly 0 after many steps: the reference moves with the policy",
 )
 define(

@@ -257,7 +257,7 @@ def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
     rounds = past.values("refill_rounds")
     if not facts.refill or past.seen("refill_rounds") < START:
         return None
-    if past.seen("refill_rounds") >= INERT_STEPS and past.peak("refill_rounds") == 0:
+    if past.seen("refill_rounds") >= INERT_STEPS and past.peak("refill_rounds") <= 1:
         words = f"The refill has not fired once in {past.seen('refill_rounds')} steps: no group was dead."
         return Finding("refill", "note", words, "Harmless; the method acts as it would without a refill.")
     spent = sum(r >= facts.refill_max_rounds for r in rounds) / len(rounds) if facts.refill_max_rounds else 0.0
@@ -274,10 +274,11 @@ def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
 
 def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
     """Selection rules that never dropped anything."""
-    if not facts.filters or past.seen("rows_dropped") < INERT_STEPS or past.peak("rows_dropped") > 0:
+    steps = past.seen("rows_trained")
+    if not facts.filters or steps < INERT_STEPS or past.peak("rows_dropped") > 0 or past.low("rows_trained") != 1:
         return None
     names = ", ".join(facts.filters)
-    words = f"The selection ({names}) has not dropped an answer in {past.seen('rows_dropped')} steps."
+    words = f"The selection ({names}) has not dropped an answer in {steps} steps."
     return Finding("inert_filter", "note", words, "Harmless; the method acts as it would without it.")
 
 

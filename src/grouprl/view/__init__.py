@@ -1,1 +1,6 @@
-"""view."""
+"""The page of a run: curves, health, answers before and after, and rollouts token by token."""
+
+from grouprl.view.curve import save_curve_png
+from grouprl.view.report import write_report
+
+__all__ = ["save_curve_png", "write_report"]

@@ -1,0 +1,158 @@
+"""Small line charts as inline SVG, with the numbers beside them for the hover script. No dependency."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from math import floor, isfinite, log10
+
+POINTS = 500
+"""Most points drawn per curve: more than the pixels of a small chart, and keeps pages of long runs small."""
+NARROW, WIDE = (360, 180), (1120, 300)
+"""Width and height of a chart in pixels of its own picture."""
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: values `y` at steps `x`, as a line or as points with optional intervals."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    points: bool = False
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+    def finite(self) -> Series:
+        """Return the series without values that are not finite numbers."""
+        keep = [i for i, v in enumerate(self.y) if isinstance(v, (int, float)) and isfinite(v)]
+        low, high = ([column[i] for i in keep] if column else () for column in (self.low, self.high))
+        return Series(self.name, [self.x[i] for i in keep], [float(self.y[i]) for i in keep], self.points, low, high)
+
+
+def downsample(series: Series, limit: int = POINTS) -> Series:
+    """Thin a curve to at most `limit` points; each stretch keeps its smallest and largest value, so spikes stay."""
+    count = len(series.y)
+    if count <= limit:
+        return series
+    buckets = limit // 2
+    keep: list[int] = []
+    for b in range(buckets):
+        stretch = range(b * count // buckets, (b + 1) * count // buckets)
+        keep += sorted({min(stretch, key=series.y.__getitem__), max(stretch, key=series.y.__getitem__)})
+    low, high = ([column[i] for i in keep] if column else () for column in (series.low, series.high))
+    return Series(series.name, [series.x[i] for i in keep], [series.y[i] for i in keep], series.points, low, high)
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) within [low, high]."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / count
+    size = 10.0 ** floor(log10(raw))
+    gap = next(m * size for m in (1, 2, 5, 10) if m * size >= raw * 0.999)
+    first = -floor(-low / gap + 1e-9)
+    return [round(k * gap, 12) for k in range(first, floor(high / gap + 1e-9) + 1)]
+
+
+def number(value: float) -> str:
+    """Write a number short: 0.031, 12.4, 5.2k, 1.3e-7."""
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.3g}k"
+    if value == 0 or size >= 1e-3:
+        return f"{value:.4g}"
+    return f"{value:.2g}"
+
+
+def chart(
+    title: str, words: str, series: Sequence[Series], floor_at: float | None = None, size: tuple[int, int] = NARROW
+) -> str:
+    """Draw a figure: title, legend, SVG, explanation. `floor_at` widens the y axis down to that value.
+
+    Returns "" when no series has a finite value.
+    """
+    drawn = [downsample(s) for s in (s.finite() for s in series) if s.y]
+    if not drawn:
+        return ""
+    frame = _Frame.around(drawn, floor_at, size)
+    marks = "".join(_marks(s, i, frame) for i, s in enumerate(drawn))
+    last = "; ".join(f"{s.name}: first {number(s.y[0])}, last {number(s.y[-1])}" for s in drawn)
+    legend = "".join(
+        f'<span class="key s{i}">{escape(s.name)} <b>{number(s.y[-1])}</b></span>' for i, s in enumerate(drawn)
+    )
+    svg = (
+        f'<svg viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{escape(title)}. {escape(last)}">'
+        f'{frame.axes()}{marks}<line class="cross" y1="{TOP}" y2="{size[1] - BOTTOM}" hidden></line></svg>'
+    )
+    data = {"box": frame.box(), "series": [{"n": s.name, "x": _short(s.x), "y": _short(s.y)} for s in drawn]}
+    packed = escape(json.dumps(data, separators=(",", ":")))
+    kind = "chart wide" if size == WIDE else "chart"
+    about = f"<figcaption><details><summary>What this is</summary>{escape(words)}</details></figcaption>"
+    head = f'<h3>{escape(title)}</h3><div class="legend">{legend}</div>'
+    return f'<figure class="{kind}" data-curves="{packed}">{head}{svg}{about}</figure>'
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The data range of a chart and its mapping to pixels."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+    width: int
+    height: int
+
+    @classmethod
+    def around(cls, series: Sequence[Series], floor_at: float | None, size: tuple[int, int]) -> _Frame:
+        xs = [x for s in series for x in s.x]
+        ys = [y for s in series for y in (*s.y, *s.low, *s.high)]
+        y0, y1 = min(ys), max(ys)
+        if floor_at is not None:
+            y0 = min(y0, floor_at)
+        pad = 0.06 * (y1 - y0) or abs(y1) * 0.1 or 1.0
+        y0 = y0 if y0 == floor_at else y0 - pad
+        return cls(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, y0, y1 + pad, *size)
+
+    def box(self) -> list[float]:
+        return [self.x0, self.x1, LEFT, self.width - RIGHT, self.width]
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        px = LEFT + (x - self.x0) / (self.x1 - self.x0) * (self.width - LEFT - RIGHT)
+        py = self.height - BOTTOM - (y - self.y0) / (self.y1 - self.y0) * (self.height - TOP - BOTTOM)
+        return round(px, 1), round(py, 1)
+
+    def axes(self) -> str:
+        parts = []
+        for y in ticks(self.y0, self.y1):
+            _, py = self.at(self.x0, y)
+            parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{py}" y2="{py}"></line>')
+            parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{py + 3.5}">{number(y)}</text>')
+        for x in ticks(self.x0, self.x1, self.width // 60):
+            px, _ = self.at(x, self.y0)
+            parts.append(f'<text class="tick x" x="{px}" y="{self.height - 8}">{number(x)}</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{self.height - 8}">step</text>')
+        return "".join(parts)
+
+
+def _marks(series: Series, index: int, frame: _Frame) -> str:
+    places = [frame.at(x, y) for x, y in zip(series.x, series.y, strict=True)]
+    path = " ".join(f"{px},{py}" for px, py in places)
+    marks = f'<polyline class="curve s{index}" points="{path}"></polyline>' if len(places) > 1 else ""
+    if series.points or len(places) == 1:
+        for i, (px, py) in enumerate(places):
+            if series.low and series.low[i] is not None:
+                top, bottom = frame.at(series.x[i], series.high[i])[1], frame.at(series.x[i], series.low[i])[1]
+                marks += f'<line class="bar s{index}" x1="{px}" x2="{px}" y1="{top}" y2="{bottom}"></line>'
+            marks += f'<circle class="dot s{index}" cx="{px}" cy="{py}" r="2.6"></circle>'
+    return marks
+
+
+def _short(values: Sequence[float]) -> list[float]:
+    return [float(f"{v:.5g}") for v in values]

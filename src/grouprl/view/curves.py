@@ -1,0 +1,112 @@
+"""Which learning curves the page shows, and what each is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.errors import InputError
+from grouprl.train.metrics import lookup
+from grouprl.view.charts import NARROW, WIDE, Series, chart
+from grouprl.view.runfiles import RunData
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One chart: its title, the metrics it shows with their short names, and the phase they are from.
+
+    `about` is the metric whose glossary entry explains the chart; by default the first one shown.
+    """
+
+    title: str
+    metrics: Mapping[str, str]
+    floor: float | None = 0.0
+    phase: str = "train"
+    about: str = ""
+
+
+PICTURES = (
+    Picture("Reward", {"reward_mean": "mean"}, floor=None),
+    Picture("Length of answers (tokens)", {"length_mean": "mean", "length_max": "longest"}),
+    Picture("Entropy (nats per token)", {"entropy": "entropy"}),
+    Picture(
+        "Dead groups (share)", {"groups_dead_right": "all right", "groups_dead_wrong": "all wrong"}, about="groups_dead"
+    ),
+    Picture(
+        "Clipped tokens (share)",
+        {"clip_fraction_high": "above", "clip_fraction_low": "below", "capped_fraction": "capped"},
+        about="clip_fraction",
+    ),
+    Picture(
+        "KL (nats per token)", {"kl_old": "from start of update", "kl_ref": "to reference", "kl_behavior": "to sampler"}
+    ),
+    Picture("Gradient norm", {"grad_norm": "before clipping"}),
+    Picture("Truncated answers (share)", {"truncated_fraction": "truncated"}),
+    Picture("Log-prob gap, sampler to trainer (nats)", {"logp_gap_mean": "mean", "logp_gap_max": "largest"}),
+    Picture("Learning rate", {"lr": "lr"}),
+    Picture("Speed (tokens per second)", {"tokens_per_second": "tokens/s"}),
+    Picture("Warm-up: loss (nats per token)", {"loss": "cross-entropy"}, phase="warmup"),
+)
+OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "groups_dead"}
+"""Metrics of training records that need no chart of their own in the fold of further metrics."""
+
+
+def success(run: RunData) -> str:
+    """Draw the chart that matters most: pass@1 in training and on held-out questions.
+
+    Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
+    """
+    train, evals = run.of_phase("train"), run.of_phase("eval")
+    series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
+    ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
+    series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
+    words = "Share of right answers: sampled in training, and on held-out questions with 95 % intervals."
+    drawn = [s for s in series if s.y]
+    wide, narrow = (chart("Right answers", words, drawn, 0.0, size) for size in (WIDE, NARROW))
+    return wide + f'<div class="only-narrow">{narrow}</div>'
+
+
+def pictures(run: RunData) -> list[str]:
+    """Draw the standard small charts."""
+    return [drawn for picture in PICTURES if (drawn := _draw(run.of_phase(picture.phase), picture))]
+
+
+def further(run: RunData) -> list[str]:
+    """Draw every other metric of the training records, one chart each."""
+    shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE
+    names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
+    charts = (_draw(run.of_phase("train"), Picture(name, {name: name}, floor=None)) for name in names)
+    return [drawn for drawn in charts if drawn]
+
+
+def _draw(records: Sequence[Mapping[str, Any]], picture: Picture) -> str:
+    series = [s for name, label in picture.metrics.items() if (s := _series(records, name, label)).y]
+    return chart(picture.title, _words(picture, [s.name for s in series]), series, picture.floor) if series else ""
+
+
+def _words(picture: Picture, labels: Sequence[str]) -> str:
+    """Take the explanation from the glossary: that of the first metric shown."""
+    name = picture.about or next(n for n, label in picture.metrics.items() if label in labels)
+    try:
+        metric = lookup(name)
+    except InputError:
+        return f"{name}: not in the glossary of this version."
+    return f"{metric.words[0].upper()}{metric.words[1:]}. Look for: {metric.good}."
+
+
+def _series(records: Sequence[Mapping[str, Any]], name: str, label: str) -> Series:
+    found = [(float(r.get("step", i)), r[name]) for i, r in enumerate(records) if _is_number(r.get(name))]
+    return Series(label, [x for x, _ in found], [y for _, y in found])
+
+
+def _points(records: Sequence[Mapping[str, Any]], name: str, label: str) -> Series:
+    found = [r for r in records if _is_number(r.get(name))]
+    x, y = [float(r.get("step", i)) for i, r in enumerate(found)], [r[name] for r in found]
+    whole = bool(found) and all(_is_number(r.get(f"{name}_{end}")) for r in found for end in ("low", "high"))
+    low, high = ([r[f"{name}_{end}"] for r in found] if whole else () for end in ("low", "high"))
+    return Series(label, x, y, points=True, low=low, high=high)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

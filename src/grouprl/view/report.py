@@ -1,0 +1,63 @@
+"""`report.html`: one self-contained page of a run. Nothing is loaded from outside; it works from a file system."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from grouprl.errors import InputError
+from grouprl.train.files import write_text
+from grouprl.view.runfiles import RunData, read_run
+from grouprl.view.sections import SECTIONS, missing
+
+
+def write_report(run_folder: Path) -> Path:
+    """Write `report.html` into a run folder from the files that lie there, and return its path.
+
+    Missing or damaged files are named on the page. Raises InputError if there is no such folder.
+    """
+    folder = Path(run_folder)
+    if not folder.is_dir():
+        raise InputError(f"there is no run folder {folder}", "a report is made from a run folder", "Check the path")
+    path = folder / "report.html"
+    write_text(path, page(read_run(folder)))
+    return path
+
+
+def page(run: RunData) -> str:
+    """Return the whole page as HTML."""
+    style, script = _asset("report.css"), _asset("report.js")
+    title = escape(_title(run))
+    links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name, _ in SECTIONS)
+    body = "".join(
+        f'<section id="{anchor}" aria-labelledby="h-{anchor}"><h2 id="h-{anchor}">{name}</h2>{render(run)}</section>'
+        for anchor, name, render in SECTIONS
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{style}</style></head><body>"
+        f'<header><h1>{title}</h1><nav aria-label="Sections">{links}</nav></header>'
+        f'<main>{missing(run)}{body}</main><div id="tip" role="status" hidden></div>'
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+def _policy(script: str) -> str:
+    """Allow this script alone, inline styles, and no request at all: what a model wrote cannot run or load anything."""
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    sources = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+
+
+def _title(run: RunData) -> str:
+    what = [str(run.summary[key]) for key in ("task", "method") if run.summary.get(key)]
+    return " · ".join(["grouprl", *(what or [run.folder.resolve().name])])
+
+
+def _asset(name: str) -> str:
+    return files("grouprl.view").joinpath(name).read_text("utf-8")

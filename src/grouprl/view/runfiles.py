@@ -1,0 +1,102 @@
+"""Reading what a run folder holds, as far as it is there: missing or half-written files are named, never fatal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass
+class RunData:
+    """Everything a page can show of a run; `missing` says in words what could not be read."""
+
+    folder: Path
+    config: str = ""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    findings: list[dict[str, Any]] | None = None
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+    rollout_file: str = ""
+    missing: list[str] = field(default_factory=list)
+
+    def of_phase(self, phase: str) -> list[dict[str, Any]]:
+        """Records of one phase, in order."""
+        return [r for r in self.records if r.get("phase", "train") == phase]
+
+
+def read_run(folder: Path) -> RunData:
+    """Read a run folder."""
+    run = RunData(folder)
+    run.config = _try(run, "config.yaml", lambda p: p.read_text("utf-8"), "")
+    run.records = _try(run, "metrics.jsonl", read_records, [])
+    run.summary = _try(run, "summary.json", _object, {})
+    run.findings = _try(run, "health.json", _rows, None)
+    run.samples = _try(run, "samples.json", _rows, None) or []
+    files = sorted(folder.glob("rollouts/step-*.parquet"))
+    if not files:
+        run.missing.append("rollouts/ holds no Parquet file")
+    for path in reversed(files[-3:]):
+        run.rollouts = _try(run, f"rollouts/{path.name}", _table, [])
+        run.rollout_file = path.name
+        if run.rollouts:
+            break
+    return run
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a metrics.jsonl; a last line that is cut off is left out. Raises ValueError on other damage."""
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line) if line.strip() else None
+        except ValueError:
+            if number < len(lines):
+                raise
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def _try(run: RunData, name: str, read: Callable[[Path], T], default: T) -> T:
+    """Read a file; what goes wrong is noted in words."""
+    path = run.folder / name
+    try:
+        return read(path)
+    except FileNotFoundError:
+        run.missing.append(f"{name} is not there")
+    except (OSError, ValueError, TypeError) as error:
+        run.missing.append(f"{name} could not be read ({type(error).__name__}: {str(error)[:200]})")
+    return default
+
+
+def _object(path: Path) -> dict[str, Any]:
+    data = json.loads(path.read_text("utf-8"))
+    if not isinstance(data, dict):
+        raise TypeError("an object is expected")
+    return data
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    data = json.loads(path.read_text("utf-8"))
+    if not isinstance(data, list) or not all(isinstance(row, Mapping) for row in data):
+        raise TypeError("a list of objects is expected")
+    return data
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"damaged Parquet file: {error}") from error
+    return rows

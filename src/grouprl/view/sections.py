@@ -1,0 +1,242 @@
+"""The sections of the page. Everything that a user or a model wrote goes through `escape`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from grouprl.view.charts import number
+from grouprl.view.curves import further, pictures, success
+from grouprl.view.runfiles import RunData
+from grouprl.view.tokens import rollout_groups
+
+ANSWERS, ANSWER_LENGTH = 16, 1500
+"""Rows of the before/after table and characters of one answer in it."""
+FURTHER = 30
+"""Most charts in the fold of further metrics."""
+SEVERITIES = ("alarm", "warning", "note")
+LEGEND = (
+    '<p class="muted only-advantage"><span class="t up4">pushed up</span> <span class="t down4">pushed down</span> '
+    '<span class="t">no gradient</span></p>'
+    '<p class="muted only-probability"><span class="t p1">below 0.9</span> <span class="t p2">0.6</span> '
+    '<span class="t p3">0.3</span> <span class="t p4">0.1</span></p>'
+    '<p class="muted only-entropy"><span class="t e1">above 0.05 nats</span> <span class="t e2">0.3</span> '
+    '<span class="t e3">0.7</span> <span class="t e4">1.5</span></p>'
+)
+"""What the colours of the tokens mean, for each of the three choices."""
+
+
+def headline(run: RunData) -> str:
+    """Numbers before → after, with intervals, and what kind of run this was."""
+    before, after = evaluations(run)
+    cards = [_card(name, label, before, after) for name, label in _headline_rows(after)]
+    facts = [
+        f"{key} <b>{escape(str(run.summary[key]))}</b>"
+        for key in ("task", "method", "model", "seed")
+        if key in run.summary
+    ]
+    for key, form in (("parameters", "{:,.0f} parameters"), ("steps", "{:.0f} steps"), ("seconds", "{:.0f} s")):
+        if isinstance(run.summary.get(key), (int, float)):
+            facts.append(form.format(run.summary[key]).replace(",", "\u202f"))
+    state = ""
+    if run.summary.get("finished") is False:
+        state = '<p class="banner">This run was interrupted: the numbers after training are not there yet.</p>'
+    questions = after.get("eval/questions") if after else None
+    small = f"On {questions:.0f} held-out questions; in brackets 95 % intervals." if _is_number(questions) else ""
+    body = (
+        f'<div class="cards">{"".join(cards)}</div><p class="muted">{small}</p>'
+        if cards
+        else _none("No evaluation yet.")
+    )
+    return f'<p class="facts">{" · ".join(facts)}</p>{state}{body}'
+
+
+def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the records before and after: of the summary, else the first and last evaluation."""
+    records = run.of_phase("eval")
+    before, after = run.summary.get("before"), run.summary.get("after")
+    first = before if isinstance(before, Mapping) else records[0] if records else {}
+    last = after if isinstance(after, Mapping) else records[-1] if len(records) > 1 else {}
+    return first, last
+
+
+def curves(run: RunData) -> str:
+    """Learning curves."""
+    if not run.records:
+        return _none("No metrics yet.")
+    main, small, more = success(run), pictures(run), further(run)[:FURTHER]
+    fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
+    return f'{main}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
+
+
+def health(run: RunData) -> str:
+    """Findings in words, those that persist first."""
+    if run.findings is None:
+        return _none("No health report in this folder.")
+    if not run.findings:
+        return '<p class="fine">✓ Nothing was found that needs attention.</p>'
+    return f'<ul class="findings">{"".join(_finding(row) for row in run.findings)}</ul>'
+
+
+def before_after(run: RunData) -> str:
+    """The same questions answered before and after training."""
+    if not run.samples:
+        return _none("No answers to compare yet.")
+    expected = any(row.get("expected") is not None for row in run.samples)
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("question", "before", "after", *["expected"] * expected))
+    rows = "".join(_pair(row, expected) for row in run.samples[:ANSWERS])
+    return f'<div class="scroll"><table class="pairs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def rollouts(run: RunData) -> str:
+    """A few groups of the last stored rollout, token by token."""
+    if not run.rollouts:
+        return _none("No rollouts are stored.")
+    options = (("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy"))
+    radios = "".join(
+        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> {label}</label>'
+        for key, label in options
+    )
+    groups = "".join(rollout_groups(run.rollouts, run.folder))
+    return (
+        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.</p>'
+        f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
+    )
+
+
+def objective(run: RunData) -> str:
+    """What was optimised, in words and symbols."""
+    parts = [part for part in run.summary.get("objective") or [] if isinstance(part, Mapping)]
+    title, formula = run.summary.get("title"), run.summary.get("formula")
+    if not (parts or title or formula):
+        return _none("The summary does not describe the method.")
+    rows = "".join(
+        f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th><td>{escape(str(p.get("words", "")))}</td>'
+        f"<td><code>{escape(str(p.get('formula', '')))}</code></td></tr>"
+        for p in parts
+    )
+    head = (
+        '<thead><tr><th scope="col">part</th><th scope="col">in words</th><th scope="col">in symbols</th></tr></thead>'
+    )
+    table = f'<div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div>' if parts else ""
+    symbols = f'<pre class="formula">{escape(str(formula))}</pre>' if formula else ""
+    return f"<p>{escape(str(title or ''))}</p>{symbols}{table}"
+
+
+def settings(run: RunData) -> str:
+    """Resolved configuration and the environment."""
+    config = f"<pre>{escape(run.config[:100_000])}</pre>" if run.config else _none("No config.yaml.")
+    versions = run.summary.get("versions")
+    rows = _pairs_table(versions) if isinstance(versions, Mapping) else _none("No versions recorded.")
+    return (
+        f"<details open><summary>Resolved configuration</summary>{config}</details>"
+        f"<details><summary>Environment</summary>{rows}</details>"
+        f"<details><summary>Where the time went</summary>{_times(run)}</details>"
+    )
+
+
+def missing(run: RunData) -> str:
+    """What the folder does not hold, in words; empty if all is there."""
+    if not run.missing:
+        return ""
+    items = "".join(f"<li>{escape(words)}</li>" for words in run.missing)
+    return f'<aside class="banner"><p>Not everything is in the folder of this run:</p><ul>{items}</ul></aside>'
+
+
+def _headline_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    ks = sorted(int(name[10:]) for name in record if name[:10] == "eval/pass@" and name[10:].isdigit())
+    rows = [("eval/greedy", "Right, greedy"), *((f"eval/pass@{k}", f"Right, sampled (pass@{k})") for k in ks)]
+    rows.append(("eval/length_mean", "Length (tokens)"))
+    return [(name, label) for name, label in rows if _is_number(record.get(name))]
+
+
+def _card(name: str, label: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    old, new = before.get(name), after[name]
+    share = "length" not in name
+    text = (lambda v: f"{v:.3f}") if share else (lambda v: f"{v:.1f}")
+    first = f'<span class="old">{text(old)}</span> → ' if _is_number(old) else ""
+    intervals = [
+        f"[{record[f'{name}_low']:.3f}, {record[f'{name}_high']:.3f}]"
+        for record in (before, after)
+        if _is_number(record.get(f"{name}_low")) and _is_number(record.get(f"{name}_high"))
+    ]
+    return (
+        f'<div class="card"><h3>{escape(label)}</h3><p class="big">{first}<b>{text(new)}</b></p>'
+        f'<p class="muted">{" → ".join(intervals)}</p></div>'
+    )
+
+
+def _finding(row: Mapping[str, Any]) -> str:
+    severity = row.get("severity") if row.get("severity") in SEVERITIES else "note"
+    first, last = row.get("first_step", "?"), row.get("last_step", "?")
+    span = f"step {first}" if first == last else f"steps {first} to {last}"
+    when = escape(f"since step {first}" if row.get("persists") else span)
+    state = "" if row.get("persists") else " past"
+    words, remedy = (escape(str(row.get(key, ""))) for key in ("words", "remedy"))
+    head = f'<span class="badge">{severity}</span> <span class="muted">{when}</span>'
+    return f'<li class="{severity}{state}">{head}<p>{words}</p><p class="remedy">{remedy}</p></li>'
+
+
+def _pair(row: Mapping[str, Any], expected: bool) -> str:
+    cells = [f"<td><pre>{_text(row.get('question'))}</pre></td>"]
+    for side in ("before", "after"):
+        reward, right = row.get(f"{side}_reward"), row.get(f"{side}_correct")
+        sign = "" if right is None else "✓ right" if right else "✗ wrong"
+        kind = "" if right is None else "right" if right else "wrong"
+        score = f"reward {number(reward)}" if _is_number(reward) else ""
+        foot = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{score}</span>'
+        cells.append(f"<td><pre>{_text(row.get(side))}</pre>{foot}</td>")
+    cells += [f"<td><pre>{_text(row.get('expected'))}</pre></td>"] * expected
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _times(run: RunData) -> str:
+    """Seconds of the phases and, for training steps, of rollout, scoring and update."""
+    totals: dict[str, float] = {}
+    for record in run.of_phase("train"):
+        for name, value in record.items():
+            if name.startswith("seconds_") and _is_number(value):
+                totals[name[8:]] = totals.get(name[8:], 0.0) + value
+    phases: dict[str, float] = {}
+    last = 0.0
+    for record in run.records:
+        if _is_number(record.get("seconds")):
+            phase = str(record.get("phase", "train"))
+            phases[phase] = phases.get(phase, 0.0) + max(0.0, record["seconds"] - last)
+            last = record["seconds"]
+    rows = {
+        **{f"phase {k}": f"{v:.1f} s" for k, v in phases.items()},
+        **{f"of it {k}": f"{v:.1f} s" for k, v in totals.items()},
+    }
+    return _pairs_table(rows) if rows else _none("No times recorded.")
+
+
+def _pairs_table(pairs: Mapping[str, Any]) -> str:
+    rows = "".join(f'<tr><th scope="row">{escape(str(k))}</th><td>{escape(str(v))}</td></tr>' for k, v in pairs.items())
+    return f"<table><tbody>{rows}</tbody></table>"
+
+
+def _text(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return escape(text if len(text) <= ANSWER_LENGTH else text[:ANSWER_LENGTH] + " …")
+
+
+def _none(words: str) -> str:
+    return f'<p class="none">{escape(words)}</p>'
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+SECTIONS: Sequence[tuple[str, str, Any]] = (
+    ("outcome", "Before and after", headline),
+    ("health", "Health", health),
+    ("curves", "Learning curves", curves),
+    ("answers", "Answers before and after", before_after),
+    ("rollouts", "Rollouts, token by token", rollouts),
+    ("objective", "What was optimised", objective),
+    ("settings", "Settings", settings),
+)
+"""Anchor, title and renderer of each section, in the order of the page."""

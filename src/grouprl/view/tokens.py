@@ -1,0 +1,146 @@
+"""Rollouts on the page: answers token by token, coloured by advantage, log-prob or entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from grouprl.view.charts import number
+
+GROUPS, ANSWERS, TOKENS = 3, 4, 240
+"""Groups of the page, answers of a group and tokens of an answer: enough to judge by, and a page stays small."""
+PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
+ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
+"""Edges between the colours: a token below the first probability (above the first entropy) gets the first tint."""
+CONTEXT = 8
+"""Tokens decoded together, so that characters made of several tokens and leading spaces come out right."""
+
+Pieces = Callable[[dict[str, Any]], list[str] | None]
+
+
+def rollout_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """Return the HTML of a few groups: mixed ones first, of each its best and worst answers."""
+    by_group: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_group.setdefault(row.get("group"), []).append(row)
+    mixed_first = sorted(by_group.values(), key=lambda group: len({_reward(r) for r in group}) == 1)
+    pieces = token_texts(folder)
+    return [_group(group, pieces) for group in mixed_first[:GROUPS]]
+
+
+def token_texts(folder: Path) -> Pieces:
+    """Return a function from a rollout row to the text of each token, or None where that cannot be known.
+
+    It uses the run's own tokenizer (model/tokenizer.json), or characters where an answer has one per token.
+    """
+    tokenizer = _tokenizer(folder / "model" / "tokenizer.json")
+
+    def pieces(row: dict[str, Any]) -> list[str] | None:
+        ids, text = row.get("completion_ids"), str(row.get("completion") or "")
+        if not ids:
+            return None
+        if tokenizer is not None:
+            return [_piece(tokenizer, ids, i) for i in range(len(ids))]
+        if 0 <= len(ids) - len(text) <= 1:
+            return list(text) + ["⟨end⟩"] * (len(ids) - len(text))
+        return None
+
+    return pieces
+
+
+def _tokenizer(path: Path) -> Any:
+    """Load the tokenizer of the run if it lies there in the fast format."""
+    if not path.is_file():
+        return None
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception:  # the library raises bare Exception on a file it cannot parse; characters serve instead
+        return None
+
+
+def _piece(tokenizer: Any, ids: Sequence[int], i: int) -> str:
+    before = ids[max(0, i - CONTEXT) : i]
+    known = tokenizer.decode(before, skip_special_tokens=False)
+    both = tokenizer.decode([*before, ids[i]], skip_special_tokens=False)
+    if both.startswith(known) and len(both) > len(known):
+        return str(both[len(known) :])
+    return str(tokenizer.id_to_token(ids[i]) or f"⟨{ids[i]}⟩")
+
+
+def _group(rows: Sequence[dict[str, Any]], pieces: Pieces) -> str:
+    ranked = sorted(rows, key=_reward, reverse=True)
+    half = ANSWERS // 2
+    shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
+    strongest = max((abs(a) for row in shown for a in _list(row, "advantage")), default=0.0)
+    right = sum(bool(row.get("correct")) for row in rows)
+    head = f"{len(rows)} answers, {right} right; {len(shown)} shown"
+    prompt = escape(_cut(str(rows[0].get("prompt") or ""), 1200))
+    answers = "".join(_answer(row, pieces(row), strongest) for row in shown)
+    return f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{answers}</article>'
+
+
+def _answer(row: dict[str, Any], pieces: list[str] | None, strongest: float) -> str:
+    right, advantage = bool(row.get("correct")), _list(row, "advantage")
+    facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
+    facts.append(f"advantage {sum(advantage) / len(advantage):+.3g}" if advantage else "not trained on")
+    facts += ["cut off"] * bool(row.get("truncated"))
+    facts.append(f"{len(row.get('completion_ids') or [])} tokens")
+    kind, sign = ("right", "✓ right") if right else ("wrong", "✗ wrong")
+    head = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{escape(" · ".join(facts))}</span>'
+    body = escape(_cut(str(row.get("completion") or ""), 2000)) if pieces is None else _tokens(row, pieces, strongest)
+    return f'<div class="answer"><p>{head}</p><pre>{body}</pre></div>'
+
+
+def _tokens(row: dict[str, Any], pieces: list[str], strongest: float) -> str:
+    columns = [_list(row, name) for name in ("behavior_logp", "entropy", "advantage", "mask")]
+    head = TOKENS * 2 // 3
+    gap = len(pieces) - TOKENS
+    spans = []
+    for i, piece in enumerate(pieces):
+        if gap > 0 and head <= i < head + gap:
+            if i == head:
+                spans.append(f'<span class="gap"> … {gap} tokens left out … </span>')
+            continue
+        logp, entropy, advantage, mask = (column[i] if i < len(column) else None for column in columns)
+        spans.append(_token(piece, logp, entropy, advantage, mask, strongest))
+    return "".join(spans)
+
+
+def _token(
+    piece: str, logp: float | None, entropy: float | None, advantage: float | None, mask: Any, strongest: float
+) -> str:
+    classes = ["t"]
+    if mask is False:
+        classes.append("outside")
+    if advantage and strongest > 0:
+        level = max(1, min(4, round(4 * abs(advantage) / strongest)))
+        classes.append(f"{'up' if advantage > 0 else 'down'}{level}")
+    if logp is not None and (level := sum(exp(min(logp, 0.0)) < edge for edge in PROBABILITY_LEVELS)):
+        classes.append(f"p{level}")
+    if entropy is not None and (level := sum(entropy > edge for edge in ENTROPY_LEVELS)):
+        classes.append(f"e{level}")
+    values = "|".join("" if v is None else f"{v:.3g}" for v in (logp, entropy, advantage))
+    visible = piece.replace("\n", "⏎\n")
+    return f'<span class="{" ".join(classes)}" data-v="{values}">{escape(visible)}</span>'
+
+
+def _list(row: dict[str, Any], name: str) -> list[float]:
+    """A per-token column as a list; a single number stands for every token."""
+    value = row.get(name)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return [float(value)] * len(row.get("completion_ids") or [0])
+    return list(value) if value is not None else []
+
+
+def _reward(row: dict[str, Any]) -> float:
+    value = row.get("reward")
+    return float(value) if isinstance(value, (int, float)) else float("-inf")
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit * 2 // 3]} … {text[-limit // 3 :]}"
