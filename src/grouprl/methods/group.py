@@ -189,7 +189,8 @@ def dr_grpo(
         summary="GRPO with a higher upper clip, a token mean, only mixed groups, and overlong answers punished.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
-            "A_i = (R_i - mean_g R) / (std_g R + eps),  R ← R + clip((Lmax - Lc - |y|)/Lc, -1, 0),  groups with 0 < #correct < G only"
+            "A_i = (R_i - mean_g R) / (std_g R + eps),  R ← R + clip((Lmax - Lc - |y|)/Lc, -1, 0),  "
+            "groups with 0 < #correct < G only"
         ),
         defaults={
             "clip_low": "the paper, section 3.1",

@@ -96,7 +96,7 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
 
     def decorate(cls: P) -> P:
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-        made = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)  # type: ignore[call-overload]
+        made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
         made.kind, made.name = kind, name or snake_case(cls.__name__)
         PARTS[kind][made.name] = made
         return made
