@@ -272,8 +272,33 @@ define(
     "lr", "per step", "update", "learning rate of the last optimiser step", "follows the schedule; never 0 in mid-run"
 )
 
+define(
+    "clip_fraction_dual",
+    "share",
+    "update",
+    "share of trained tokens with a negative advantage whose loss the dual clip bounds",
+    "near 0. Large: the policy has run far away within one update",
+)
+define(
+    "gate_mean",
+    "share",
+    "update",
+    "mean share of the gradient that the soft gate lets through",
+    "near 1. Exactly 1: the gate never acts; far below: updates are too large",
+)
+
 # ── critic ───────────────────────────────────────────────────────────────────────────────────────────────────────
 define("value_loss", "reward²", "critic", "squared error of the value head, with its coefficient", "falls")
+define("value_error", "reward²", "critic", "mean squared difference of value and return", "falls")
+define("value_mean", "reward", "critic", "mean value over tokens", "near return_mean")
+define("return_mean", "reward", "critic", "mean return over tokens: what the critic is fitted to", "see reward_mean")
+define(
+    "value_clip_fraction",
+    "share",
+    "critic",
+    "share of tokens whose value loss is the clipped one",
+    "small. Large: the critic wants to move faster than its clip allows",
+)
 define(
     "explained_variance",
     "share",
