@@ -18,7 +18,8 @@ SHORT_KEYS = 128
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x / sqrt(mean(x^2) + eps) * weight over the last axis (Zhang and Sennrich 2019, equation 4)."""
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+    by_hand = torch.is_grad_enabled() and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if not by_hand:
         return F.rms_norm(x, weight.shape, weight, eps)
     return _RmsNorm.apply(x, weight, eps)
 
@@ -64,15 +65,14 @@ class _Rotate(torch.autograd.Function):
 
 
 def _turn(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
-    pairs = _complex(x_shd if x_shd.dtype in (torch.float32, torch.float64) else x_shd.float())
-    out_shd = torch.empty(x_shd.shape, dtype=pairs.real.dtype, device=x_shd.device)
-    torch.mul(pairs[:, :heads], turn_s, out=_complex(out_shd)[:, :heads])
-    out_shd[:, heads:] = x_shd[:, heads:]
-    return out_shd.to(x_shd.dtype)
+    return torch.cat([turned(x_shd[:, :heads], turn_s), x_shd[:, heads:]], dim=1)
 
 
-def _complex(x_shd: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_complex(x_shd.unflatten(-1, (-1, 2)))
+def turned(x_shd: torch.Tensor, turn_s: torch.Tensor) -> torch.Tensor:
+    """Turn all heads of x [S, heads, d] (see `rotate`); the product is taken in float32 or better."""
+    wide = x_shd if x_shd.dtype in (torch.float32, torch.float64) else x_shd.float()
+    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn_s).flatten(-2).to(x_shd.dtype)
 
 
 @dataclass(frozen=True)

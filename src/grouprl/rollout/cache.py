@@ -11,7 +11,7 @@ import torch
 
 from ..policy.lean import LeanModel
 
-COLUMN_ELEMENTS = 700_000
+COLUMN_ELEMENTS = 1_000_000
 """Keys of a layer up to which the column layout is faster: its intermediate products then stay in a CPU's cache."""
 
 
@@ -30,8 +30,8 @@ class Cache(Protocol):
         """Return the attention output [R, heads * d] of scaled queries [R,heads,d]."""
         ...
 
-    def keep(self, count: int, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Move rows `source` to `target` and go on with the first `count`."""
+    def keep(self, index_n: torch.Tensor) -> None:
+        """Go on with the rows `index_n`."""
         ...
 
 
@@ -75,13 +75,12 @@ class RowCache:
         weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
         return (weights @ v).reshape(self.rows, -1)
 
-    def keep(self, count: int, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Move the rows that change their place."""
+    def keep(self, index_n: torch.Tensor) -> None:
+        """Move the rows to the front."""
+        self.rows = len(index_n)
         for held in (self.k, self.v):
-            held[target, :, : self.used] = held[source, :, : self.used]
-        if self.bias is not None:
-            self.bias[target] = self.bias[source]
-        self.rows = count
+            held[: self.rows, :, : self.used] = held[index_n, :, : self.used]
+        self.bias = None if self.bias is None else self.bias[index_n]
 
 
 class ColumnCache:
@@ -93,13 +92,14 @@ class ColumnCache:
         self.rows, self.used = rows, 0
         self.k = torch.empty(kv_heads, size, slots, rows, dtype=dtype, device=real_rl.device)
         self.v = torch.empty_like(self.k)
+        self.room = torch.empty(self.k.numel(), dtype=dtype, device=real_rl.device)
         self.bias = None if real_rl.all() else _bias(real_rl, slots, dtype).T.contiguous()
 
     def fill(self, k: torch.Tensor, v: torch.Tensor, row_r: torch.Tensor) -> None:
         """Store the prompts."""
         self.used = k.shape[2]
-        self.k[:, :, : self.used] = k.permute(1, 3, 2, 0).index_select(3, row_r)
-        self.v[:, :, : self.used] = v.permute(1, 3, 2, 0).index_select(3, row_r)
+        self.k[:, :, : self.used] = _columns(k.permute(1, 3, 2, 0), row_r)
+        self.v[:, :, : self.used] = _columns(v.permute(1, 3, 2, 0), row_r)
 
     def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store one token per row."""
@@ -110,19 +110,29 @@ class ColumnCache:
     def attend(self, q: torch.Tensor) -> torch.Tensor:
         """Sums over dimensions and slots of elementwise products."""
         k, v = self.k[:, :, : self.used, : self.rows], self.v[:, :, : self.used, : self.rows]
-        scores = (q.permute(1, 2, 0).contiguous()[:, :, None] * k).sum(1)
+        queries = q.permute(1, 2, 0).contiguous()[:, :, None]
+        scores = torch.mul(queries, k, out=self._product(k.shape)).sum(1)
         if self.bias is not None:
             scores += self.bias[: self.used, : self.rows]
         weights = torch.softmax(scores, dim=1)
-        return (weights[:, None] * v).sum(2).permute(2, 0, 1).reshape(self.rows, -1)
+        out = torch.mul(weights[:, None], v, out=self._product(k.shape)).sum(2)
+        return out.permute(2, 0, 1).reshape(self.rows, -1)
 
-    def keep(self, count: int, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Move the columns that change their place."""
+    def _product(self, shape: torch.Size) -> torch.Tensor:
+        """Return room for an intermediate product; taking it anew in each step costs more than filling it."""
+        return self.room[: shape.numel()].view(shape)
+
+    def keep(self, index_n: torch.Tensor) -> None:
+        """Move the columns to the front."""
+        self.rows = len(index_n)
         for held in (self.k, self.v):
-            held[:, :, : self.used, target] = held[:, :, : self.used, source]
-        if self.bias is not None:
-            self.bias[:, target] = self.bias[:, source]
-        self.rows = count
+            held[:, :, : self.used, : self.rows] = _columns(held[:, :, : self.used], index_n)
+        self.bias = None if self.bias is None else self.bias[:, index_n]
+
+
+def _columns(x_hdtr: torch.Tensor, index_n: torch.Tensor) -> torch.Tensor:
+    """Select along the last axis; `gather` does it several times faster than `index_select`."""
+    return x_hdtr.gather(3, index_n.expand(*x_hdtr.shape[:3], len(index_n)))
 
 
 def _bias(real_rl: torch.Tensor, slots: int, dtype: torch.dtype) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..policy.lean import LeanModel, add_linear, linear
-from ..policy.lean_ops import rms_norm, rotate
+from ..policy.lean_ops import rms_norm, turned
 from .cache import Cache, ColumnCache, RowCache, columns_pay
 
 
@@ -52,7 +52,9 @@ class LeanDecoder:
             q, k, v = self._heads(layer, x, qkv, turn.flatten(0, 1))
             q, k, v = (t.view(count, width, -1, lean.size).transpose(1, 2) for t in (q, k, v))
             cache.fill(k, v, row_r)
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None], enable_gqa=lean.heads > lean.kv_heads)
+            out = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=seen[:, None], enable_gqa=lean.heads > lean.kv_heads
+            )
             x = self._rest(layer, x, out.transpose(1, 2).reshape(count * width, -1))
         return x.view(count, width, -1)[:, -1]
 
@@ -70,12 +72,10 @@ class LeanDecoder:
         return self._logits(x)
 
     def keep(self, index_n: torch.Tensor) -> None:
-        """Go on with the rows `index_n`; only rows that change their place are moved."""
-        moved = (index_n != torch.arange(len(index_n), device=index_n.device)).nonzero()[:, 0]
-        source = index_n[moved]
+        """Go on with the rows `index_n`."""
         self._turn_rt = self._turn_rt[index_n]
         for cache in self._caches:
-            cache.keep(len(index_n), moved, source)
+            cache.keep(index_n)
 
     def _heads(
         self, layer: Any, x: torch.Tensor, qkv: tuple[torch.Tensor, torch.Tensor | None], turn: torch.Tensor
@@ -84,8 +84,9 @@ class LeanDecoder:
         lean = self.lean
         normed = rms_norm(x, layer.input_layernorm.weight, lean.eps)
         y = lean.normed_heads(layer, F.linear(normed, *qkv).view(len(x), -1, lean.size))
-        turned = rotate(y, turn, lean.heads + lean.kv_heads)
-        return turned.split([lean.heads, lean.kv_heads, lean.kv_heads], dim=1)
+        turning = lean.heads + lean.kv_heads
+        qk = turned(y[:, :turning], turn)
+        return qk[:, : lean.heads], qk[:, lean.heads :], y[:, turning:]
 
     def _rest(self, layer: Any, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         x = add_linear(x, attended, layer.self_attn.o_proj)

@@ -16,6 +16,8 @@ from .decoder import Decoder
 from .lean_decoder import LeanDecoder
 from .transformers_decoder import TransformersDecoder
 
+COMPACT_BELOW = 0.75
+"""Finished rows leave once no more than this share of the rows goes on: moving a cache costs about a step."""
 Progress = Callable[[int, int], None]
 """Called with (positions written, `max_new_tokens`) after each step."""
 
@@ -152,40 +154,47 @@ class _Writer:
     ) -> None:
         """Write the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
         budget = self.sampling.max_new_tokens
-        distinct = list(dict.fromkeys(prompts))
-        place = {prompt: i for i, prompt in enumerate(distinct)}
+        distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
         uniform_rt = torch.from_numpy(uniforms(seeds, budget)).to(self.device)
         row_r = torch.arange(offset, offset + len(prompts), device=self.device)
-        logits_rv = decoder.start(distinct, [place[p] for p in prompts], budget)
+        live_r = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
+        logits_rv = decoder.start(list(distinct), [distinct[p] for p in prompts], budget)
         for t in range(budget):
-            token_r = self._choose(logits_rv, uniform_rt[row_r - offset, t], row_r, t)
-            index_n = _survivors(self._finish(token_r, row_r, t))
+            token_r = self._choose(logits_rv, uniform_rt[:, t], row_r, live_r, t)
+            live_r = live_r & ~self._finish(token_r, row_r, live_r, t)
             if progress is not None:
                 progress(t + 1, budget)
-            if t + 1 == budget or not len(index_n):
+            left = int(live_r.sum())
+            if t + 1 == budget or left == 0:
                 return
-            if len(index_n) < len(row_r):
+            if left <= COMPACT_BELOW * len(live_r):
+                index_n = live_r.nonzero()[:, 0]
                 decoder.keep(index_n)
-                row_r, token_r = row_r[index_n], token_r[index_n]
+                row_r, live_r, token_r, uniform_rt = (x[index_n] for x in (row_r, live_r, token_r, uniform_rt))
             logits_rv = decoder.step(token_r)
 
-    def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
+    def _choose(
+        self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int
+    ) -> torch.Tensor:
+        """Choose each row's token and write down those of live rows."""
         s = self.sampling
         logp_rv = log_softmax_of(logits_rv, s.temperature)
         kept_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p)
         token_r = logp_rv.argmax(-1) if s.greedy else draw(kept_rv, uniform_r)
-        self.token_bt[row_r, t] = token_r
-        self.logp_bt[row_r, t] = logp_rv.gather(1, token_r[:, None])[:, 0]
-        self.entropy_bt[row_r, t] = entropy_of(logp_rv)
+        live, rows = live_r.nonzero()[:, 0], row_r[live_r]
+        self.token_bt[rows, t] = token_r[live]
+        self.logp_bt[rows, t] = logp_rv[live, token_r[live]]
+        self.entropy_bt[rows, t] = entropy_of(logp_rv)[live]
         return token_r
 
-    def _finish(self, token_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
+    def _finish(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
+        """Return which rows end with this token, and note the length of those that were live."""
         done_r = torch.isin(token_r, self.eos)
         for sequence in self.sampling.stop:
             if t + 1 >= len(sequence):
                 tail = self.token_bt[row_r, t + 1 - len(sequence) : t + 1]
                 done_r |= (tail == torch.tensor(sequence, device=self.device)).all(-1)
-        ended = row_r[done_r]
+        ended = row_r[done_r & live_r]
         self.length_b[ended] = t + 1
         self.truncated_b[ended] = False
         return done_r
@@ -197,15 +206,6 @@ class _Writer:
         responses = tuple(tuple(row[:n]) for row, n in zip(self.token_bt.tolist(), lengths, strict=True))
         logp_bt, entropy_bt = self.logp_bt[:, :longest].cpu(), self.entropy_bt[:, :longest].cpu()
         return Rollout(tuple(prompts), responses, logp_bt, entropy_bt, self.truncated_b.cpu())
-
-
-def _survivors(done_r: torch.Tensor) -> torch.Tensor:
-    """Return indices of the rows that go on, moving as few as possible: rows from the end fill the gaps."""
-    live = (~done_r).nonzero()[:, 0]
-    count = len(live)
-    index_n = torch.arange(count, device=done_r.device)
-    index_n[done_r[:count]] = live[live >= count]
-    return index_n
 
 
 def _check_rows(
