@@ -60,8 +60,7 @@ class KLLoss(Regularizer):
             value_bt = estimate(log_bt, self.estimator)
         if self.value_limit is not None:
             value_bt = value_bt.clamp(-self.value_limit, self.value_limit)
-        metrics = {"kl_ref": estimate(log_bt.detach(), "k3")} if self.anchor == "ref" else {}
-        return TokenLoss(self.coef * value_bt, metrics)
+        return TokenLoss(self.coef * value_bt, {})
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

@@ -43,14 +43,8 @@ class Capped(Objective):
             _bounded(ratio_bt, self.low_negative, self.high_negative),
             _bounded(ratio_bt, self.low, self.high),
         )
-        above_bt = ((weight_bt < ratio_bt) & (adv_bt != 0)).to(adv_bt.dtype)
-        below_bt = ((weight_bt > ratio_bt) & (adv_bt != 0)).to(adv_bt.dtype)
-        metrics = {
-            "clip_fraction": above_bt + below_bt,
-            "clip_fraction_high": above_bt,
-            "clip_fraction_low": below_bt,
-        }
-        return TokenLoss(-weight_bt * adv_bt * logp_bt, metrics)
+        capped_bt = ((weight_bt != ratio_bt) & (adv_bt != 0)).to(adv_bt.dtype)
+        return TokenLoss(-weight_bt * adv_bt * logp_bt, {"capped_fraction": capped_bt})
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -92,7 +86,9 @@ class MaskedImportance(Objective):
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch).exp()
         metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high)
-        weight_bt = _bounded(log_ratio(logp_bt.detach(), batch, "token", "behavior").exp(), None, self.cap)
+        sampler_bt = log_ratio(logp_bt.detach(), batch, "token", "behavior").exp()
+        weight_bt = _bounded(sampler_bt, None, self.cap)
+        metrics["capped_fraction"] = (weight_bt != sampler_bt).to(adv_bt.dtype)
         kept_bt = (1 - metrics["clip_fraction"]) * weight_bt
         return TokenLoss(-kept_bt * adv_bt * logp_bt, metrics)
 

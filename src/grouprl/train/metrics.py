@@ -255,6 +255,20 @@ define(
 define("clip_fraction_high", "share", "update", "the part of it clipped above (good answers)", "see clip_fraction")
 define("clip_fraction_low", "share", "update", "the part of it clipped below (bad answers)", "see clip_fraction")
 define(
+    "clip_fraction_dual",
+    "share",
+    "update",
+    "share of trained tokens of bad answers whose loss the dual clip bounded",
+    "near 0. Above 0.01: bad answers became much more likely within one rollout",
+)
+define(
+    "gate_mean",
+    "share",
+    "update",
+    "mean share of each token's gradient that a soft gate on the ratio lets through",
+    "just below 1. Exactly 1 always: one update per rollout, so the gate cannot act",
+)
+define(
     "capped_fraction",
     "share",
     "update",
@@ -305,6 +319,13 @@ define(
     "critic",
     "1 - Var(return - value) / Var(return): how much of the outcome the critic foresees",
     "rises towards 1. Below 0 the critic is worse than a constant and adds noise",
+)
+define(
+    "value_clip_fraction",
+    "share",
+    "critic",
+    "share of tokens whose value moved so far within one rollout that the value clip held it back",
+    "below 0.2. Above: the critic's steps are too large",
 )
 
 # ── speed ────────────────────────────────────────────────────────────────────────────────────────────────────────
