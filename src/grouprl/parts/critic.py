@@ -35,7 +35,7 @@ class ValueLoss(Part):
         """Return value losses [B,T], differentiable in `value_bt`."""
         return_bt = batch.need("return_bt", self.name)
         error_bt = (value_bt - return_bt).square()
-        metrics = {}
+        metrics = {"value_error": error_bt, "value_mean": value_bt, "return_mean": return_bt}
         if self.clip is not None:
             old_bt = batch.need("value_bt", self.name)
             clipped_bt = old_bt + (value_bt - old_bt).clamp(-self.clip, self.clip)

@@ -52,7 +52,7 @@ def lookup(name: str) -> Metric:
     families = [m for m in GLOSSARY.values() if m.family and fnmatchcase(name, m.name)]
     if not families:
         raise InputError(f"'{name}' is not a known metric", remedy=suggest(name, GLOSSARY))
-    return max(families, key=lambda m: len(m.name))
+    return max(families, key=lambda m: (not m.name.endswith("*"), len(m.name)))
 
 
 def check_names(record: Iterable[str]) -> None:
@@ -197,7 +197,7 @@ define(
     "kl_ref",
     "nats/token",
     "policy",
-    "distance of the policy to the frozen reference model: mean log-prob difference of the sampled tokens (k1)",
+    "distance of the policy to the frozen reference model: estimated on the sampled tokens (k1 or k3)",
     "grows slowly from 0. Exactly 0 after many steps: the reference moves with the policy",
 )
 define(
@@ -286,20 +286,6 @@ define(
     "lr", "per step", "update", "learning rate of the last optimiser step", "follows the schedule; never 0 in mid-run"
 )
 
-define(
-    "clip_fraction_dual",
-    "share",
-    "update",
-    "share of trained tokens with a negative advantage whose loss the dual clip bounds",
-    "near 0. Large: the policy has run far away within one update",
-)
-define(
-    "gate_mean",
-    "share",
-    "update",
-    "mean share of the gradient that the soft gate lets through",
-    "near 1. Exactly 1: the gate never acts; far below: updates are too large",
-)
 
 # ── critic ───────────────────────────────────────────────────────────────────────────────────────────────────────
 define("value_loss", "reward²", "critic", "squared error of the value head, with its coefficient", "falls")
@@ -320,13 +306,7 @@ define(
     "1 - Var(return - value) / Var(return): how much of the outcome the critic foresees",
     "rises towards 1. Below 0 the critic is worse than a constant and adds noise",
 )
-define(
-    "value_clip_fraction",
-    "share",
-    "critic",
-    "share of tokens whose value moved so far within one rollout that the value clip held it back",
-    "below 0.2. Above: the critic's steps are too large",
-)
+
 
 # ── speed ────────────────────────────────────────────────────────────────────────────────────────────────────────
 define("tokens_per_second", "tokens/s", "speed", "tokens of the step divided by its wall-clock time", "steady")
