@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 @dataclass
@@ -37,7 +38,7 @@ def read_run(folder: Path) -> RunData:
     run.records = _try(run, "metrics.jsonl", read_records, [])
     run.summary = _try(run, "summary.json", _object, {})
     run.findings = _try(run, "health.json", _rows, None)
-    run.samples = _try(run, "samples.json", _rows, None) or []
+    run.samples = _try(run, "samples.json", _rows, [])
     files = sorted(folder.glob("rollouts/step-*.parquet"))
     if not files:
         run.missing.append("rollouts/ holds no Parquet file")
@@ -65,7 +66,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _try(run: RunData, name: str, read: Callable[[Path], T], default: T) -> T:
+def _try(run: RunData, name: str, read: Callable[[Path], T], default: D) -> T | D:
     """Read a file; what goes wrong is noted in words."""
     path = run.folder / name
     try:

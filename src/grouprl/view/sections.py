@@ -184,7 +184,7 @@ def _pair(row: Mapping[str, Any], expected: bool) -> str:
         reward, right = row.get(f"{side}_reward"), row.get(f"{side}_correct")
         sign = "" if right is None else "✓ right" if right else "✗ wrong"
         kind = "" if right is None else "right" if right else "wrong"
-        score = f"reward {number(reward)}" if _is_number(reward) else ""
+        score = f"reward {number(float(reward))}" if isinstance(reward, (int, float)) else ""
         foot = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{score}</span>'
         cells.append(f"<td><pre>{_text(row.get(side))}</pre>{foot}</td>")
     cells += [f"<td><pre>{_text(row.get('expected'))}</pre></td>"] * expected

@@ -134,7 +134,7 @@ def _list(row: dict[str, Any], name: str) -> list[float]:
     value = row.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return [float(value)] * len(row.get("completion_ids") or [0])
-    return list(value) if value is not None else []
+    return list(value) if isinstance(value, list) else []
 
 
 def _reward(row: dict[str, Any]) -> float:
