@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from torch import nn
 from ..errors import InputError, suggest
 from .engine import Engine, TransformersEngine
 from .lean import AUTO_LIMIT, LeanEngine, LeanModel, why_not_lean
+from .lora import dropping, is_adapted
 from .microbatch import split_rows
 from .tokens import Tokens
 
 Message = Mapping[str, Any]
+VALUE_HEAD_FILE = "value_head.safetensors"
 ENGINES = ("auto", "lean", "transformers")
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
@@ -35,7 +38,8 @@ class PolicyOutput:
 class CausalPolicy:
     """A transformers causal LM with its tokenizer.
 
-    Dropout is off in every pass, so that a log-prob is a function of the weights alone.
+    The model's dropout is off in every pass, so that a log-prob is a function of the weights alone; only the dropout
+    of LoRA adapters, if one was asked for, acts in passes that take gradients.
 
     Args:
         model: any transformers causal LM, plain or wrapped by peft.
@@ -169,7 +173,7 @@ class CausalPolicy:
             values: also the value of the state before each token, from the value head.
         """
         with torch.set_grad_enabled(grad):
-            passes = split_rows(tokens, range(len(tokens)), self.token_budget)
+            passes = self.passes(tokens, range(len(tokens)))
             parts = [self._run(tokens.rows(rows), entropy, values) for rows in passes]
             where = _flat_index(tokens, [row for rows in passes for row in rows]).to(self.device)
             columns = zip(*parts, strict=True) if parts else iter([(), (), ()])
@@ -199,8 +203,12 @@ class CausalPolicy:
                 )
         present_bt = tokens.present_bt().to(grad_logp_bt.device)
         live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
-        for rows in split_rows(tokens, live_b.nonzero()[:, 0].tolist(), self.token_budget):
+        for rows in self.passes(tokens, live_b.nonzero()[:, 0].tolist()):
             self._backward_pass(tokens.rows(rows), [None if c is None else c[rows] for c in given])
+
+    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` of `tokens` into passes that fit the token budget."""
+        return split_rows(tokens, rows, self.token_budget, shared=self._engine.shares_prompts)
 
     def _backward_pass(self, tokens: Tokens, cotangents_bt: list[torch.Tensor | None]) -> None:
         with torch.enable_grad():
@@ -216,7 +224,8 @@ class CausalPolicy:
     def _run(
         self, tokens: Tokens, entropy: bool, values: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        scores = self._engine.score(tokens, temperature=self.temperature, entropy=entropy)
+        with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
+            scores = self._engine.score(tokens, temperature=self.temperature, entropy=entropy)
         return scores.logp_m, scores.entropy_m, self._value(scores.hidden_md) if values else None
 
     def _value(self, hidden_md: torch.Tensor) -> torch.Tensor:
@@ -225,6 +234,13 @@ class CausalPolicy:
                 "The policy has no value head", "Values come from a value head", "Load it with value_head=True"
             )
         return self.value_head(hidden_md.to(self.value_head.weight.dtype))[:, 0]
+
+    def load_value_head(self, folder: Path) -> None:
+        """Read the value head that `save` left in `folder`, if there is one."""
+        from safetensors.torch import load_file
+
+        if self.value_head is not None and (folder / VALUE_HEAD_FILE).is_file():
+            self.value_head.load_state_dict(load_file(folder / VALUE_HEAD_FILE))
 
     def _build_value_head(self) -> nn.Linear:
         head = nn.Linear(self.model.config.get_text_config().hidden_size, 1, device=self.device, dtype=self.score_dtype)
@@ -266,23 +282,45 @@ class CausalPolicy:
         for name, parameter in own.items():
             parameter.copy_(state[name])
 
-    def save(self, folder: str | Path) -> None:
-        """Write model and tokenizer as an ordinary Hugging Face folder."""
-        self.model.save_pretrained(folder)
+    def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
+        """Write an ordinary Hugging Face folder: model and tokenizer, LoRA adapters merged into the weights.
+
+        Args:
+            folder: made if it does not exist; files in it are overwritten.
+            adapter_only: write the adapters alone, as peft does (only for a policy with adapters).
+
+        A value head goes beside the model as value_head.safetensors, which transformers ignores.
+        """
+        adapted = is_adapted(self.model)
+        if adapter_only and not adapted:
+            raise InputError("adapter_only=True", "The policy has no LoRA adapters", "Save the whole model")
+        model = copy.deepcopy(self.model).merge_and_unload() if adapted and not adapter_only else self.model
+        model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        if self.value_head is not None:
+            from safetensors.torch import save_file
+
+            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
 
     def reference(self) -> FrozenPolicy:
-        """Return a frozen copy of the policy as it is now."""
+        """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""
         return FrozenPolicy(self)
 
 
 class FrozenPolicy:
-    """A policy that no longer learns: the reference of KL terms."""
+    """A policy that no longer learns.
+
+    With LoRA it is the model with its adapters switched off and costs no memory; otherwise a copy of the weights.
+    """
 
     def __init__(self, policy: CausalPolicy) -> None:
-        model = copy.deepcopy(policy.model).requires_grad_(False)
-        self._policy = CausalPolicy(
-            model,
+        self._adapted = is_adapted(policy.model)
+        self._policy = policy if self._adapted else self._copy(policy)
+
+    @staticmethod
+    def _copy(policy: CausalPolicy) -> CausalPolicy:
+        return CausalPolicy(
+            copy.deepcopy(policy.model).requires_grad_(False),
             policy.tokenizer,
             temperature=policy.temperature,
             engine=policy.engine,
@@ -291,7 +329,8 @@ class FrozenPolicy:
 
     def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
         """Score the responses of `tokens`, without a graph."""
-        return self._policy.logp(tokens, entropy=entropy)
+        with self._policy.model.disable_adapter() if self._adapted else nullcontext():
+            return self._policy.logp(tokens, entropy=entropy)
 
 
 def choose_engine(model: Any, engine: str) -> Engine:

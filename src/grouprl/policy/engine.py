@@ -30,6 +30,8 @@ class Engine(Protocol):
     """A way to run the model; all ways give the same numbers."""
 
     name: str
+    shares_prompts: bool
+    """Whether rows of one pass with the same prompt run it once."""
 
     def score(self, tokens: Tokens, *, temperature: float, entropy: bool) -> Scores:
         """Score every response token of `tokens`."""
@@ -40,6 +42,7 @@ class TransformersEngine:
     """The model's own forward pass: right for every architecture, padded to the longest row of a pass."""
 
     name = "transformers"
+    shares_prompts = False
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -144,12 +144,12 @@ class LeanModel:
         return add_linear(x, F.silu(linear(normed, mlp.gate_proj)) * linear(normed, mlp.up_proj), mlp.down_proj)
 
 
-def linear(x: torch.Tensor, module: nn.Module) -> torch.Tensor:
+def linear(x: torch.Tensor, module: Any) -> torch.Tensor:
     """Apply a linear layer, LoRA adapters included."""
     return F.linear(x, linear_weight(module), module.bias)
 
 
-def add_linear(x: torch.Tensor, y: torch.Tensor, module: nn.Module) -> torch.Tensor:
+def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any) -> torch.Tensor:
     """Return x + module(y) in one product."""
     out = torch.addmm(x, y, linear_weight(module).T)
     return out if module.bias is None else out + module.bias
@@ -159,6 +159,7 @@ class LeanEngine:
     """Scores through `LeanModel`."""
 
     name = "lean"
+    shares_prompts = True
 
     def __init__(self, model: Any) -> None:
         self.lean = LeanModel(model)

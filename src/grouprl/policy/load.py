@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from ..errors import InputError, suggest
 from .causal_lm import CausalPolicy
+from .lora import add_lora
 from .tiny import PRINTABLE, build_tiny
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ def load_policy(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    lora: Mapping[str, Any] | None = None,
     temperature: float = 1.0,
     engine: str = "auto",
     value_head: bool = False,
@@ -42,12 +45,13 @@ def load_policy(
         device: "auto" is CUDA where there is one, else the CPU.
         dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 where the GPU has it. bfloat16 weights lose
             updates much smaller than 1/256 of a weight: for full training with a small learning rate choose float32.
+        lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
         temperature: of the policy's log-probs.
         engine: see `CausalPolicy`.
         value_head: see `CausalPolicy`.
         token_budget: see `CausalPolicy`.
         alphabet: characters of the tiny model's tokenizer.
-        seed: of the tiny model's weights.
+        seed: of the tiny model's and the adapters' initial weights.
         tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
 
     Raises:
@@ -64,14 +68,17 @@ def load_policy(
             raise InputError(f"{sorted(tiny)} given for {spec}", "Sizes belong to the tiny model only", "Remove them")
         model, tokenizer = _load_pretrained(str(spec), kind)
     _check_special_tokens(tokenizer, str(spec))
-    return CausalPolicy(
-        model.to(place),
+    model = model.to(place)
+    policy = CausalPolicy(
+        model if lora is None else add_lora(model, lora, seed),
         tokenizer,
         temperature=temperature,
         engine=engine,
         value_head=value_head,
         token_budget=token_budget,
     )
+    policy.load_value_head(Path(spec))
+    return policy
 
 
 def resolve_device(device: str) -> torch.device:

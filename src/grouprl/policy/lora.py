@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,12 +14,14 @@ from ..errors import InputError, MissingExtra, suggest
 SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 
 
-def add_lora(model: Any, lora: Mapping[str, Any]) -> Any:
+def add_lora(model: Any, lora: Mapping[str, Any], seed: int = 0) -> Any:
     """Wrap `model` with fresh adapters; only they are trained.
 
     Args:
         model: a transformers model.
         lora: any of r (rank), alpha (scale times r), dropout, target_modules (a list of names or "all-linear").
+            Dropout acts while gradients are taken and never while log-probs are only read.
+        seed: of the adapters' initial weights.
 
     Raises:
         InputError: an unknown setting.
@@ -39,7 +42,14 @@ def add_lora(model: Any, lora: Mapping[str, Any]) -> Any:
         target_modules=chosen["target_modules"],
         task_type="CAUSAL_LM",
     )
-    return peft.get_peft_model(model, config)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return peft.get_peft_model(model, config)
+
+
+def is_adapted(model: Any) -> bool:
+    """Tell whether peft wraps the model."""
+    return hasattr(model, "disable_adapter") and hasattr(model, "merge_and_unload")
 
 
 def is_linear(module: Any) -> bool:
@@ -49,9 +59,29 @@ def is_linear(module: Any) -> bool:
     return (
         hasattr(module, "lora_A")
         and type(module.base_layer) is nn.Linear
+        and not any(_drops(layer) for layer in module.lora_dropout.values())
         and not any(getattr(module, "use_dora", {}).values())
         and not any(getattr(module, "lora_bias", {}).values())
     )
+
+
+@contextmanager
+def dropping(model: Any) -> Iterator[None]:
+    """Let the adapters' dropout act, and nothing else that a training mode would switch on."""
+    layers = [
+        layer for module in model.modules() for layer in getattr(module, "lora_dropout", {}).values() if _drops(layer)
+    ]
+    for layer in layers:
+        layer.train()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.eval()
+
+
+def _drops(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Dropout) and layer.p > 0
 
 
 def linear_weight(module: Any) -> torch.Tensor:

@@ -15,6 +15,7 @@ class TransformersDecoder:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        self._cache: Any = None
         self._names_positions = accepts(model, "position_ids")
         self._last_only = {"logits_to_keep": 1} if accepts(model, "logits_to_keep") else {}
 
@@ -28,7 +29,7 @@ class TransformersDecoder:
         mask_nl = (torch.arange(width, device=device) >= width - real_n[:, None]).long()
         positions_nl = (mask_nl.cumsum(-1) - 1).clamp(min=0)
         row_r = torch.as_tensor(prompt_r, device=device)
-        self._cache: Any = None
+        self._cache = None
         logits_nv = self._forward(ids_nl, mask_nl, positions_nl)
         self._cache.reorder_cache(row_r)
         self._mask, self._position = mask_nl[row_r], real_n[row_r]
