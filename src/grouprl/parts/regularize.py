@@ -60,7 +60,7 @@ class KLLoss(Regularizer):
             value_bt = estimate(log_bt, self.estimator)
         if self.value_limit is not None:
             value_bt = value_bt.clamp(-self.value_limit, self.value_limit)
-        return TokenLoss(self.coef * value_bt, {})
+        return TokenLoss(self.coef * value_bt, {"kl_ref": log_bt} if self.anchor == "ref" else {})
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
