@@ -30,6 +30,7 @@ from grouprl.train.observe import (
     memory_mb,
     write_rollouts,
 )
+from grouprl.train.plan import plan
 from grouprl.train.session import Session, exact_sampler, start
 from grouprl.train.session import resume as resume_session
 from grouprl.train.stopwatch import Stopwatch
@@ -57,6 +58,11 @@ def train(
     Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
     """
     console = console or Console()
+    if not resume:
+        prospect = plan(config)
+        prospect.raise_if_refused()
+        for line in prospect.short():
+            console.print(line, highlight=False, markup=False)
     session = resume_session(_required(folder)) if resume else start(config, folder)
     with Display(session.config.steps, console=console) as display, Interrupt(display.message) as stop:
         for note in session.notes:
