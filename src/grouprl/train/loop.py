@@ -73,7 +73,8 @@ def train(
         if session.phase == "train" and not stop.asked:
             reinforce(session, display, stop, clock)
         finished = session.phase == "train" and session.step == session.config.steps and not stop.asked
-        after = _evaluate(session, display, clock, config.eval.final_questions, "after") if finished else None
+        count = session.config.eval.final_questions
+        after = _evaluate(session, display, clock, count, "after") if finished else None
     if after is None:
         session.save()
     conclude(session, after, console)
