@@ -174,7 +174,7 @@ def shorten(text: str, width: int) -> str:
 def sample_line(sample: Sample, width: int) -> Text:
     """One answer on one line: sign, reward, question → answer, green when right, red when wrong."""
     style = "green" if sample.correct else "red"
-    line = Text("✓ " if sample.correct else "✗ ", style=style)
+    line = Text().append("✓ " if sample.correct else "✗ ", style=style)
     line.append(f"{sample.reward:>5.2f}  ", style="dim")
     room = width - cell_len(line.plain) - 3
     question = shorten(plain(sample.question.strip()), max(room // 3, room - len(sample.answer)))

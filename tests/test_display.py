@@ -1,0 +1,289 @@
+"""The display on a terminal, on a file, and the summaries."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from grouprl.train.display import Display, Sample, side_by_side, summary_table
+from grouprl.train.findings import Finding
+from grouprl.train.screen import clock_text, plain, sample_line, shorten, spark, thousands
+
+SAMPLES = [Sample("47+25=", "7+5=12, 4+2+1=7: 72", 1.0, True), Sample("3+9=", "13", 0.0, False)]
+DEAD = Finding("dead_groups", "warning", "38 % of the groups are dead.", "Harder questions.", 5, 7)
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def record(step: int, **more) -> dict:
+    return {
+        "phase": "train",
+        "step": step,
+        "reward_mean": 0.5 + step / 1000,
+        "pass@1": 0.5,
+        "length_mean": 11.25,
+        "length_max": 16,
+        "truncated_fraction": 0.0,
+        "entropy": 0.312,
+        "kl_old": 0.0041,
+        "clip_fraction": 0.021,
+        "groups_dead": 0.38,
+        "groups_dead_right": 0.31,
+        "groups_dead_wrong": 0.07,
+        "tokens_per_second": 5234.0,
+        "grad_norm": 0.8,
+        **more,
+    }
+
+
+def file_console() -> Console:
+    return Console(file=StringIO(), width=80)
+
+
+def terminal() -> Console:
+    return Console(file=StringIO(), width=80, height=24, force_terminal=True, record=True, color_system="truecolor")
+
+
+def lines_of(console: Console) -> list[str]:
+    return console.file.getvalue().splitlines()
+
+
+def test_a_console_that_is_no_terminal_is_not_live():
+    console = file_console()
+    with Display(10, console) as display:
+        assert not display.live
+        display.phase("train")
+        display.step(record(1), SAMPLES)
+    text = console.file.getvalue()
+    assert "\x1b" not in text
+    assert (
+        "training 1/10  reward 0.501  pass@1 0.500  length 11.2  entropy 0.312  kl 0.004  clip 2.1%  dead 38%" in text
+    )
+
+
+def test_a_dumb_terminal_is_not_live(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert not Display(10, Console(file=StringIO(), force_terminal=True)).live
+
+
+def test_lines_are_few_but_the_last_step_and_evaluations_are_always_there():
+    console, clock = file_console(), Clock()
+    display = Display(1000, console, clock=clock)
+    display.phase("train")
+    for step in range(1, 1001):
+        clock.now += 1.0
+        display.step(record(step))
+        if step == 333:
+            display.step({"phase": "eval", "step": 333, "eval/greedy": 0.5, "eval/pass@1": 0.4})
+    lines = [line for line in lines_of(console) if line.startswith("training ")]
+    assert 20 <= len(lines) <= 22
+    assert lines[0].startswith("training 1/1000")
+    assert lines[-1].startswith("training 1000/1000")
+    assert "eval at step 333: greedy 0.500   pass@1 0.400" in lines_of(console)
+
+
+def test_fast_steps_write_no_line_each():
+    console, clock = file_console(), Clock()
+    display = Display(10, console, clock=clock)
+    display.phase("train")
+    for step in range(1, 10):
+        clock.now += 0.1
+        display.step(record(step))
+    assert len(lines_of(console)) == 2  # the heading and the first step
+
+
+def test_a_finding_is_said_once_and_again_when_it_changes():
+    console = file_console()
+    display = Display(100, console)
+    display.phase("train")
+    for step in range(1, 30):
+        worse = step > 20
+        findings = [Finding("x", "alarm" if worse else "note", "Something.", "Do it.", 1, step)]
+        display.step(record(step), None, findings)
+    said = [line for line in lines_of(console) if "Something." in line]
+    assert said == ["note (step 1): Something. Do it.", "alarm (step 21): Something. Do it."]
+
+
+def test_what_is_printed_is_not_markup():
+    console = file_console()
+    display = Display(10, console)
+    display.message("folder [red]runs[/red] [/]")
+    assert lines_of(console) == ["folder [red]runs[/red] [/]"]
+
+
+def test_the_live_screen_shows_everything_in_80_by_24():
+    console, clock = terminal(), Clock()
+    many = [DEAD, *(Finding(f"k{i}", "note", f"Finding number {i} " + "word " * 30, "r", 1, 9) for i in range(9))]
+    display = Display(100, console, clock=clock)
+    assert display.live
+    display.phase("train")
+    for step in range(1, 38):
+        clock.now += 2.0
+        display.step(record(step), SAMPLES * 5, many)
+    display.step({"phase": "eval", "step": 20, "eval/greedy": 0.93, "eval/pass@1": 0.81})
+    picture = Console(file=StringIO(), width=80, height=24)
+    picture.print(display._screen)
+    text = picture.file.getvalue()
+    lines = text.splitlines()
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 80
+    for part in (
+        "training 37/100",
+        "1:14 gone",
+        "2:06 left",
+        "reward  0.537",
+        "from 0.501",
+        "greedy 0.930",
+        "dead groups 38 %",
+    ):
+        assert part in text, part
+    for part in (
+        "31 right, 7 wrong",
+        "entropy     0.312",
+        "5.23k",
+        "0.0041",
+        "✓  1.00  47+25= → 7+5=12",
+        "✗  0.00  3+9= → 13",
+    ):
+        assert part in text, part
+    assert "! 38 % of the groups are dead." in text
+    assert "more, in the report" in text
+    display.close()
+    display.close()
+
+
+def test_the_live_terminal_is_given_back_after_an_error():
+    console = terminal()
+    with pytest.raises(KeyboardInterrupt), Display(10, console) as display:
+        display.phase("train")
+        display.step(record(1), SAMPLES)
+        raise KeyboardInterrupt
+    assert console.file.getvalue().count("\x1b[?25h") >= 1  # the cursor is shown again
+    assert " 1/10 " in console.file.getvalue()
+
+
+def test_a_message_stands_above_the_live_screen():
+    console = terminal()
+    with Display(10, console) as display:
+        display.phase("train")
+        display.message("checkpoint written")
+    text = console.file.getvalue()
+    assert text.index("checkpoint written") < text.rindex("training")
+
+
+def test_an_evaluation_phase_moves_by_progress():
+    console, clock = terminal(), Clock()
+    display = Display(10, console, clock=clock)
+    display.phase("eval", 512)
+    clock.now = 4.0
+    display.progress(128, 512)
+    picture = Console(file=StringIO(), width=80, height=24)
+    picture.print(display._screen)
+    assert "evaluation 128/512" in picture.file.getvalue()
+    assert "0:12 left" in picture.file.getvalue()
+    display.close()
+
+
+def test_time_of_training_goes_on_after_an_evaluation_and_a_resume_counts_only_its_own_steps():
+    clock = Clock()
+    display = Display(100, file_console(), clock=clock)
+    display.phase("train", 100, done=50)
+    for step in range(51, 61):
+        clock.now += 1.0
+        display.step(record(step))
+    assert display._screen.seconds_left() == pytest.approx(40.0)
+    display.phase("eval", 10)
+    clock.now += 100
+    display.phase("train", 100, done=60)
+    assert display._screen.began == 0.0
+    assert display._screen.seconds_left() is None  # no step of the new pace yet
+    clock.now += 1.0
+    display.step(record(61))
+    assert display._screen.seconds_left() == pytest.approx(39.0)
+
+
+def test_control_characters_of_a_model_never_reach_the_terminal():
+    evil = Sample("a\x1b[2J\x07", "b\r\x9b31m\u202e\n[bold]c[/bold]", 1.0, True)
+    line = sample_line(evil, 80)
+    assert line.plain == "✓  1.00  a·[2J· → b··31m·⏎[bold]c[/bold]"
+    console = file_console()
+    console.print(line)
+    assert "\x1b" not in console.file.getvalue()
+    assert plain("a\tb\n") == "a b⏎"
+
+
+@pytest.mark.parametrize("answer", ["x" * 500, "数" * 300, ""])
+def test_a_sample_fits_its_line(answer):
+    line = sample_line(Sample("question " * 30, answer, -1.5, False), 80)
+    assert line.cell_len <= 80
+    assert " → " in line.plain
+
+
+def test_shortening_keeps_beginning_and_end():
+    assert shorten("short", 10) == "short"
+    text = shorten("the beginning and at last the result 42", 20)
+    assert len(text) == 20
+    assert text.startswith("the begin")
+    assert text.endswith("42")
+
+
+def test_sparklines():
+    assert spark([0, 1], 10) == "▁█"
+    assert spark([1, 1, 1], 10) == "▁▁▁"
+    assert len(spark(list(range(1000)), 40)) == 40
+    assert spark(list(range(1000)), 8) == "▁▂▃▄▅▆▇█"
+
+
+def test_numbers():
+    assert (clock_text(7), clock_text(725), clock_text(10931)) == ("0:07", "12:05", "3:02:11")
+    assert (thousands(950), thousands(5234), thousands(1.34e6)) == ("950", "5.23k", "1.34M")
+
+
+def shown(table) -> str:
+    console = Console(file=StringIO(), width=80)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_the_summary_compares_before_and_after():
+    before = {
+        "eval/greedy": 0.301,
+        "eval/greedy_low": 0.27,
+        "eval/greedy_high": 0.33,
+        "eval/pass@1": 0.442,
+        "eval/length_mean": 6.1,
+    }
+    after = {
+        "eval/greedy": 0.994,
+        "eval/greedy_low": 0.987,
+        "eval/greedy_high": 0.997,
+        "eval/pass@1": 0.972,
+        "eval/length_mean": 11.1,
+    }
+    text = shown(summary_table(before, after | {"eval/questions": 1024.0, "eval/pass@16": 1.0}))
+    assert "0.301 [0.270, 0.330]   0.994 [0.987, 0.997]   +0.693" in text
+    assert "1024 held-out questions" in text
+    assert "+5.0" in text
+    rows = [line.split()[1] for line in text.splitlines() if "pass@" in line]
+    assert rows == ["pass@1", "pass@1", "pass@16"]
+    assert "—" in text  # there was no pass@16 before
+
+
+def test_answers_side_by_side_are_of_the_same_questions():
+    before = [Sample("47+25=", "62", 0.0, False), Sample("gone", "x", 0.0, False)]
+    after = [Sample("other", "y", 1.0, True), Sample("47+25=", "[b]72[/b]", 1.0, True)]
+    text = shown(side_by_side(before, after))
+    assert "✗ 62" in text
+    assert "✓ [b]72[/b]" in text
+    assert "gone" not in text
+    assert "other" not in text

@@ -1,0 +1,321 @@
+"""Findings from synthetic histories: each appears when it should and not when it should not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from grouprl.train.findings import WINDOW, History, percent
+from grouprl.train.health import Finding, Health, HealthFacts, examine
+
+FACTS = HealthFacts(
+    answers=128,
+    updates_per_rollout=2,
+    clips=True,
+    refill=True,
+    refill_max_rounds=4,
+    filters=("mixed_groups",),
+    kl_weight=0.04,
+    max_tokens=16,
+)
+
+
+def healthy(step: int) -> dict:
+    """A record of a run that learns as it should."""
+    p = min(0.85, 0.3 + 0.01 * step)
+    return {
+        "phase": "train",
+        "step": step,
+        "reward_mean": p,
+        "reward_std": math.sqrt(p * (1 - p)),
+        "pass@1": p,
+        "length_mean": 8.0 + 0.02 * step,
+        "truncated_fraction": 0.02,
+        "entropy": 0.6 - 0.004 * step,
+        "kl_old": 0.004,
+        "kl_ref": 0.001 * step,
+        "logp_gap_mean": 2e-7,
+        "logp_gap_max": 1e-6,
+        "kl_behavior": 0.0,
+        "clip_fraction": 0.02,
+        "loss": -0.001,
+        "grad_norm": 0.9 + 0.1 * (step % 3),
+        "lr": 1e-3 * (1 - step / 101),
+        "groups_dead": 0.2,
+        "groups_dead_right": 0.15,
+        "groups_dead_wrong": 0.05,
+        "rows_trained": 0.8,
+        "rows_dropped": 0.0,
+        "refill_rounds": 2.0,
+        "reward_errors": 0.0,
+        "explained_variance": 0.4,
+    }
+
+
+def history(steps: int = 40, since: int = 1, **changes) -> list[dict]:
+    """A healthy run in which, from step `since` on, metrics are as given (numbers, or functions of the step)."""
+    records = []
+    for step in range(1, steps + 1):
+        record = healthy(step)
+        if step >= since:
+            record |= {name: value(step) if callable(value) else value for name, value in changes.items()}
+        records.append(record)
+    return records
+
+
+def found(records: list[dict], facts: HealthFacts = FACTS) -> dict[str, Finding]:
+    return {finding.key: finding for finding in examine(records, facts)}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4, 5, 10, 40, 100])
+def test_a_healthy_run_has_no_findings(steps):
+    assert examine(history(steps), FACTS) == []
+
+
+def test_dead_groups_are_told_in_words_with_the_effective_batch():
+    records = history(groups_dead=0.38, groups_dead_right=0.31, groups_dead_wrong=0.07)
+    finding = found(records)["dead_groups"]
+    assert (
+        finding.words
+        == "38 % of the groups are dead (31 % all right, 7.0 % all wrong): effective batch 79 of 128 answers."
+    )
+    assert finding.severity == "note"
+    assert "harder questions" in finding.remedy
+    assert finding.first_step == 5  # the first step at which a mean can be taken
+    assert finding.last_step == 40
+    assert finding.persists
+
+
+def test_mostly_wrong_dead_groups_ask_for_easier_questions():
+    finding = found(history(groups_dead=0.7, groups_dead_right=0.0, groups_dead_wrong=0.7))["dead_groups"]
+    assert finding.severity == "warning"
+    assert "easier questions" in finding.remedy
+
+
+def test_dead_groups_of_a_solved_task_are_only_noted():
+    finding = found(history(groups_dead=0.8, groups_dead_right=0.8, groups_dead_wrong=0.0, **{"pass@1": 0.97}))[
+        "dead_groups"
+    ]
+    assert finding.severity == "note"
+    assert "nearly solved" in finding.remedy
+
+
+def test_no_signal_needs_five_dead_steps_in_a_row():
+    dead = {"groups_dead": 1.0, "groups_dead_right": 0.0, "groups_dead_wrong": 1.0}
+    assert "no_signal" not in found(history(steps=39, since=36, **dead))
+    finding = found(history(steps=40, since=36, **dead))["no_signal"]
+    assert finding.severity == "alarm"
+    assert (finding.first_step, finding.last_step) == (40, 40)
+
+
+def test_a_solved_task_is_no_alarm():
+    records = history(since=20, groups_dead=1.0, groups_dead_right=1.0, groups_dead_wrong=0.0, **{"pass@1": 1.0})
+    assert found(records)["no_signal"].severity == "note"
+    assert {f.severity for f in found(records).values()} == {"note"}
+
+
+def test_a_selection_that_removes_everything_is_an_alarm():
+    finding = found(history(since=30, rows_trained=0.0))["no_signal"]
+    assert finding.severity == "alarm"
+    assert "rows_dropped" in finding.remedy
+
+
+def test_a_clip_that_cannot_act_is_told_with_the_reason():
+    records = history(clip_fraction=0.0)
+    once = HealthFacts(clips=True, updates_per_rollout=1)
+    assert "ratio is always 1" in found(records, once)["inert_clip"].words
+    assert found(records, once)["inert_clip"].severity == "warning"
+    assert found(records, once)["inert_clip"].first_step == 20
+    assert "moves too little" in found(records)["inert_clip"].words
+    assert "inert_clip" not in found(records, HealthFacts(clips=False))
+    assert "inert_clip" not in found(history(since=2, clip_fraction=0.0))  # it acted once
+    assert "inert_clip" not in found(history(steps=19, clip_fraction=0.0))
+
+
+def test_a_cap_counts_as_a_clip():
+    records = [{k: v for k, v in r.items() if k != "clip_fraction"} | {"capped_fraction": 0.0} for r in history()]
+    assert "cap has not acted" in found(records)["inert_clip"].words
+
+
+def test_a_kl_term_without_weight_or_effect():
+    assert "weight of the KL term is 0" in found(history(), HealthFacts(kl_weight=0.0))["inert_kl"].words
+    assert "inert_kl" not in found(history(), HealthFacts(kl_weight=None))
+    still = found(history(kl_ref=0.0))["inert_kl"]
+    assert still.severity == "warning"
+    assert "same model" in still.words
+
+
+def test_a_negative_estimate_of_kl_counts_as_movement():
+    assert "inert_kl" not in found(history(kl_ref=-0.01))
+
+
+def test_large_updates():
+    assert found(history(kl_old=0.5))["large_update"].severity == "warning"
+    assert "large_update" not in found(history(since=40, kl_old=0.5))  # one step of ten does not make a mean of 0.2
+
+
+def test_entropy_collapse_is_relative_and_absolute():
+    finding = found(history(since=20, entropy=0.02))["entropy_collapse"]
+    assert finding.severity == "warning"
+    assert "0.020 nats per token" in finding.words
+    assert "entropy_collapse" not in found(history(since=20, entropy=0.07))  # low, but above the absolute level
+    assert "entropy_collapse" not in found(history(entropy=0.02))  # was so from the start
+    solved = found(history(since=20, entropy=0.02, **{"pass@1": 0.97}))["entropy_collapse"]
+    assert solved.severity == "note"
+
+
+def test_entropy_explosion():
+    assert found(history(since=20, entropy=2.0))["entropy_explosion"].severity == "warning"
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.09, None), (0.12, "warning"), (0.4, "alarm")])
+def test_truncation(share, severity):
+    finding = found(history(truncated_fraction=share)).get("truncation")
+    assert (finding and finding.severity) == severity
+    assert finding is None or "at 16 tokens" in finding.words
+
+
+def test_length_growth_with_and_without_progress():
+    flat = {"pass@1": 0.3, "reward_mean": 0.3}
+    assert found(history(length_mean=lambda s: 8.0 * (1 + s / 10)))["length_growth"].severity == "note"
+    assert found(history(length_mean=lambda s: 8.0 * (1 + s / 10), **flat))["length_growth"].severity == "warning"
+    assert "length_growth" not in found(history(length_mean=lambda s: 8.0 * (1 + s / 40), **flat))
+
+
+def test_length_that_shrinks_to_nothing():
+    flat = {"pass@1": 0.3, "reward_mean": 0.3}
+    assert found(history(since=20, length_mean=1.0, **flat))["length_shrinking"].severity == "warning"
+    assert "length_shrinking" not in found(history(since=20, length_mean=1.0))  # brevity that helps is fine
+
+
+def test_sampler_gap_depends_on_whether_the_sampler_is_exact():
+    engine = HealthFacts(exact_sampler=False)
+    assert "sampler_gap" not in found(history(logp_gap_mean=0.01), engine)
+    assert found(history(logp_gap_mean=0.01))["sampler_gap"].severity == "warning"
+    assert found(history(logp_gap_mean=0.03), engine)["sampler_gap"].severity == "warning"
+    assert found(history(logp_gap_mean=0.2), engine)["sampler_gap"].severity == "alarm"
+    assert found(history(kl_behavior=0.05))["sampler_gap"].severity == "warning"
+
+
+def test_reward_errors_are_counted_over_the_window():
+    finding = found(history(since=40, reward_errors=2.0))["reward_errors"]
+    assert finding.severity == "warning"
+    assert "2 answers (0.2 %) of the last 10 steps" in finding.words
+    assert found(history(since=31, reward_errors=12.0))["reward_errors"].severity == "alarm"
+
+
+def test_collapse_of_pass_rate():
+    finding = found(history(since=30, **{"pass@1": 0.05}))["collapse"]
+    assert finding.severity == "alarm"
+    assert "from 0.5" in finding.words
+    assert "collapse" not in found(history(since=30, **{"pass@1": 0.4}))
+    low = history(**{"pass@1": lambda s: 0.1 if s < 10 else 0.01})
+    assert "collapse" not in found(low)  # too low to be told from noise
+
+
+def test_collapse_of_a_reward_without_correctness():
+    records = [{k: v for k, v in r.items() if k != "pass@1"} for r in history(reward_std=0.2)]
+    assert "collapse" not in found(records)
+    for record in records[29:]:
+        record["reward_mean"] = -1.0
+    assert "fallen to -1" in found(records)["collapse"].words
+
+
+def test_a_gradient_spike_passes_and_is_remembered():
+    records = history()
+    records[24]["grad_norm"] = 40.0
+    finding = found(records)["grad_spike"]
+    assert (finding.first_step, finding.last_step, finding.persists) == (25, 25, False)
+    assert "jumped to 40" in finding.words
+    assert finding.when() == "step 25"
+
+
+def test_numbers_that_are_not_finite():
+    records = history()
+    records[-1]["grad_norm"] = float("nan")
+    assert "grad_norm = nan" in found(records)["non_finite"].words
+
+
+def test_a_refill_that_never_fires_or_runs_out():
+    assert "not fired" in found(history(refill_rounds=1.0))["refill"].words
+    assert found(history(refill_rounds=4.0))["refill"].severity == "warning"
+    assert "refill" not in found(history(refill_rounds=4.0), HealthFacts(refill=False))
+
+
+def test_a_selection_that_never_drops():
+    assert "mixed_groups" in found(history(rows_trained=1.0))["inert_filter"].words
+    assert "inert_filter" not in found(history(rows_trained=0.9))
+
+
+def test_a_learning_rate_of_zero():
+    assert found(history(lr=0.0))["zero_learning_rate"].severity == "alarm"
+    assert "zero_learning_rate" not in found(history(since=39, lr=0.0))
+
+
+def test_a_critic_worse_than_a_constant():
+    assert found(history(explained_variance=-0.5))["poor_critic"].severity == "warning"
+
+
+def test_a_finding_keeps_its_first_step_and_says_when_it_is_over():
+    records = history(steps=60)
+    for record in records[9:25]:
+        record["truncated_fraction"] = 0.4
+    finding = found(records)["truncation"]
+    assert finding.first_step == 12  # the window mean passes 10 % with the third such step of ten
+    assert not finding.persists
+    assert finding.when() == f"step {finding.first_step} to {finding.last_step}"
+
+
+def test_findings_are_the_same_step_by_step_and_after_a_resume():
+    records = history(60, since=20, groups_dead=0.5, groups_dead_right=0.5, entropy=0.01, **{"pass@1": 0.1})
+    records.insert(30, {"phase": "eval", "step": 30, "eval/greedy": 0.1, "truncated_fraction": 1.0})
+    health = Health(FACTS)
+    for record in records:
+        last = health.observe(record)
+    assert last == examine(records, FACTS)
+    assert len({f.key for f in last}) == len(last)
+    for cut in (1, 7, 33, 60):
+        resumed = Health(FACTS, records[:cut])
+        for record in records[cut:]:
+            resumed.observe(record)
+        assert resumed.findings() == last
+
+
+def test_persisting_and_severe_findings_come_first():
+    records = history(60, since=30, groups_dead=0.5, groups_dead_right=0.5, **{"pass@1": 0.02})
+    records[20]["grad_norm"] = 100.0
+    order = [(f.persists, f.severity) for f in examine(records, FACTS)]
+    assert order[0] == (True, "alarm")
+    assert order[-1] == (False, "warning")
+
+
+def test_metrics_that_are_missing_or_none_are_passed_over():
+    assert examine([{"phase": "train", "step": s} for s in range(30)], FACTS) == []
+    assert examine(history(kl_ref=None, entropy=None), FACTS) == []
+
+
+def test_a_finding_is_json_ready():
+    row = examine(history(lr=0.0), FACTS)[0].as_row()
+    assert row["key"] == "zero_learning_rate"
+    assert row["persists"] is True
+    assert Finding(**row) == examine(history(lr=0.0), FACTS)[0]
+
+
+def test_history_keeps_window_start_best_and_extremes():
+    past = History()
+    for step in range(1, 31):
+        past.add({"x": float(step)})
+    assert past.values("x") == [float(v) for v in range(31 - WINDOW, 31)]
+    assert past.mean("x") == 25.5
+    assert past.start("x") == 3.0
+    assert past.best("x") == 25.5
+    assert (past.low("x"), past.peak("x"), past.seen("x")) == (1.0, 30.0, 30)
+    assert past.mean("y") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 %"), (0.004, "0.4 %"), (0.38, "38 %"), (0.0997, "10 %"), (1, "100 %")]
+)
+def test_percent(value, text):
+    assert percent(value) == text
