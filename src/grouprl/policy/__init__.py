@@ -1,7 +1,8 @@
 """What is trained: policies that give log-probs and take their cotangents."""
 
-from .causal_lm import CausalPolicy, FrozenPolicy, Message, PolicyOutput
+from .causal_lm import CausalPolicy, FrozenPolicy, PolicyOutput
 from .load import load_policy
+from .text import Message
 from .threads import choose_threads, set_threads
 from .tiny import PRINTABLE, build_tiny, char_tokenizer
 from .tokens import Tokens

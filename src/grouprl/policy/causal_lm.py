@@ -17,9 +17,9 @@ from .engine import Engine, TransformersEngine
 from .lean import AUTO_LIMIT, LeanEngine, LeanModel, why_not_lean
 from .lora import dropping, is_adapted
 from .microbatch import split_rows
+from .text import Message, decode, encode, encode_prompt
 from .tokens import Tokens
 
-Message = Mapping[str, Any]
 VALUE_HEAD_FILE = "value_head.safetensors"
 ENGINES = ("auto", "lean", "transformers")
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 32768}
@@ -107,61 +107,17 @@ class CausalPolicy:
         """Longest sequence the model was built for, if it says so."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
-    # ---- text ----------------------------------------------------------------------------------------------------
-
     def encode(self, text: str) -> list[int]:
-        """Encode plain text without special tokens.
-
-        Raises:
-            InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
-        """
-        try:
-            return list(self.tokenizer(text, add_special_tokens=False).input_ids)
-        except Exception as error:
-            vocabulary = self.tokenizer.get_vocab()
-            unknown = sorted(set(text) - set(vocabulary))
-            if self.tokenizer.unk_token_id is not None or not unknown:
-                raise
-            raise InputError(
-                f"The character {unknown[0]!r} in {text[:80]!r} is not in the tokenizer's alphabet",
-                "A character tokenizer knows the characters it was built with",
-                "Add the character to the alphabet or leave it out of the text",
-            ) from error
+        """Encode plain text without special tokens; raises InputError as `text.encode` does."""
+        return encode(self.tokenizer, text)
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Encode a prompt: text gets the bos token in front (if there is one), messages the chat template.
-
-        Raises:
-            InputError: messages for a tokenizer without a chat template, or a prompt without tokens.
-        """
-        if isinstance(prompt, str):
-            bos = self.tokenizer.bos_token_id
-            ids = ([] if bos is None else [bos]) + self.encode(prompt)
-        else:
-            ids = self.encode(self._render_chat(prompt))
-        if not ids:
-            raise InputError(
-                f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something"
-            )
-        return ids
+        """Encode a prompt, text or chat messages; raises InputError as `text.encode_prompt` does."""
+        return encode_prompt(self.tokenizer, prompt)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
-        framing = {self.tokenizer.bos_token_id, self.tokenizer.pad_token_id, *self.eos_ids}
-        kept = [int(i) for i in ids if int(i) not in framing]
-        return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-    def _render_chat(self, messages: Sequence[Message]) -> str:
-        if not self.tokenizer.chat_template:
-            raise InputError(
-                "The data holds chat messages and the tokenizer has no chat template",
-                "Messages become a prompt through the template of an instruct model",
-                "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
-            )
-        chat = [dict(message) for message in messages]
-        return self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-
-    # ---- log-probs and gradients -----------------------------------------------------------------------------------
+        return decode(self.tokenizer, ids, self.eos_ids)
 
     def logp(self, tokens: Tokens, *, grad: bool = False, entropy: bool = False, values: bool = False) -> PolicyOutput:
         """Score the responses of `tokens` at the policy's temperature.
@@ -247,8 +203,6 @@ class CausalPolicy:
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head
-
-    # ---- parameters and files --------------------------------------------------------------------------------------
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter with its name; those of the value head begin with `value_head.`."""

@@ -1,0 +1,64 @@
+"""Between text and token ids: plain prompts, chat messages, completions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..errors import InputError
+
+Message = Mapping[str, Any]
+"""A chat message as transformers' chat templates take it: at least `role` and `content`."""
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Encode plain text without special tokens.
+
+    Raises:
+        InputError: a character the tokenizer does not know (only tokenizers without an unknown token).
+    """
+    try:
+        return list(tokenizer(text, add_special_tokens=False).input_ids)
+    except Exception as error:
+        unknown = sorted(set(text) - set(tokenizer.get_vocab()))
+        if tokenizer.unk_token_id is not None or not unknown:
+            raise
+        raise InputError(
+            f"The character {unknown[0]!r} in {text[:80]!r} is not in the tokenizer's alphabet",
+            "A character tokenizer knows the characters it was built with",
+            "Add the character to the alphabet or leave it out of the text",
+        ) from error
+
+
+def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
+    """Encode a prompt: text gets the bos token in front (if there is one), messages the chat template.
+
+    Raises:
+        InputError: messages for a tokenizer without a chat template, an unknown character, a prompt without tokens.
+    """
+    if isinstance(prompt, str):
+        bos = tokenizer.bos_token_id
+        ids = ([] if bos is None else [bos]) + encode(tokenizer, prompt)
+    else:
+        ids = encode(tokenizer, _render_chat(tokenizer, prompt))
+    if not ids:
+        raise InputError(f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something")
+    return ids
+
+
+def decode(tokenizer: Any, ids: Sequence[int], eos_ids: Collection[int]) -> str:
+    """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
+    framing = {tokenizer.bos_token_id, tokenizer.pad_token_id, *eos_ids}
+    kept = [int(i) for i in ids if int(i) not in framing]
+    return tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def _render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
+    if not tokenizer.chat_template:
+        raise InputError(
+            "The data holds chat messages and the tokenizer has no chat template",
+            "Messages become a prompt through the template of an instruct model",
+            "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
+        )
+    chat = [dict(message) for message in messages]
+    return tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
