@@ -168,7 +168,7 @@ class Chain(GeneratedTask):
     modulus: int = Field(10, ge=2, le=10, description="the modulus; numbers lie below it")
     operators: str = Field("+-*", pattern=r"^[+\-*]+$", description="the operations that occur")
     think: float = Field(1.0, ge=0, le=1, description="share of demonstrations that write the running values")
-    noise: float = Field(0.2, ge=0, le=1, description="chance that a running value is random")
+    noise: float = Field(0.15, ge=0, le=1, description="chance that a running value is random")
 
     @property
     def max_new_tokens(self) -> int:

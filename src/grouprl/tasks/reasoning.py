@@ -56,7 +56,15 @@ class ReasoningGym(OptionTask):
             )
         make = _dataset_maker(self.dataset, self.level, self.config)
         self._block = lru_cache(maxsize=8)(lambda block: make(generator(self.seed, self.name, block).randrange(2**31)))
-        self._block(0)
+        try:
+            self._block(0)[0]
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"reasoning-gym's '{self.dataset}' cannot draw a question with config {self.config}",
+                f"{type(error).__name__}: {error}",
+            ) from error
 
     @property
     def name(self) -> str:
