@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -28,10 +29,11 @@ def eval_command(
     ],
     task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
     questions: Annotated[
-        int | None, typer.Option(min=1, help="Held-out questions (default: the run's final_questions, else 1024).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Held-out questions (default: the run's final_questions, else 1024)."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Sampled answers per question (default: the largest k).")
+        int | None, typer.Option(min=1, metavar="N", help="Sampled answers per question (default: the largest k).")
     ] = None,
     k: Annotated[str | None, typer.Option(metavar="K,K,…", help="pass@k for these k (default: the run's).")] = None,
     greedy: Annotated[
@@ -40,14 +42,18 @@ def eval_command(
     temperature: Annotated[
         float | None, typer.Option(help="Of the sampled answers (default: the run's, else 1).")
     ] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer (default: the run's).")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens per answer (default: the run's).")
+    ] = None,
     checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
     reward: Annotated[
         str | None, typer.Option(metavar="PATH:FUNCTION", help="Score with this reward (default: the run's).")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the answers (default: the run's, else 0).")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Of the answers (default: the run's, else 0).")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
-    show: Annotated[int, typer.Option(min=0, help="Answers to print.")] = 4,
+    show: Annotated[int, typer.Option(min=0, metavar="N", help="Answers to print.")] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Evaluate a run or any model on held-out questions: greedy accuracy and unbiased pass@k, with 95 % intervals.
@@ -61,9 +67,11 @@ def eval_command(
     grouprl eval runs/addition-grpo-s0 --k 1,4,16 --questions 256
     grouprl eval my-model --task addition
     """
+    from grouprl.cli.quiet import silence_loading_bars
     from grouprl.rewards import load_reward
     from grouprl.train.evaluate import evaluate
 
+    silence_loading_bars()
     subject = _subject(source, task, checkpoint, device)
     defaults = subject.defaults
     ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
@@ -117,7 +125,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
 
     if source == "tiny":
         raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
-    loaded = load_task(task)
+    loaded = load_task(_task_spec(task))
     defaults = {
         "questions": 1024,
         "samples": 1,
@@ -138,7 +146,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
 
     trained = load_trained(run, checkpoint)
     config = trained.config
-    asked = trained.task if task is None else load_task(task, config.seed)
+    asked = trained.task if task is None else load_task(_task_spec(task), config.seed)
     own_reward = config.reward.function if task is None else None
     defaults = {
         "questions": config.eval.final_questions,
@@ -151,6 +159,11 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
         "correct_at": config.reward.correct_at,
     }
     return Subject(trained.policy, asked, f"{run}, {trained.when}", defaults)
+
+
+def _task_spec(text: str) -> str | dict[str, Any]:
+    """Return a task as a configuration writes it: a name, or "{name: addition, digits: 3}"."""
+    return yaml.safe_load(text) if text.startswith("{") else text
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -222,4 +235,4 @@ def _clip(text: str) -> str:
 
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

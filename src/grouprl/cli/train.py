@@ -34,7 +34,7 @@ def train_command(
     changes: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its newest checkpoint.")] = False,
     folder: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Short for --set seed=N.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Short for --set seed=N.")] = None,
 ) -> None:
     """Train a policy: warm-up if asked for, reinforcement, evaluation, a report.
 
@@ -50,9 +50,11 @@ def train_command(
     """
     console = Console()
     chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
+    from grouprl.cli.quiet import silence_loading_bars
     from grouprl.train.loop import train
 
-    summary = train(chosen.config, folder=chosen.folder, resume_run=chosen.resume, console=console)
+    silence_loading_bars()
+    summary = train(chosen.config, folder=chosen.folder, resume=chosen.resume, console=console)
     if summary.interrupted:
         raise typer.Exit(130)
 

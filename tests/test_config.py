@@ -1,0 +1,148 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grouprl.errors import InputError
+from grouprl.train.config import Config, load_config, parse_config, recipe_names
+
+
+def refused(data):
+    with pytest.raises(InputError) as caught:
+        parse_config(data)
+    return str(caught.value)
+
+
+# --- unknown keys and wrong values, at every depth ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "near"),
+    [
+        ({"tsk": "addition"}, "tsk", "task"),
+        ({"optim": {"lrr": 1e-3}}, "optim.lrr", "lr"),
+        ({"model": {"dtyp": "auto"}}, "model.dtyp", "dtype"),
+        ({"model": {"tiny": {"hiden": 32}}}, "model.tiny.hiden", "hidden"),
+        ({"model": {"lora": {"rank": 4, "alfa": 2}}}, "model.lora.", "alpha"),
+        ({"batch": {"minibatch": 2}}, "batch.minibatch", "minibatches"),
+        ({"sampling": {"topp": 0.9}}, "sampling.topp", "top_p"),
+        ({"reward": {"funktion": "a:b"}}, "reward.funktion", "function"),
+        ({"eval": {"question": 3}}, "eval.question", "questions"),
+        ({"run": {"foldr": "x"}}, "run.foldr", "folder"),
+        ({"warmup": {"step": 3}}, "warmup.step", "steps"),
+    ],
+)
+def test_unknown_keys_are_refused_with_the_nearest_known(data, key, near):
+    message = refused(data)
+    assert f"unknown key '{key}" in message
+    assert f"'{near}'" in message or f"{near}," in message
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "value"),
+    [
+        ({"batch": {"group": 0}}, "batch.group", "0"),
+        ({"batch": {"prompts": "many"}}, "batch.prompts", "'many'"),
+        ({"sampling": {"temperature": 0}}, "sampling.temperature", "0"),
+        ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "1.5"),
+        ({"optim": {"lr": -1}}, "optim.lr", "-1"),
+        ({"optim": {"schedule": "exponential"}}, "optim.schedule", "'exponential'"),
+        ({"model": {"dtype": "int8"}}, "model.dtype", "'int8'"),
+        ({"reward": {"on_error": "ignore"}}, "reward.on_error", "'ignore'"),
+        ({"steps": -1}, "steps", "-1"),
+        ({"steps": 1.5}, "steps", "1.5"),
+    ],
+)
+def test_wrong_values_name_key_and_value(data, key, value):
+    assert refused(data).startswith(f"{key} = {value}")
+
+
+def test_contradictions_in_words():
+    assert "prompts must be a multiple of minibatches" in refused({"batch": {"prompts": 10, "minibatches": 4}})
+    assert "pass@8 but eval.samples = 4" in refused({"eval": {"k": [1, 8], "samples": 4}})
+
+
+# --- sources --------------------------------------------------------------------------------------------------------
+
+
+def test_every_recipe_is_valid():
+    assert "addition" in recipe_names()
+    for name in recipe_names():
+        assert load_config(name).steps > 0
+
+
+def test_missing_source_suggests_a_recipe():
+    with pytest.raises(InputError, match=r"neither a file nor an embedded recipe.*'addition'"):
+        load_config("adition")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("- a\n- b\n", "holds list"), ("a: [1", "not valid YAML"), ("", "NoneType")]
+)
+def test_broken_files(tmp_path: Path, text, words):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words):
+        load_config(str(path))
+
+
+def test_dump_and_load_give_the_same_configuration(tmp_path: Path):
+    config = load_config("addition", ["method.clip_high=0.3", "eval.samples=4", "eval.k=[1,4]"])
+    path = tmp_path / "config.yaml"
+    path.write_text(config.dump())
+    assert load_config(str(path)) == config
+    assert load_config(str(path)).fingerprint() == config.fingerprint()
+    assert set(yaml.safe_load(config.dump())) == set(Config.model_fields)
+
+
+def test_fingerprint_covers_results_only():
+    base = load_config("addition")
+    assert load_config("addition", ["run.keep=5", "eval.questions=7"]).fingerprint() == base.fingerprint()
+    assert load_config("addition", ["seed=1"]).fingerprint() != base.fingerprint()
+    assert load_config("addition", ["method=rloo"]).fingerprint() != base.fingerprint()
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+def change(*changes):
+    return load_config("addition", changes)
+
+
+def test_values_are_yaml():
+    config = change("optim.lr=1e-3", "eval.samples=8", "eval.k=[1,8]", "run.folder=null", "model.device=cpu")
+    assert (config.optim.lr, config.eval.k, config.run.folder, config.model.device) == (1e-3, (1, 8), None, "cpu")
+
+
+def test_depth_below_a_name():
+    """`method: grpo` and `task: addition` become mappings when a key below them is set."""
+    config = change("method=grpo", "method.clip_high=0.3", "task=addition", "task.digits=3", "model.tiny.hidden=32")
+    assert config.method == {"name": "grpo", "clip_high": 0.3}
+    assert config.task == {"name": "addition", "digits": 3}
+    assert (config.model.name, config.model.tiny.hidden) == ("tiny", 32)
+    assert (config.method_name, config.task_name) == ("grpo", "addition")
+
+
+def test_later_changes_win():
+    assert change("seed=1", "seed=2").seed == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seed", "has the form key=value"),
+        ("=3", "has the form key=value"),
+        ("steps.deeper=3", "has no keys below it"),
+        ("seed.deeper=3", "valid integer"),
+        ("optim.lrr=3", "unknown key 'optim.lrr'"),
+        ("nothing.here=3", "unknown key 'nothing'"),
+    ],
+)
+def test_bad_changes(text, words):
+    with pytest.raises(InputError, match=words):
+        change(text)
+
+
+def test_derived_numbers():
+    config = change("batch.minibatches=2", "batch.epochs=3")
+    assert config.updates_per_rollout == 6

@@ -1,0 +1,349 @@
+import json
+
+import pytest
+import torch
+
+from grouprl.errors import InputError
+from grouprl.method import Method
+from grouprl.methods.compose import compose
+from grouprl.parts.part import RunFacts
+from grouprl.policy import Tokens, build_tiny, load_policy
+from grouprl.tasks import load_task
+from grouprl.train.config import parse_config
+from grouprl.train.evaluate import evaluate
+from grouprl.train.footprint import Cost, batch_arithmetic, human, memory, peak, read_model
+from grouprl.train.objections import refusals, room, without_effect
+from grouprl.train.plan import objective, plan, run_facts
+
+CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+def make(**data):
+    return plan(parse_config({"task": "addition", **data}))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model folder without chat template, 64 positions."""
+    path = tmp_path_factory.mktemp("model")
+    model, tokenizer = build_tiny(
+        "0123456789+=| abcdef", hidden=16, layers=1, heads=2, intermediate=32, max_positions=64
+    )
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """A JSON-lines file of chat questions."""
+    path = tmp_path / "chat.jsonl"
+    rows = [{"prompt": [{"role": "user", "content": f"1+{i}="}], "answer": str(1 + i)} for i in range(30)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------
+
+
+def test_batch_arithmetic_by_hand():
+    config = parse_config(
+        {"steps": 100, "batch": {"prompts": 8, "group": 4, "minibatches": 2, "epochs": 3, "tokens_per_microbatch": 100}}
+    )
+    a = batch_arithmetic(config, prompt_tokens=6, max_new_tokens=24, refill_rounds=1)
+    assert (a.answers, a.rows_per_update, a.updates_per_rollout, a.updates) == (32, 16, 6, 600)
+    assert (a.row, a.tokens_per_rollout, a.tokens_per_update) == (30, 960, 480)
+    assert (a.tokens_per_pass, a.passes_per_update) == (100, 6)  # three rows of 30 tokens fit in 100
+
+
+def test_a_row_longer_than_a_pass_is_a_pass():
+    config = parse_config({"batch": {"prompts": 2, "group": 2, "tokens_per_microbatch": 10}})
+    assert batch_arithmetic(config, 6, 24, 1).passes_per_update == 4
+
+
+def test_parameters_are_those_of_the_model():
+    config = parse_config({"model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2}}})
+    task = load_task("addition")
+    facts, _ = read_model(config, task)
+    policy = load_policy("tiny", alphabet=task.alphabet, hidden=32, layers=2)
+    assert facts.parameters == sum(p.numel() for p in policy.parameters())
+    assert (facts.layers, facts.hidden, facts.vocabulary, facts.positions) == (2, 32, 3 + len(task.alphabet), 512)
+
+
+def test_lora_counts_the_parameters_that_peft_adds(folder):
+    pytest.importorskip("peft")
+    config = parse_config({"model": {"name": str(folder), "lora": {"r": 4}}})
+    facts, _ = read_model(config, load_task("addition"))
+    policy = load_policy(folder, lora={"r": 4})
+    assert facts.trainable == sum(p.numel() for p in policy.parameters()) < facts.parameters
+
+
+def test_a_folder_is_sized_without_its_weights(folder):
+    (folder / "model.safetensors").rename(folder / "hidden")
+    try:
+        found = make(model=str(folder))
+    finally:
+        (folder / "hidden").rename(folder / "model.safetensors")
+    assert found.model.parameters == sum(p.numel() for p in load_policy(folder).parameters())
+    assert found.refusals == ()
+
+
+def test_memory_by_hand():
+    config = parse_config({"batch": {"prompts": 2, "group": 3}})
+    model, _ = read_model(config, load_task("addition"))
+    batch = batch_arithmetic(config, 10, 20, 1)
+    size = {cost.what: cost.bytes for cost in memory(model, batch, reference=True)}
+    assert size["weights"] == size["gradients"] == size["reference copy"] == 4 * model.parameters
+    assert size["Adam moments"] == 8 * model.parameters
+    assert size["rollout cache"] == 6 * 30 * 3 * 2 * 64 * 4
+    assert "reference copy" not in {cost.what for cost in memory(model, batch, reference=False)}
+
+
+def test_peak_takes_the_larger_of_update_and_rollout():
+    costs = [Cost("weights", 100, ""), Cost("activations of a pass", 7, ""), Cost("log-prob chunk", 3, "")]
+    assert peak([*costs, Cost("rollout cache", 50, "")]) == 150
+    assert peak([*costs, Cost("rollout cache", 5, "")]) == 110
+
+
+@pytest.mark.parametrize("engine", ["transformers", "lean"])
+@pytest.mark.parametrize(("hidden", "layers", "intermediate", "kv_heads"), [(64, 3, 176, 4), (64, 2, 352, 2)])
+def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, intermediate, kv_heads):
+    size = {"hidden": hidden, "layers": layers, "intermediate": intermediate, "kv_heads": kv_heads, "heads": 4}
+    policy = load_policy("tiny", alphabet="abcd", engine=engine, token_budget=10**6, **size)
+    tokens = Tokens.of([[1] + [3 + (i >> j) % 2 for j in range(15)] for i in range(16)], [[4] * 32] * 16)
+    weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+    kept = {}
+
+    def remember(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        output = policy.logp(tokens, grad=True)
+    measured = sum(size for place, size in kept.items() if place not in weights)
+    assert output.logp_bt.requires_grad
+    config = parse_config({"model": {"tiny": size}, "batch": {"prompts": 16, "group": 1}})
+    model, _ = read_model(config, load_task("addition"))
+    costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=False)
+    estimate = next(cost.bytes for cost in costs if cost.what == "activations of a pass")
+    assert estimate == pytest.approx(measured, rel=0.15)
+
+
+def test_human_sizes():
+    assert [human(n) for n in (0, 512, 2048, 1.5 * 2**30)] == ["0 B", "512 B", "2 KiB", "1.5 GiB"]
+    assert human(152_000, "") == "152 k"
+
+
+# --- objective, settings, provenance --------------------------------------------------------------------------------
+
+
+def test_objective_is_put_together_from_the_parts():
+    method = compose({"base": "grpo", "add": {"regularize": [{"part": "kl_loss", "coef": 0.1}]}}).method
+    text = objective(method)
+    assert text.startswith("L = 1/B · Σ_i 1/|y_i| · Σ_t [ ℓ_t  + 0.1")
+    assert "ℓ_t = -min(ρ·A, clip(ρ, 0.8, 1.2)·A)" in text
+    assert "π_ref" in text
+
+
+def test_settings_say_where_they_come_from():
+    found = make(steps=5, optim={"lr": 1e-6}, method={"name": "grpo", "clip_high": 0.3})
+    origin = {s.key: s.origin for s in found.settings}
+    assert (origin["steps"], origin["optim.lr"], origin["optim.rise"]) == ("set", "set, same as default", "default")
+    assert "method" not in origin
+    methods = {s.key: (s.value, s.origin) for s in found.method_settings}
+    assert methods["clip_high"] == (0.3, "set by you")
+    assert methods["clip_low"][1].startswith("default of grpo")
+    assert all(origin for _, origin in methods.values())
+
+
+def test_changed_parts_are_shown_beside_the_entry():
+    found = make(method={"base": "grpo", "advantage": {"scale": "none"}, "aggregate": "token_mean"})
+    methods = {s.key: s.value for s in found.method_settings}
+    assert methods["advantage.scale"] == "none"
+    assert methods["aggregate"] == "token_mean"
+
+
+def test_every_setting_of_the_configuration_is_listed_once():
+    keys = [s.key for s in make().settings]
+    assert len(keys) == len(set(keys)) > 40
+    assert {"model.tiny.hidden", "reward.function", "run.threads", "eval.k"} <= set(keys)
+
+
+def test_plain_data_is_json():
+    data = json.loads(json.dumps(make().as_data()))
+    assert data["batch"]["answers"] == 512
+    assert data["config"]["task"] == "addition"
+    assert data["peak"] > data["costs"][0]["bytes"]
+
+
+def test_run_facts():
+    config = parse_config({"batch": {"group": 4, "minibatches": 2}, "model": {"dtype": "bfloat16"}})
+    facts = run_facts(config, compose("grpo").method, 16)
+    assert facts == RunFacts(
+        updates_per_rollout=2, group_size=4, has_reference=False, exact_sampler=False, max_length=16
+    )
+    with_kl = compose({"name": "grpo", "kl_coef": 0.04}).method
+    assert run_facts(parse_config({}), with_kl, 16).has_reference
+    assert not run_facts(parse_config({"model": {"reference": "none"}}), with_kl, 16).has_reference
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_run_is_not_refused():
+    found = make(method="grpo", batch={"minibatches": 2})
+    assert found.refusals == ()
+    assert found.idle == ()
+    found.raise_if_refused()
+
+
+def test_group_of_one_with_a_group_baseline():
+    found = make(method="grpo", batch={"group": 1})
+    with pytest.raises(InputError, match=r"batch\.group is 1.*Use batch\.group of 2 or more"):
+        found.raise_if_refused()
+
+
+def test_all_reasons_are_told_at_once():
+    found = make(method={"name": "grpo", "kl_coef": 0.1}, batch={"group": 1}, model={"reference": "none"})
+    assert len(found.refusals) == 2
+    with pytest.raises(InputError, match=r"this run cannot work:\n.*group baseline.*\n.*reference"):
+        found.raise_if_refused()
+
+
+def test_on_policy_methods_take_one_update():
+    method = compose("grpo").method.with_parts(on_policy=True, name="mine")
+    config = parse_config({"batch": {"minibatches": 2, "epochs": 2}})
+    facts = run_facts(config, method, 16)
+    (reason,) = refusals(config, method, facts, load_task("addition"))
+    assert "mine is only right with one update per rollout" in reason
+    assert "is 4" in reason
+    one = parse_config({})
+    assert refusals(one, method, run_facts(one, method, 16), load_task("addition")) == []
+
+
+def test_fields_that_no_run_has():
+    class Turns(type(compose("grpo").method.advantage)):
+        def needs(self):
+            return ("turn_reward_bs",)
+
+    method = compose("grpo").method.with_parts(advantage=Turns())
+    config = parse_config({"batch": {"minibatches": 2}})
+    (reason,) = refusals(config, method, run_facts(config, method, 16), load_task("addition"))
+    assert "reads batch.turn_reward_bs" in reason
+
+
+def test_every_catalogue_entry_can_be_planned():
+    """No entry needs what a run of single answers lacks, and each says what it does."""
+    from grouprl.methods import CATALOGUE
+
+    config, task = parse_config({}), load_task("addition")
+    for name, entry in CATALOGUE.items():
+        method: Method = entry.build()
+        assert refusals(config, method, run_facts(config, method, 16), task) == [], name
+        assert all(part.words() for part in method.parts()), name
+
+
+def test_answers_that_do_not_fit():
+    assert room(64, 10, 54) == []
+    assert room(None, 10, 10_000) == []
+    (reason,) = make(model={"tiny": {"max_positions": 20}}).refusals
+    assert "need 23 positions, but the model has 20" in reason
+    assert "Lower sampling.max_new_tokens to 13" in reason
+
+
+def test_a_task_without_questions(questions):
+    found = make(task={"name": f"jsonl:{questions}", "eval_fraction": 0.0}, model={"name": "tiny"})
+    assert any("has no held-out questions" in reason for reason in found.refusals)
+    (questions.parent / "empty.jsonl").write_text("")
+    with pytest.raises(InputError):
+        make(task=f"jsonl:{questions.parent / 'empty.jsonl'}").raise_if_refused()
+
+
+def test_chat_data_and_a_model_without_template(folder, questions):
+    found = make(task=f"jsonl:{questions}", model=str(folder), sampling={"max_new_tokens": 8})
+    with pytest.raises(InputError, match=r"chat messages and the tokenizer has no chat template.*instruct model"):
+        found.raise_if_refused()
+
+
+def test_chat_data_and_a_model_with_template(folder, questions, tmp_path):
+    policy = load_policy(folder)
+    policy.tokenizer.chat_template = CHAT
+    policy.save(tmp_path / "chat-model")
+    found = make(task=f"jsonl:{questions}", model=str(tmp_path / "chat-model"), sampling={"max_new_tokens": 8})
+    assert found.refusals == ()
+    assert found.batch.prompt_tokens == 5  # "1+10=" is five characters, the template adds none
+    assert evaluate(policy, load_task(f"jsonl:{questions}"), questions=2, max_new_tokens=4).questions == 2
+
+
+def test_text_that_the_tokenizer_lacks(folder):
+    (reason,) = make(task={"name": "countdown"}, model=str(folder)).refusals
+    assert "not in the tokenizer's alphabet" in reason
+
+
+def test_warm_up_without_demonstrations(questions):
+    found = make(task=f"jsonl:{questions}", warmup={"steps": 5}, sampling={"max_new_tokens": 4})
+    assert any("has no demonstrations to imitate. Set warmup.steps to 0" in reason for reason in found.refusals)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"method": "grop"}, "unknown method 'grop'.*'grpo'"),
+        ({"method": {"name": "grpo", "clip_hihg": 1}}, "clip_hihg.*clip_high"),
+        ({"task": "adition"}, "no task 'adition'.*'addition'"),
+        ({"task": {"name": "addition", "digit": 3}}, "no option 'digit'.*'digits'"),
+        ({"model": "./nowhere"}, "folder ./nowhere does not exist"),
+        ({"reward": {"function": "exact_mach"}}, "no reward 'exact_mach'.*'exact_match'"),
+        ({"reward": {"function": "no_such_module:f"}}, "module 'no_such_module'.*cannot be found"),
+    ],
+)
+def test_unknown_names_are_refused_at_once(data, words):
+    with pytest.raises(InputError, match=words):
+        make(**data)
+
+
+def test_a_model_that_is_not_here_is_said():
+    found = make(model="nobody/has-this")
+    assert found.model is None
+    assert found.peak is None
+    assert any("nobody/has-this is not on this machine" in note for note in found.notes)
+    assert found.short()
+
+
+# --- options without effect -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"batch": {"minibatches": 1}}, "cannot act: with one update per rollout"),
+        ({"warmup": {"lr": 0.1}}, "warmup.lr has no effect: warmup.steps is 0"),
+        ({"optim": {"schedule": "constant", "final": 0.1}}, "optim.final has no effect"),
+        ({"optim": {"rise": 500}}, "optim.lr is never reached"),
+        ({"eval": {"every": 0, "questions": 9}}, "eval.questions has no effect"),
+        ({"eval": {"every": 300}}, "eval.every has no effect"),
+        ({"model": {"reference": "initial"}}, "never reads it"),
+        ({"model": {"reference": "none"}}, "model.reference none has no effect"),
+        ({"model": {"lora": {"dropout": 0.1}}}, "lora.dropout has no effect"),
+        ({"sampling": {"top_k": 1}}, "all answers of a group are the same"),
+        ({"reward": {"on_error": "raise", "max_failed_fraction": 0.5}}, "max_failed_fraction has no effect"),
+        ({"steps": 0, "batch": {"group": 4}}, "batch.* has no effect: steps is 0"),
+    ],
+)
+def test_settings_without_effect_are_named(data, words):
+    config = parse_config({"method": "grpo", **data})
+    method = compose(config.method).method
+    found = without_effect(config, method, run_facts(config, method, 16))
+    assert any(words in sentence for sentence in found), found
+
+
+def test_defaults_are_not_complained_about():
+    config = parse_config({"method": "grpo", "batch": {"minibatches": 2}})
+    method = compose(config.method).method
+    assert without_effect(config, method, run_facts(config, method, 16)) == []
+
+
+def test_notes():
+    assert any("gradient is biased" in note for note in make(sampling={"top_p": 0.9}).notes)
+    assert any("float32 is the fast type" in note for note in make(model={"dtype": "bfloat16", "device": "cpu"}).notes)
+    assert any("a killed run begins anew" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
