@@ -51,7 +51,8 @@ def random_case(
 ) -> Case:
     """Draw a case with groups of `sizes`, rows of different lengths and log-ratios of about `drift`.
 
-    `holes`: some positions inside an answer are not the policy's (tool output). `rewards` is 'real', 'binary' or 'mixed' (binary, with both outcomes in every group of two or more).
+    `holes`: some positions inside an answer are not the policy's (tool output). `rewards` is 'real', 'binary' or
+    'mixed' (binary, with both outcomes in every group of two or more).
     """
     g = torch.Generator().manual_seed(seed)
     b = sum(sizes)

@@ -7,11 +7,11 @@ import math
 
 import pytest
 import torch
-from batches import Case, in_pieces, outcome, padded, pieces_of, random_case, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grouprl
+from batches import Case, in_pieces, outcome, padded, pieces_of, random_case, same
 from grouprl.batch import Batch
 from grouprl.errors import InputError
 from grouprl.method import Method
@@ -41,6 +41,7 @@ def test_the_card_is_complete(name):
     assert any(g.advantage is not None for g in card.golden), "a golden example gives advantages"
     assert any(g.grad is not None for g in card.golden), "a golden example gives a gradient"
     assert entry.compose.__doc__
+    assert entry.build().on_policy == ("exactly one update per rollout" in card.needs)
 
 
 @every_entry
@@ -50,7 +51,9 @@ def test_settings_round_trip(name):
     assert method.name == name
     assert method == grouprl.method(name, **method.settings)
     assert dict(method.settings) == entry.settings
-    assert not set(entry.settings) & {*STAGES, *FLAGS, "name", "base", "add", "part"}, "names with a meaning of their own"
+    assert not set(entry.settings) & {*STAGES, *FLAGS, "name", "base", "add", "part"}, (
+        "names with a meaning of their own"
+    )
     with pytest.raises(InputError, match="no setting 'no_such_setting'"):
         grouprl.method(name, no_such_setting=1)
 
@@ -115,7 +118,8 @@ def test_golden_values(name, index):
     ready, close = method.prepare(case.batch), {"rtol": 0, "atol": golden.tolerance}
     mask_bt = case.batch.mask_bt
     if golden.advantage is not None:
-        rows = [[a] * n if not isinstance(a, list | tuple) else a for a, n in zip(golden.advantage, golden.lengths)]
+        pairs = zip(golden.advantage, golden.lengths, strict=True)
+        rows = [list(a) if isinstance(a, list | tuple) else [a] * n for a, n in pairs]
         torch.testing.assert_close(ready.advantage_bt, ragged(rows, list(golden.lengths), 0.0), **close)
     logp_bt = case.logp_bt.clone().requires_grad_()
     value = method.loss(logp_bt, ready, case.entropy_bt).value

@@ -7,9 +7,9 @@ import functools
 
 import pytest
 import torch
-from batches import Case, random_case
 
 import grouprl
+from batches import Case, random_case
 
 trl = pytest.importorskip("trl", reason="TRL is not installed: `make parity` runs this in an environment of its own")
 

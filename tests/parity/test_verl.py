@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batches import Case, random_case
 
 import grouprl
+from batches import Case, random_case
 
 pytest.importorskip("verl", reason="verl is not installed: `make parity` runs this in an environment of its own")
 
-from importlib.metadata import version  # noqa: E402
+from importlib.metadata import version
 
-from verl.trainer.ppo import core_algos  # noqa: E402
-from verl.workers.config import ActorConfig  # noqa: E402
+from verl.trainer.ppo import core_algos
+from verl.workers.config import ActorConfig
 
 VERSION = "0.9.1"
 WIDTH = 7

@@ -11,7 +11,6 @@ import tempfile
 from typing import Any
 
 import torch
-from batches import Case
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -19,6 +18,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+from batches import Case
 
 PAD, EOS, WORD = 0, 1, 2
 

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group
 from rich.text import Text
 
 from grouprl.errors import InputError, suggest
@@ -27,13 +27,9 @@ def list_methods(
     as_json: Json = False,
 ) -> None:
     """List the catalogue."""
-    if context.invoked_subcommand is not None:
-        return
-    entries = selected(family, search)
-    if as_json:
-        return _print_json([describe(e) for e in entries])
-    _print(catalogue(entries))
-    _print(Text("grouprl methods show NAME   grouprl methods diff A B", style="dim"))
+    if context.invoked_subcommand is None:
+        entries = selected(family, search)
+        _answer([describe(e) for e in entries] if as_json else Group(catalogue(entries), _HINT), as_json)
 
 
 @app.command("show")
@@ -42,15 +38,16 @@ def show(name: str, as_json: Json = False) -> None:
     name = _plain(name)
     if name in AMBIGUOUS and name not in CATALOGUE:
         found = AMBIGUOUS[name]
-        return _print_json([vars(c) for c in found]) if as_json else _print(claims(name, found))
-    return _print_json(describe(find(name))) if as_json else _print(card(find(name)))
+        _answer([c.data() for c in found] if as_json else claims(name, found), as_json)
+    else:
+        _answer(describe(find(name)) if as_json else card(find(name)), as_json)
 
 
 @app.command("diff")
 def diff(a: str, b: str, as_json: Json = False) -> None:
     """Show in what two methods differ: parts, settings, and numbers on the same answers."""
     one, two = find(_plain(a)), find(_plain(b))
-    return _print_json(contrast(one, two)) if as_json else _print(difference(one, two))
+    _answer(contrast(one, two) if as_json else difference(one, two), as_json)
 
 
 def selected(family: str = "", search: str = "") -> list[Entry]:
@@ -70,9 +67,11 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def _print(block: RenderableType) -> None:
-    Console().print(block)
+def _answer(block: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(block, indent=2, ensure_ascii=False))
+    else:
+        Console().print(block)
 
 
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False))
+_HINT = Text("grouprl methods show NAME   grouprl methods diff A B", style="dim")

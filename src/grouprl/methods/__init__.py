@@ -1,6 +1,16 @@
 """The catalogue of methods: compositions of parts, each with a card."""
 
-from grouprl.methods import baselines, capped, critic, group, reinforce, rejection, sequence
+from grouprl.methods import (
+    baselines,
+    capped,
+    critic,
+    dialects_trl,
+    dialects_verl,
+    group,
+    reinforce,
+    rejection,
+    sequence,
+)
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import CATALOGUE, Entry, entry, find, method, methods
 
@@ -14,6 +24,8 @@ __all__ = [
     "baselines",
     "capped",
     "critic",
+    "dialects_trl",
+    "dialects_verl",
     "entry",
     "find",
     "group",

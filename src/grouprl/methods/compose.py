@@ -215,8 +215,7 @@ def _override(
         origin |= _marks(stage, items, parts[stage][start:], start)
     flags = {flag: _flag(flag, spec[flag]) for flag in FLAGS if flag in spec}
     method = build(parts | flags)
-    touched = {stage for stage in STAGES if stage in spec} | set(_added(spec.get("add")))
-    errors, warnings = conflicts(method, touched)
+    errors, warnings = conflicts(method, {stage for stage in STAGES if parts[stage] != stages[stage]})
     if errors:
         raise InputError(errors[0][0], errors[0][1], errors[0][2])
     return Resolved(method, base, origin | dict.fromkeys(flags, BY_YOU), tuple(warnings), tuple(notes))
@@ -272,7 +271,9 @@ def _added(add: Any) -> dict[str, list[Any]]:
     if add is None:
         return {}
     if not isinstance(add, Mapping) or not all(isinstance(v, list | tuple) for v in add.values()):
-        raise InputError(f"method.add = {add!r}", "it must map stages to lists of parts", "add: {regularize: [kl_loss]}")
+        raise InputError(
+            f"method.add = {add!r}", "it must map stages to lists of parts", "add: {regularize: [kl_loss]}"
+        )
     for stage in add:
         if stage not in LISTS:
             raise InputError(f"method.add.{stage}", "only list stages can be added to", suggest(str(stage), LISTS))

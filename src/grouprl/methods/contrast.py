@@ -70,33 +70,44 @@ def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple
 
 
 def numbers(method: Method, example: Example) -> list[dict[str, Any]]:
-    """Return reward, length, group, advantages and dLoss/dlogp per token of each answer of the example."""
+    """Return what is known of each answer of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
     ready = method.prepare(batch)
     logp_bt.requires_grad_()
     value = method.loss(logp_bt, ready, batch.entropy_bt).value
     (grad_bt,) = torch.autograd.grad(value, logp_bt)
-    rows = []
-    for i, length in enumerate(example.lengths):
-        row = {"group": int(batch.group_b[i]), "reward": example.rewards[i], "length": length}
-        advantage_bt = ready.need("advantage_bt", "numbers")
-        rows.append(row | {"advantage": advantage_bt[i, :length].tolist(), "gradient": grad_bt[i, :length].tolist()})
-    return rows
+    advantage_bt, group_b = ready.need("advantage_bt", "numbers"), batch.group_b.tolist()
+    ratio_bt = (logp_bt.detach() - batch.need("old_bt", "numbers")).exp()
+    return [
+        {
+            "group": group_b[i],
+            "last_of_group": group_b[i + 1 : i + 2] not in ([], [group_b[i]]),
+            "reward": example.rewards[i],
+            "length": length,
+            "ratio": ratio_bt[i, :length].tolist(),
+            "advantage": advantage_bt[i, :length].tolist(),
+            "gradient": grad_bt[i, :length].tolist(),
+        }
+        for i, length in enumerate(example.lengths)
+    ]
 
 
 def contrast(a: Entry, b: Entry) -> dict[str, Any]:
     """Return the difference of two entries as plain data: parts, settings and numbers."""
     one, two = a.build(), b.build()
     parts = [row for stage in STAGES for row in _stage_rows(stage, one, two)]
-    keys = [*a.settings, *(k for k in b.settings if k not in a.settings)]
-    settings = [{"setting": k, "a": a.settings.get(k, _ABSENT), "b": b.settings.get(k, _ABSENT)} for k in keys]
-    examples = [
-        {"title": e.title, "a": numbers(one, e), "b": numbers(two, e), "log_ratio": e.log_ratio} for e in EXAMPLES
-    ]
-    return {"a": a.name, "b": b.name, "parts": parts, "settings": settings, "examples": examples}
-
-
-_ABSENT = "—"
+    both = [k for k in a.settings if k in b.settings]
+    return {
+        "a": a.name,
+        "b": b.name,
+        "parts": parts,
+        "settings": [
+            {"setting": k, "a": a.settings[k], "b": b.settings[k]} for k in both if a.settings[k] != b.settings[k]
+        ],
+        "only_a": [k for k in a.settings if k not in both],
+        "only_b": [k for k in b.settings if k not in both],
+        "examples": [{"title": e.title, "a": numbers(one, e), "b": numbers(two, e)} for e in EXAMPLES],
+    }
 
 
 def _stage_rows(stage: str, one: Method, two: Method) -> list[dict[str, Any]]:
@@ -109,7 +120,7 @@ def _stage_rows(stage: str, one: Method, two: Method) -> list[dict[str, Any]]:
 
 
 def _words(part: Any) -> str:
-    return _ABSENT if part is None else f"{part.name}: {part.words()}"
+    return "—" if part is None else f"{part.name}: {part.words()}"
 
 
 def _changes(p: Any, q: Any) -> dict[str, list[Any]]:

@@ -28,6 +28,10 @@ class Claim:
         """Whether the catalogue has the method."""
         return self.entry in CATALOGUE
 
+    def data(self) -> dict[str, str]:
+        """Return the claim as plain data; the entry is '' while the catalogue does not have it."""
+        return {"title": self.title, "reference": self.reference, "entry": self.entry if self.known else ""}
+
 
 AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     "apo": (
@@ -91,13 +95,13 @@ def describe(entry: Entry) -> dict[str, Any]:
         "notes": list(card.notes),
         "recommended": dict(card.recommended),
         "golden": [golden_data(g) for g in card.golden],
-        "also_claimed_by": [dataclasses.asdict(c) for c in other_claims(entry.name)],
+        "also_claimed_by": [c.data() for c in other_claims(entry.name)],
     }
 
 
 def year(entry: Entry) -> int:
     """Year of the entry's first paper, 0 when it has none."""
-    return min((p.year for p in entry.card.papers if p.year), default=0)
+    return next((p.year for p in entry.card.papers), 0)
 
 
 def parts_of(method: Method) -> list[dict[str, Any]]:
@@ -126,23 +130,9 @@ def settings_of(entry: Entry) -> list[dict[str, Any]]:
 
 
 def needs_of(entry: Entry, method: Method) -> list[str]:
-    """Return what a run must offer: the card's words, then the batch fields the parts read."""
-    extra = [_FIELD_WORDS[name] for name in method.needs() if name in _FIELD_WORDS]
-    if method.on_policy:
-        extra.append("exactly one update per rollout")
-    return [*entry.card.needs, *dict.fromkeys(extra)]
-
-
-_FIELD_WORDS = {
-    "ref_bt": "log-probs under a reference model (ref_bt)",
-    "value_bt": "a critic's values (value_bt)",
-    "greedy_reward_b": "one greedy answer per question, scored (greedy_reward_b)",
-    "truncated_b": "which answers hit the length limit (truncated_b)",
-    "correct_b": "raw correctness of each answer (correct_b)",
-    "behavior_bt": "log-probs under the sampler (behavior_bt)",
-    "entropy_bt": "entropies of the policy (entropy_bt)",
-    "max_length": "the largest completion length (max_length)",
-}
+    """Return what a run must offer: the card's words, then the batch fields that the parts read."""
+    fields = method.needs()
+    return [*entry.card.needs, *([f"batch fields: {', '.join(fields)}"] if fields else [])]
 
 
 def type_words(hint: Any) -> str:

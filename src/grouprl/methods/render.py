@@ -23,12 +23,15 @@ def catalogue(entries: Iterable[Entry]) -> RenderableType:
     families: dict[str, list[Entry]] = {}
     for entry in entries:
         families.setdefault(entry.family, []).append(entry)
-    return Group(*(_family(name, members) for name, members in families.items()))
+    width = max(len(e.name) for members in families.values() for e in members)
+    return Group(*(_family(name, members, width) for name, members in families.items()))
 
 
-def _family(name: str, members: Sequence[Entry]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=name.replace("_", " "), title_justify="left", title_style="bold", expand=True)
-    table.add_column("name", style="cyan", no_wrap=True, width=20)
+def _family(name: str, members: Sequence[Entry], width: int) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD, title=name.replace("_", " "), title_justify="left", title_style="bold", expand=True
+    )
+    table.add_column("name", style="cyan", no_wrap=True, width=width)
     table.add_column("year", style="dim", no_wrap=True, width=4)
     table.add_column("what it does", ratio=1)
     table.add_column("checked", no_wrap=True, width=8)
@@ -124,8 +127,8 @@ def _settings(settings: Sequence[dict[str, Any]]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("setting", style="cyan", no_wrap=True)
     table.add_column("default", no_wrap=True)
-    table.add_column("type", style="dim", ratio=2)
-    table.add_column("where the default comes from", ratio=3)
+    table.add_column("type", style="dim", ratio=2, overflow="fold")
+    table.add_column("where the default comes from", ratio=3, overflow="fold")
     for row in settings:
         table.add_row(row["name"], value_words(row["default"]), row["type"], row["source"])
     return table
@@ -154,6 +157,8 @@ def value_words(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(value_words(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return ", ".join(f"{k} = {value_words(v)}" for k, v in value.items())
     return str(value)
 
 
@@ -171,10 +176,12 @@ def difference(a: Entry, b: Entry) -> RenderableType:
     same = [row["a"].partition(":")[0] for row in data["parts"] if row["same"]]
     if same:
         blocks += _section("The same in both", [Text(", ".join(same))])
-    settings = [row | {"a": value_words(row["a"]), "b": value_words(row["b"])} for row in data["settings"]]
-    settings = [row for row in settings if row["a"] != row["b"]]
-    if settings:
-        blocks += _section("Settings that differ", [_sides(data, "setting", settings)])
+    if data["settings"]:
+        rows = [row | {"a": value_words(row["a"]), "b": value_words(row["b"])} for row in data["settings"]]
+        blocks += _section("Settings that differ", [_sides(data, "setting", rows)])
+    only = [f"only {data[side]} has {', '.join(data[f'only_{side}'])}" for side in "ab" if data[f"only_{side}"]]
+    if only:
+        blocks += _section("Settings of one alone", [Text("; ".join(only))])
     for example in data["examples"]:
         blocks += _section(f"Numbers: {example['title']}", [_numbers(data, example)])
     return Group(*blocks)
@@ -183,8 +190,8 @@ def difference(a: Entry, b: Entry) -> RenderableType:
 def _sides(data: dict[str, Any], key: str, rows: Sequence[dict[str, Any]]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column(key, style="dim", no_wrap=True)
-    table.add_column(data["a"], header_style="bold cyan", ratio=1)
-    table.add_column(data["b"], header_style="bold green", ratio=1)
+    table.add_column(data["a"], header_style="bold cyan", ratio=1, overflow="fold")
+    table.add_column(data["b"], header_style="bold green", ratio=1, overflow="fold")
     for row in rows:
         changes = row.get("settings", {})
         sides = [_side(row[side], {k: v[i] for k, v in changes.items()}) for i, side in enumerate("ab")]
@@ -203,20 +210,23 @@ def _numbers(data: dict[str, Any], example: dict[str, Any]) -> RenderableType:
     if example["a"] == example["b"]:
         return Text("identical advantages and gradients", style="dim")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    grouped = len({row["group"] for row in example["a"]}) > 1
-    for column in ("reward", "tokens"):
+    moved = any(any(r != 1 for r in row["ratio"]) for row in example["a"])
+    for column in ["reward", "tokens", *["ratio"] * moved]:
         table.add_column(column, justify="right", style="dim", no_wrap=True)
     for side, style in (("a", "cyan"), ("b", "green")):
-        table.add_column(f"A\n{data[side]}", style=style, header_style=f"bold {style}")
-        table.add_column(f"dL/dlogp\n{data[side]}", style=style, header_style=f"bold {style}")
-    for i, (one, two) in enumerate(zip(example["a"], example["b"], strict=True)):
+        for column in ("A", "dL/dlogp"):
+            header = f"{column}\n{data[side]}"
+            table.add_column(
+                header, justify="right", style=style, header_style=f"bold {style}", min_width=8, overflow="fold"
+            )
+    for one, two in zip(example["a"], example["b"], strict=True):
         cells = [_tokens(row[key]) for row in (one, two) for key in ("advantage", "gradient")]
-        last = grouped and i + 1 < len(example["a"]) and example["a"][i + 1]["group"] != one["group"]
-        table.add_row(f"{one['reward']:g}", str(one["length"]), *cells, end_section=last)
+        known = [f"{one['reward']:g}", str(one["length"]), *[_tokens(one["ratio"], 2)] * moved]
+        table.add_row(*known, *cells, end_section=one["last_of_group"])
     return table
 
 
-def _tokens(values: Sequence[float]) -> str:
+def _tokens(values: Sequence[float], digits: int = 4) -> str:
     """Numbers of an answer's tokens, once when they are all the same."""
-    words = [f"{v + 0.0:.4f}" for v in values]
+    words = [f"{v + 0.0:.{digits}f}" for v in values]
     return words[0] if len(set(words)) == 1 else "\n".join(words)

@@ -1,0 +1,113 @@
+"""Write docs/methods/ from the cards of the catalogue: an index and one page per entry.
+
+Run `python scripts/generate_docs.py` after changing a card; a test compares the committed pages with the cards.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grouprl.methods import CATALOGUE, Entry
+from grouprl.methods.describe import AMBIGUOUS, describe, year
+from grouprl.methods.render import value_words
+
+FOLDER = Path(__file__).parents[1] / "docs" / "methods"
+MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
+
+
+def pages() -> dict[str, str]:
+    """Return every page by its file name."""
+    made = {file_name(name): page(describe(entry)) for name, entry in CATALOGUE.items()}
+    return {"README.md": index(list(CATALOGUE.values())), **made}
+
+
+def file_name(name: str) -> str:
+    return f"{name.replace('@', '_at_')}.md"
+
+
+def index(entries: list[Entry]) -> str:
+    families: dict[str, list[Entry]] = {}
+    for entry in entries:
+        families.setdefault(entry.family, []).append(entry)
+    lines = [MADE, "# The catalogue", "", f"{len(entries)} methods. `grouprl methods` prints this table,"]
+    lines += ["`grouprl methods show NAME` a card, `grouprl methods diff A B` the difference of two methods.", ""]
+    for family, members in families.items():
+        rows = [[f"[`{e.name}`]({file_name(e.name)})", year(e) or "", _what(e), e.card.confidence] for e in members]
+        lines += [f"## {family.replace('_', ' ')}", "", *table(["name", "year", "what it does", "checked"], rows), ""]
+    lines += ["## Names that several papers claim", ""]
+    claims = [
+        [f"`{name}`", c.title, c.reference, f"[`{c.entry}`]({file_name(c.entry)})" if c.known else "not yet here"]
+        for name, found in AMBIGUOUS.items()
+        for c in found
+    ]
+    return "\n".join([*lines, *table(["name", "paper", "reference", "entry"], claims), ""])
+
+
+def _what(entry: Entry) -> str:
+    return f"**{entry.card.title}.** {entry.card.summary}"
+
+
+def page(data: dict[str, Any]) -> str:
+    lines = [MADE, f"# {data['name']}: {data['title']}", ""]
+    lines += [f"*{_paper(p)}*  " for p in data["papers"]]
+    lines += [
+        "",
+        data["summary"],
+        "",
+        "```",
+        data["formula"],
+        "```",
+        "",
+        "## Parts, in the order in which they act",
+        "",
+    ]
+    rows = [
+        [p["stage"], f"`{p['part']}`", p["words"], f"`{p['formula']}`" if p["formula"] else ""] for p in data["parts"]
+    ]
+    lines += [*table(["stage", "part", "what it does", "formula"], rows), ""]
+    if data["settings"]:
+        rows = [[f"`{s['name']}`", value_words(s["default"]), s["type"], s["source"]] for s in data["settings"]]
+        lines += ["## Settings", "", *table(["setting", "default", "type", "where the default comes from"], rows), ""]
+    for title, key in (
+        ("Differs from the paper", "differs"),
+        ("Reduces to", "reduces"),
+        ("Needs", "needs"),
+        ("Notes", "notes"),
+    ):
+        lines += [f"## {title}", "", *[f"- {text}" for text in data[key]], ""] if data[key] else []
+    lines += ["## Confidence", "", f"**{data['confidence']}** — {data['source']}", ""]
+    lines += [f"Uncertain: {data['uncertain']}", ""] if data["uncertain"] else []
+    if data["recommended"]:
+        rows = [[key, value_words(value)] for key, value in data["recommended"].items()]
+        lines += ["## The paper's run", "", *table(["setting", "value"], rows), ""]
+    for golden in data["golden"]:
+        rows = [[key.replace("_", " "), value_words(v)] for key, v in golden.items() if key != "tolerance"]
+        lines += ["## Golden example", "", *table(["", ""], rows), ""]
+    claims = [f"- {c['title']} ({c['reference']})" for c in data["also_claimed_by"]]
+    return "\n".join([*lines, *(["## The same name elsewhere", "", *claims, ""] if claims else [])])
+
+
+def _paper(paper: dict[str, Any]) -> str:
+    link = f", [arXiv:{paper['arxiv']}](https://arxiv.org/abs/{paper['arxiv']})" if paper["arxiv"] else ""
+    return f"{paper['title']}{link}" + (f", {paper['year']}" if paper["year"] else "")
+
+
+def table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    """Return a Markdown table; a bar inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for stale in set(FOLDER.glob("*.md")) - {FOLDER / name for name in made}:
+        stale.unlink()
+    for name, text in made.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    print(f"{len(made)} pages in {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()
