@@ -287,3 +287,10 @@ def test_answers_side_by_side_are_of_the_same_questions():
     assert "✓ [b]72[/b]" in text
     assert "gone" not in text
     assert "other" not in text
+
+
+def test_only_what_should_rise_is_coloured_as_better_or_worse():
+    names = ("eval/greedy", "eval/pass@1", "eval/truncated", "eval/length_mean")
+    table = summary_table(dict.fromkeys(names, 0.25), dict.fromkeys(names, 0.5) | {"eval/pass@1": 0.125})
+    styles = [str(cell.style) for cell in table.columns[3].cells]
+    assert styles == ["green", "red", "", ""]

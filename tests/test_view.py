@@ -413,3 +413,14 @@ def test_the_curve_as_a_picture(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no training records"):
         save_curve_png(tmp_path / "empty", tmp_path / "x.png")
+
+
+def test_the_curve_says_what_to_install(tmp_path, monkeypatch):
+    import sys
+
+    from grouprl.errors import MissingExtra
+    from grouprl.view.curve import save_curve_png
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtra, match=r"grouprl\[plot\]"):
+        save_curve_png(tmp_path, tmp_path / "x.png")

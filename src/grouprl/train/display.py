@@ -19,7 +19,7 @@ from grouprl.train.summary import side_by_side, summary_table
 __all__ = ["Display", "Sample", "side_by_side", "summary_table"]
 
 REDRAWS_PER_SECOND = 2
-"""A redraw costs about ten milliseconds of one core."""
+"""A redraw costs a few milliseconds of one core."""
 LINE_EVERY = 5.0
 """Seconds between two lines where there is no terminal."""
 LINES_PER_PHASE = 20

@@ -15,6 +15,9 @@ from grouprl.train.screen import plain, shorten
 ANSWER_WIDTH = 200
 """Characters of an answer shown in the side-by-side table."""
 
+RISING = ("eval/greedy",)
+"""Besides pass@k, the rows of which more is better: their change is coloured."""
+
 
 def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
     """Tabulate two evaluation records (`eval/greedy`, `eval/pass@k`, `…_low`, `…_high`, `eval/length_mean`)."""
@@ -27,7 +30,8 @@ def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
     for name, label in _rows(after):
         old, new = before.get(name), after[name]
         gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
-        style = "" if old is None or "length" in name else "green" if new > old else "red" if new < old else ""
+        better = 0 if old is None or (name not in RISING and "pass@" not in name) else new - old
+        style = "green" if better > 0 else "red" if better < 0 else ""
         table.add_row(label, _number(before, name), Text(_number(after, name), style="bold"), Text(gain, style=style))
     return table
 

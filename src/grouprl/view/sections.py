@@ -120,8 +120,10 @@ def objective(run: RunData) -> str:
         '<thead><tr><th scope="col">part</th><th scope="col">in words</th><th scope="col">in symbols</th></tr></thead>'
     )
     table = f'<div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div>' if parts else ""
-    symbols = f'<pre class="formula">{escape(str(formula))}</pre>' if formula else ""
-    return f"<p>{escape(str(title or ''))}</p>{symbols}{table}"
+    name = escape(str(run.summary.get("method", "this method")))
+    card = f'<pre class="formula">{escape(str(formula))}</pre>' if formula else ""
+    fold = f"<details><summary>The catalogue's formula of {name}, before this run's settings</summary>{card}</details>"
+    return f"<p>{escape(str(title or ''))}</p>{table}{fold if card else ''}"
 
 
 def settings(run: RunData) -> str:
