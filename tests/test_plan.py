@@ -143,6 +143,7 @@ def test_objective_is_put_together_from_the_parts():
     assert text.startswith("L = 1/B · Σ_i 1/|y_i| · Σ_t [ ℓ_t  + 0.1")
     assert "ℓ_t = -min(ρ·A, clip(ρ, 0.8, 1.2)·A)" in text
     assert "π_ref" in text
+    assert "critic's own loss" in objective(compose("ppo").method)
 
 
 def test_settings_say_where_they_come_from():
@@ -161,6 +162,24 @@ def test_changed_parts_are_shown_beside_the_entry():
     methods = {s.key: s.value for s in found.method_settings}
     assert methods["advantage.scale"] == "none"
     assert methods["aggregate"] == "token_mean"
+    assert methods["clip_high"] == 0.2
+    assert "scale" not in methods  # the entry's own setting no longer decides anything
+
+
+def test_every_setting_of_an_entry_is_shown_unless_overruled():
+    own = set(compose("grpo").method.settings)
+    assert {s.key for s in make(method="grpo").method_settings} == own
+    changed = make(method={"base": "grpo", "advantage": {"part": "relative", "scale": "none"}, "objective": "clipped"})
+    keys = {s.key for s in changed.method_settings}
+    assert own - keys == {"scale", "eps", "alone", "clip_low", "clip_high", "dual_clip"}
+    assert {"advantage", "advantage.scale", "objective.low", "kl_coef"} <= keys
+
+
+def test_a_method_without_base_lists_all_its_parts():
+    parts = {"name": "mine", "advantage": "relative", "objective": "clipped", "aggregate": "token_mean"}
+    methods = {s.key: s for s in make(method=parts).method_settings}
+    assert methods["objective.high"].origin == "default of the part"
+    assert methods["aggregate"].origin == "set by you"
 
 
 def test_every_setting_of_the_configuration_is_listed_once():

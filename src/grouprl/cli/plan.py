@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -108,6 +109,9 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     )
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
     yield "an update", f"{b.answers} / {b.minibatches} = {b.rows_per_update} answers"
+    if not b.prompt_tokens:
+        yield "tokens", f"answer ≤ {b.max_new_tokens}; prompts cannot be counted without the model's tokenizer"
+        return
     yield "tokens", f"prompt ≤ {b.prompt_tokens} (seen), answer ≤ {b.max_new_tokens}, together ≤ {b.row}"
     yield "", f"≤ {b.tokens_per_rollout:,} per rollout, ≤ {b.tokens_per_update:,} per update"
     yield "passes", f"≤ {b.passes_per_update} per update, of ≤ {b.tokens_per_pass:,} tokens each"
@@ -144,9 +148,16 @@ def _table(settings: Iterable[Setting]) -> Table:
     for setting in settings:
         origin = f"{setting.origin}. {setting.meaning}" if setting.meaning else setting.origin
         style = "dim" if setting.origin.startswith("default") else "default"
-        value = "none" if setting.value is None else str(setting.value)
-        table.add_row(Text(setting.key, style="cyan"), Text(value), Text(origin, style=style))
+        table.add_row(Text(setting.key, style="cyan"), Text(_value(setting.value)), Text(origin, style=style))
     return table
+
+
+def _value(value: Any) -> str:
+    """Write a value as it stands in YAML."""
+    if isinstance(value, tuple | list | dict):
+        plain = list(value) if isinstance(value, tuple) else value
+        return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False).strip()
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plain_table(*columns: str) -> Table:

@@ -62,15 +62,16 @@ def show_task(name: str, console: Console) -> None:
     task = None if name in adapters else load_task(name)
     made = task_class(name) if task is None else type(task)
     console.print(Text(adapters.get(name, name), style="bold"))
-    console.print(Text(inspect.getdoc(made) or ""))
+    console.print(Text(_reflowed(inspect.getdoc(made) or "")))
     if task is not None:
         _show_facts(task, console)
         _show_examples(task, console)
     _show_options(made, console)
     levels = getattr(made, "levels", ())
     if levels:
-        named = [f"{n}: " + ", ".join(f"{k} {v}" for k, v in sizes.items()) for n, sizes in enumerate(levels, 1)]
-        console.print(Text("level  ", style="bold").append("   ".join(named), style="default"))
+        named = [", ".join(f"{k} {v}" for k, v in sizes.items()) for sizes in levels]
+        console.print(Text("levels", style="bold"))
+        console.print(Text("\n".join(f"  {n}: {sizes}" for n, sizes in enumerate(named, 1))))
 
 
 def _show_all(found: list[TaskDescription], console: Console) -> None:
@@ -121,6 +122,11 @@ def _show_options(made: type[Task], console: Console) -> None:
         default = "required" if field.is_required() else repr(field.get_default(call_default_factory=True))
         table.add_row(Text(field.alias or key, style="cyan"), Text(default), Text(field.description or ""))
     console.print(table)
+
+
+def _reflowed(text: str) -> str:
+    """Join the lines of each paragraph, so that the terminal wraps them."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _text(prompt: Any) -> str:

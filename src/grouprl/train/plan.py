@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import typing
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,7 @@ class Plan:
             f"{batch.steps} steps of {batch.prompts} questions × {batch.group} answers = {batch.answers} answers, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
-        return lines + [f"no effect: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+        return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -158,7 +159,8 @@ def objective(method: Method) -> str:
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
     weight = "w_t · " * bool(method.weight)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
-    return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}"
+    critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
+    return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
 
 
 def _first_questions(task: Task) -> list[Question]:
@@ -187,14 +189,42 @@ def _settings(section: Section, path: tuple[str, ...]) -> Iterator[Setting]:
 
 
 def _method_settings(resolved: Resolved) -> Iterator[Setting]:
-    """Yield the settings of the catalogue entry and whatever was set beside them, with their sources."""
-    values = _method_values(resolved.method)
-    own = dict(resolved.method.settings)
+    """Yield the settings of the catalogue entry that still decide something, then the parts that were exchanged.
+
+    Without an entry, yield every setting of every part.
+    """
+    values, own = _method_values(resolved.method), dict(resolved.method.settings) if resolved.base else {}
+    exchanged = {k for k, origin in resolved.provenance.items() if k in values and origin in (BY_YOU, OF_PART)}
     for key, origin in resolved.provenance.items():
-        if key in own and resolved.base:
+        if key in own and not _overruled(resolved.base, key, exchanged):
             yield Setting(key, own[key], origin)
-        elif key in values and (not resolved.base or origin in (BY_YOU, OF_PART)):
+        elif key not in own and (key in exchanged or (not resolved.base and key in values)):
             yield Setting(key, values[key], origin)
+
+
+def _overruled(base: str, setting: str, exchanged: Collection[str]) -> bool:
+    """Whether everything that a setting of the entry `base` decides was set in the parts themselves."""
+    stages = {key.partition(".")[0] for key in exchanged if "." not in key}
+    decided = _decides(base, setting) if exchanged else set()
+    return bool(decided) and all(key in exchanged or key.partition(".")[0] in stages for key in decided)
+
+
+def _decides(base: str, setting: str) -> set[str]:
+    """Return the part settings that a setting of an entry decides, found by giving it other values."""
+    entry = CATALOGUE.get(base)
+    if entry is None:
+        return set()
+    hint = typing.get_type_hints(entry.compose)[setting]
+    choices = [choice for option in (hint, *typing.get_args(hint)) for choice in typing.get_args(option)]
+    before = _method_values(entry.build())
+    for value in (*choices, True, False, 0.5, 0.01, 2, 1):
+        try:
+            after = _method_values(entry.build(**{setting: value}))
+        except InputError:
+            continue
+        if after != before:
+            return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    return set()
 
 
 def _method_values(method: Method) -> Mapping[str, Any]:
