@@ -16,6 +16,7 @@ pytest.importorskip("verl", reason="verl is not installed: `make parity` runs th
 
 from importlib.metadata import version
 
+from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos
 from verl.workers.config import ActorConfig
 
@@ -58,7 +59,16 @@ CORE = {
     "gmpo": Recipe(
         loss="geo_mean", actor={"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}, ours={"alone": "raw"}, tolerance=1e-5
     ),
-    "opo": Recipe(estimator="opo", actor={"clip_ratio_c": 1e9}),
+    "opo": Recipe(estimator="opo", loss="gpg"),
+    "remax": Recipe(estimator="remax", loss="gpg", ours={"limit": None}),
+    "reinforce_pp": Recipe(
+        estimator="reinforce_plus_plus",
+        estimator_options={"config": AlgoConfig(gamma=1.0)},
+        ours={"variance": "sample", "dual_clip": 3.0},
+    ),
+    "reinforce_pp_baseline": Recipe(
+        estimator="reinforce_plus_plus_baseline", ours={"variance": "sample", "dual_clip": 3.0, "alone": "raw"}
+    ),
 }
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 
@@ -73,6 +83,7 @@ def ask(recipe: Recipe, case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.T
         token_level_rewards=reward_bt.clone(),
         response_mask=mask_bt,
         index=np.array(batch.group_b.tolist()),
+        **({"reward_baselines": batch.greedy_reward_b} if recipe.estimator == "remax" else {}),
         **recipe.estimator_options,
     )
     actor = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, **recipe.actor)
@@ -99,7 +110,7 @@ def agree(method: grouprl.Method, recipe: Recipe, case: Case) -> None:
     advantage_bt, loss, grad_bt = ask(recipe, case)
     ready = method.prepare(case.batch)
     close = {"rtol": recipe.tolerance, "atol": recipe.tolerance, "check_dtype": False}
-    torch.testing.assert_close(ready.advantage_bt, advantage_bt, **close)
+    torch.testing.assert_close(ready.advantage_bt, advantage_bt * case.batch.mask_bt, **close)
     logp_bt = case.logp_bt.clone().requires_grad_()
     value = method.loss(logp_bt, ready).value
     torch.testing.assert_close(torch.autograd.grad(value, logp_bt)[0], grad_bt, **close)
@@ -156,3 +167,41 @@ def test_entries_that_are_no_dialects(name):
     method = grouprl.method(name, **recipe.ours)
     for seed in range(3):
         agree(method, recipe, random_case(seed, (4, 3, 5, 2), WIDTH))
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.95, 0.5])
+def test_ppo_with_its_critic(lam):
+    method = grouprl.method("ppo", lam=lam, dual_clip=3.0)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    for seed in range(3):
+        case = random_case(seed, width=WIDTH)
+        batch, mask_bt, ready = case.batch, case.batch.mask_bt.double(), method.prepare(case.batch)
+        reward_bt = batch.last_token_bt().double() * batch.reward_b[:, None]
+        advantage_bt, return_bt = core_algos.compute_gae_advantage_return(
+            reward_bt, batch.value_bt, mask_bt, gamma=1.0, lam=lam
+        )
+        torch.testing.assert_close(ready.advantage_bt, advantage_bt * mask_bt, **close)
+        torch.testing.assert_close(ready.return_bt * mask_bt, return_bt * mask_bt, **close)
+        ours_bt, theirs_bt = (case.value_bt.clone().requires_grad_() for _ in range(2))
+        ours = method.value_loss(ours_bt, ready).value
+        theirs, _ = core_algos.compute_value_loss(theirs_bt, return_bt, batch.value_bt, mask_bt, cliprange_value=0.2)
+        torch.testing.assert_close(ours, theirs, **close)
+        grads = torch.autograd.grad(ours, ours_bt) + torch.autograd.grad(theirs, theirs_bt)
+        torch.testing.assert_close(*grads, **close)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "abs", "k1+", "k3+"])
+def test_kl_estimators_in_the_loss(estimator):
+    method = grouprl.method("grpo", kl_coef=0.1, kl_estimator=estimator)
+    plain = grouprl.method("grpo")
+    for seed in range(3):
+        case = random_case(seed, width=WIDTH)
+        mask_bt = case.batch.mask_bt.double()
+        leaves = [case.logp_bt.clone().requires_grad_() for _ in range(3)]
+        ours = method.loss(leaves[0], method.prepare(case.batch)).value
+        without = plain.loss(leaves[1], plain.prepare(case.batch)).value
+        kl_bt = core_algos.kl_penalty(leaves[2], case.batch.ref_bt, estimator)
+        theirs = 0.1 * core_algos.agg_loss(kl_bt, mask_bt, "seq-mean-token-mean")
+        torch.testing.assert_close(ours - without, theirs, rtol=1e-6, atol=1e-8)
+        a, b, c = (torch.autograd.grad(x, leaf)[0] for x, leaf in zip((ours, without, theirs), leaves, strict=True))
+        torch.testing.assert_close(a - b, c, rtol=1e-6, atol=1e-8)
