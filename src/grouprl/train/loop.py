@@ -198,20 +198,19 @@ def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts:
 
 
 def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch | None) -> None:
-    advantages: dict[int, list[float]] = {}
+    """Write the rollouts of the step, with advantages where rows were trained on."""
+    found: dict[tuple[int, int], list[float]] = {}
     if judged is not None:
-        place = {(int(g), ids): i for i, (g, ids) in enumerate(_row_keys(wanted))}
-        for row, key in enumerate(_row_keys(drawn)):
-            at = place.get(key)
-            if at is not None:
-                length = len(drawn.rollout.response_ids[row])
-                advantages[row] = judged.advantage_bt[at, :length].tolist()  # type: ignore[index]
-    write_rollouts(session.run.rollout_file(session.step), session.step, drawn, advantages)
+        values = judged.need("advantage_bt", "the rollout record").tolist()
+        rows = zip(_row_keys(wanted), values, wanted.rollout.response_ids, strict=True)
+        found = {key: row[: len(ids)] for key, row, ids in rows}
+    advantage = [found.get(key) for key in _row_keys(drawn)]
+    write_rollouts(session.run.rollout_file(session.step), session.step, drawn, advantage)
 
 
 def _row_keys(collected: Collected) -> list[tuple[int, int]]:
-    """(group, answer number within the group's rows) of each row; rows of a group keep their order."""
-    return [(int(g), n) for g, n in zip(collected.group_b, collected.answer_b, strict=True)]
+    """(group, answer number within the group) of each row."""
+    return list(zip(collected.group_b.tolist(), collected.answer_b.tolist(), strict=True))
 
 
 def _evaluate(session: Session, display: Display, clock: _Clock, questions: int, when: str = "") -> Evaluation:

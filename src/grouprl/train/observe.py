@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,11 @@ def memory_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
-def write_rollouts(path: Path, step: int, collected: Collected, advantages: dict[int, list[float]]) -> None:
-    """Write every answer of a step as one Parquet file; `advantages` by row, absent for rows not trained on."""
-    rows = [_row(step, collected, i, advantages.get(i)) for i in range(len(collected))]
+def write_rollouts(path: Path, step: int, collected: Collected, advantage: Sequence[Sequence[float] | None]) -> None:
+    """Write every answer of a step as one Parquet file; `advantage` per row, None for rows not trained on."""
+    table = pa.table(_columns(step, collected, advantage), schema=SCHEMA)
     with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd")
 
 
 SCHEMA = pa.schema(
@@ -114,25 +115,32 @@ SCHEMA = pa.schema(
 )
 
 
-def _row(step: int, collected: Collected, i: int, advantage: list[float] | None) -> dict[str, Any]:
-    rollout, scores = collected.rollout, collected.scores
-    n = len(rollout.response_ids[i])
+def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float] | None]) -> dict[str, Any]:
+    rollout, scores, rows = collected.rollout, collected.scores, len(collected)
+    lengths_b = np.array([len(ids) for ids in rollout.response_ids])
+    present_bt = np.arange(rollout.logp_bt.shape[1]) < lengths_b[:, None]
     return {
-        "step": step,
-        "group": int(collected.group_b[i]),
-        "question_id": collected.questions[i].id,
-        "prompt": question_text(collected.questions[i]),
-        "completion": collected.texts[i],
-        "prompt_ids": rollout.prompt_ids[i],
-        "completion_ids": rollout.response_ids[i],
-        "mask": [True] * n,
-        "behavior_logp": rollout.logp_bt[i, :n].tolist(),
-        "entropy": rollout.entropy_bt[i, :n].tolist(),
-        "reward": float(scores.reward_b[i]) if np.isfinite(scores.reward_b[i]) else None,
-        "components": [(name, float(x[i])) for name, x in scores.components.items() if np.isfinite(x[i])],
-        "correct": bool(scores.correct_b[i]),
-        "truncated": bool(rollout.truncated_b[i]),
-        "status": str(scores.status_b[i]),
-        "used": advantage is not None,
-        "advantage": advantage,
+        "step": np.full(rows, step, dtype=np.int32),
+        "group": collected.group_b,
+        "question_id": [question.id for question in collected.questions],
+        "prompt": [question_text(question) for question in collected.questions],
+        "completion": collected.texts,
+        "prompt_ids": rollout.prompt_ids,
+        "completion_ids": rollout.response_ids,
+        "mask": _ragged(lengths_b, np.ones(lengths_b.sum(), dtype=bool)),
+        "behavior_logp": _ragged(lengths_b, rollout.logp_bt.numpy()[present_bt]),
+        "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
+        "reward": pa.array(scores.reward_b, from_pandas=True),
+        "components": [[(n, float(x[i])) for n, x in scores.components.items() if x[i] == x[i]] for i in range(rows)],
+        "correct": scores.correct_b,
+        "truncated": rollout.truncated_b.numpy(),
+        "status": scores.status_b.tolist(),
+        "used": [values is not None for values in advantage],
+        "advantage": pa.array(advantage, type=pa.list_(pa.float32())),
     }
+
+
+def _ragged(lengths_b: np.ndarray, values_m: np.ndarray) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(lengths_b)]).astype(np.int32)
+    kind = pa.bool_() if values_m.dtype == bool else pa.float32()
+    return pa.ListArray.from_arrays(offsets, pa.array(values_m, type=kind))

@@ -160,7 +160,7 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -
         source=QuestionSource(task, config.seed),
         errors=errors,
         collector=Collector(config, policy, reward, budget, errors),
-        health=Health(health_facts(config, method, budget), run.read_metrics()),
+        health=Health(health_facts(config, method, budget, exact_sampler(policy)), run.read_metrics()),
         phase="train",
     )
 
@@ -205,12 +205,13 @@ def exact_sampler(policy: CausalPolicy) -> bool:
     return policy.dtype in (torch.float32, torch.float64)
 
 
-def health_facts(config: Config, method: Method, max_tokens: int) -> HealthFacts:
+def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
     """What the health report must know of the run."""
     weights = [p.settings().get("coef") for p in (*method.regularize, *method.shape) if "kl" in p.name]
     return HealthFacts(
         answers=config.batch.prompts * config.batch.group,
         updates_per_rollout=config.updates_per_rollout,
+        exact_sampler=exact,
         clips="old_bt" in method.objective.needs(),
         kl_weight=weights[0] if weights else None,
         refill=method.refill is not None,
