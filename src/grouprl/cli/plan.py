@@ -128,7 +128,10 @@ def _memory(plan: Plan) -> Table:
     table.add_row(
         Text("peak", style="bold"),
         Text(human(plan.peak or 0), style="bold"),
-        Text("all that stays, and the larger of an update and a rollout", style="dim"),
+        Text(
+            "all that stays, and the larger of update and rollout; beside it Python and torch, about 0.4 GiB",
+            style="dim",
+        ),
     )
     return table
 
