@@ -65,7 +65,7 @@ class Method:
     @property
     def needs_entropy(self) -> bool:
         """Whether `loss` must be given differentiable entropies."""
-        return any(term.entropy and term.coef > 0 for term in self.regularize)
+        return any(p.entropy for p in (self.objective, *self.regularize))
 
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
@@ -171,4 +171,4 @@ def _drift(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     if batch.old_bt is None:
         return {}
     log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-20, 20)
-    return _averages({"kl_old": log_bt.exp() - 1 - log_bt, "ratio_mean": log_bt.exp()}, batch)
+    return _averages({"kl_old": torch.expm1(log_bt) - log_bt, "ratio_mean": log_bt.exp()}, batch)

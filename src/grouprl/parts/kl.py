@@ -42,7 +42,7 @@ def estimate(log_bt: Tensor, estimator: str) -> Tensor:
     if estimator == "k2":
         return log_bt.square() / 2
     if estimator == "k3":
-        return torch.exp(-log_bt) - 1 + log_bt
+        return torch.expm1(-log_bt) + log_bt
     if estimator == "abs":
         return log_bt.abs()
     value_bt, slope_bt = estimate(log_bt, estimator[:2]).detach(), log_bt.square() / 2

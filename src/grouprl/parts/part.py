@@ -53,6 +53,8 @@ class Part:
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+    entropy: ClassVar[bool] = False
+    """Whether the formula needs the policy's current entropies, with gradient."""
 
     def words(self) -> str:
         """Say in one plain sentence what the part does with these settings."""

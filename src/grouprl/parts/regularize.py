@@ -24,7 +24,6 @@ class Regularizer(Part):
     """Base: extra token losses from log-probs, the batch and (where asked for) entropies."""
 
     coef: float
-    entropy: ClassVar[bool] = False
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return token losses [B,T], differentiable in `logp_bt` and `entropy_bt`."""
