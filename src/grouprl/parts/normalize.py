@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grouprl import levels
 from grouprl.batch import Batch
-from grouprl.parts.part import Part, RunFacts, part
+from grouprl.parts.part import Part, part
 
 
 class Normalize(Part):
@@ -90,7 +90,3 @@ class ValidFraction(Normalize):
     def formula(self) -> str:
         """Formula."""
         return "A ← A · B/(B - M),  M answers in groups of equal rewards"
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is left to say."""
-        return []

@@ -55,10 +55,6 @@ class MixedGroups(Selection):
         """Describe."""
         return "leave out questions whose answers are all right or all wrong, also from the denominators"
 
-    def idle(self, run: RunFacts) -> list[str]:
-        """A group of one cannot be mixed."""
-        return []
-
     def refuse(self, run: RunFacts) -> list[str]:
         """A group of one is never mixed, so nothing would be left."""
         if run.group_size == 1:
