@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +18,6 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.errors import RunError
 from grouprl.method import Method
-from grouprl.policy.microbatch import split_rows
 from grouprl.policy.tokens import Tokens
 from grouprl.train.config import Optim
 
@@ -29,7 +28,8 @@ GAPS = ("logp_gap_mean", "logp_gap_max")
 class Policy(Protocol):
     """What an update needs of a policy."""
 
-    token_budget: int
+    def passes(self, tokens: Any, rows: Sequence[int]) -> list[list[int]]:
+        """Cut rows into passes that fit the token budget."""
 
     def logp(self, tokens: Any, *, grad: bool = False, entropy: bool = False, values: bool = False) -> Any:
         """Score rows."""
@@ -112,7 +112,7 @@ def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
     """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
     alive_b = ~method.zero_rows(step)
     sums: dict[str, float] = defaultdict(float)
-    for rows in split_rows(_tokens(step), alive_b.nonzero()[:, 0].tolist(), policy.token_budget):
+    for rows in policy.passes(_tokens(step), alive_b.nonzero()[:, 0].tolist()):
         part = _columns(step.rows(torch.tensor(rows)))
         out = _score(policy, method, part, grad=True)
         total, metrics = _losses(method, out, part)
