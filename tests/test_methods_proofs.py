@@ -297,3 +297,17 @@ def test_kl_in_the_reward_lowers_the_advantage_of_what_the_reference_dislikes(na
     batch = small([1.0, 1.0], ref_bt=[[-3.0], [-1.0]], value_bt=[[0.0], [0.0]], greedy_reward_b=[0.0, 0.0])
     adv = advantages(name, batch, kl_coef=0.1)
     assert adv[0] < adv[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "inert"),
+    [
+        ("grpo", {"kl_estimator": "k2"}, ["kl_estimator"]),
+        ("grpo", {"kl_estimator": "k2", "kl_coef": 0.1}, []),
+        ("dapo", {"dynamic_sampling": False, "max_rounds": 3}, ["max_rounds"]),
+        ("dapo", {"max_rounds": 3, "clip_low": 0.2}, []),
+        ("reinforce", {"kl_estimator": "k2", "baseline": "group"}, ["kl_estimator"]),
+    ],
+)
+def test_settings_that_change_nothing_are_named(name, options, inert):
+    assert grouprl.methods()[name].inert(options) == inert

@@ -47,6 +47,13 @@ class Entry:
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
         return replace(method, name=self.name, settings={**self.settings, **settings})
 
+    def inert(self, settings: Mapping[str, Any]) -> list[str]:
+        """Names of `settings` off their default that change no part, such as a KL estimator without a KL weight."""
+        whole = self.build(**settings)
+        off_default = [name for name, value in settings.items() if value != self.settings[name]]
+        rest = {name: {k: v for k, v in settings.items() if k != name} for name in off_default}
+        return [name for name in off_default if replace(self.build(**rest[name]), settings=whole.settings) == whole]
+
 
 def entry(name: str, card: Card) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     """Register the decorated composing function as catalogue entry `name`.

@@ -16,7 +16,6 @@ import pydantic
 from torch import Tensor
 from typing_extensions import dataclass_transform
 
-from grouprl.batch import Batch
 from grouprl.errors import InputError, suggest
 
 KINDS: dict[str, str] = {
@@ -136,14 +135,3 @@ def _parameters(build: Callable[..., Any]) -> list[str]:
     import inspect
 
     return list(inspect.signature(build).parameters)
-
-
-def rows_with(token_bt: Tensor) -> Tensor:
-    """[B] bool: rows with any nonzero entry."""
-    return (token_bt != 0).any(1)
-
-
-def need_all(batch: Batch, names: tuple[str, ...], reader: str) -> None:
-    """Raise InputError if the batch lacks one of the fields `names`."""
-    for name in names:
-        batch.need(name, reader)

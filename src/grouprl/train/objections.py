@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from grouprl.errors import InputError
 from grouprl.method import Method
+from grouprl.methods.registry import CATALOGUE
 from grouprl.parts.part import RunFacts
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.tasks.task import Question, Task
@@ -47,6 +48,10 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
     if config.steps == 0:
         return [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
     found = [sentence for part in method.parts() for sentence in part.idle(facts)]
+    if method.name in CATALOGUE:
+        given = {k: v for k, v in method.settings.items() if k in CATALOGUE[method.name].settings}
+        inert = CATALOGUE[method.name].inert(given)
+        found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
     return list(dict.fromkeys([*found, *_idle_settings(config, method)]))
 
 
