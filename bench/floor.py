@@ -1,0 +1,133 @@
+"""What a step would take if it were nothing but its matrix products, at the rates this machine reaches on their shapes.
+
+Counted, for one step (d = hidden size, f = intermediate size, V = vocabulary, n = layers):
+
+- every token that is run forward: the products [M,d]x[d,3d], [M,d]x[d,d], [M,d]x[d,2f], [M,f]x[f,d] of each layer,
+  and 4 c d operations of attention per layer, c being the mean number of tokens it looks back on;
+- the output product [M,d]x[d,V] where a token is predicted;
+- drawing: each question once, then one product per drawn token (the first comes from the question, the last is not
+  read again), with as many rows at a time as are unfinished on average;
+- training: the questions and answers of the rows that are trained on, once forward and twice backward (gradients of the
+  input and of the weight); nothing is computed anew.
+
+Attention is charged at the rate of the largest product, which is more than small batched products reach.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from jobs import Job
+
+PASS_TOKENS = 2048
+"""Rows of a product in training: about what a pass through the model holds."""
+Shape = tuple[int, int, int]
+"""(M, K, N) of [M,K] x [K,N]."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Means per step of what was really drawn and trained on."""
+
+    drawn: float
+    """Tokens drawn."""
+    trained: float
+    """Tokens in the rows that were trained on."""
+    rows_trained: float
+    questions_trained: float
+    question_tokens: int
+    """Tokens of one question."""
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Seconds and floating-point operations of the matrix products of one step."""
+
+    rollout: float
+    training: float
+    operations: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all of them."""
+        return self.rollout + self.training
+
+
+def floor_of(job: Job, work: Work) -> Floor:
+    """Count the products of a step and time them."""
+    reading = float(job.prompts * work.question_tokens)
+    decoded = work.drawn - job.rows
+    at_once = max(1, round(decoded / (job.max_new_tokens - 1)))
+    answers = work.trained - work.rows_trained
+    learning = work.questions_trained * work.question_tokens + answers
+    rows = min(PASS_TOKENS, max(1, round(learning)))
+
+    read = layers(job, round(reading), 1.0) + head(job, work, job.prompts, 1.0)
+    drawing = layers(job, at_once, decoded / at_once) + head(job, work, at_once, decoded / at_once)
+    forward = layers(job, rows, learning / rows) + head(job, work, rows, work.trained / rows)
+    training = forward + backward(forward)
+
+    context = work.question_tokens + work.drawn / job.rows / 2
+    attention = 4 * context * job.hidden * job.layers
+    peak = rate((PASS_TOKENS, job.hidden, 2 * job.intermediate))
+    rollout_s = timed(read) + timed(drawing) + attention * (reading / 2 + decoded) / peak
+    training_s = timed(training) + 3 * attention * learning / peak
+    operations = sum(2 * m * k * n * times for (m, k, n), times in (read + drawing + training).items())
+    return Floor(rollout_s, training_s, operations + attention * (reading / 2 + decoded + 3 * learning))
+
+
+def layers(job: Job, rows: int, times: float) -> Counter[Shape]:
+    """The products of all layers for `rows` tokens, `times` times."""
+    d, f = job.hidden, job.intermediate
+    shapes = [(rows, d, 3 * d), (rows, d, d), (rows, d, 2 * f), (rows, f, d)]
+    return weighed({shape: times * job.layers for shape in shapes})
+
+
+def head(job: Job, work: Work, rows: int, times: float) -> Counter[Shape]:
+    """The output product."""
+    return weighed({(rows, job.hidden, work.vocabulary): times})
+
+
+def backward(forward: Counter[Shape]) -> Counter[Shape]:
+    """Both gradients of each product: of its input, [M,N]x[N,K], and of its weight, [K,M]x[M,N]."""
+    gradients: Counter[Shape] = Counter()
+    for (m, k, n), times in forward.items():
+        gradients[m, n, k] += times  # type: ignore[assignment]
+        gradients[k, m, n] += times  # type: ignore[assignment]
+    return gradients
+
+
+def weighed(times: dict[Shape, float]) -> Counter[Shape]:
+    """Shapes with how often they occur, fractions included."""
+    return Counter(times)  # type: ignore[arg-type]
+
+
+def timed(products: Counter[Shape]) -> float:
+    """Seconds of all products at the rates of their shapes."""
+    return sum(2 * m * k * n * times / rate((m, k, n)) for (m, k, n), times in products.items())
+
+
+RATES: dict[Shape, float] = {}
+
+
+def rate(shape: Shape) -> float:
+    """Operations per second of a float32 product of this shape on one thread: the best of several short series."""
+    if shape not in RATES:
+        m, k, n = shape
+        a, b, out = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
+        operations = 2 * m * k * n
+        repeat = max(3, int(2e8 / operations))
+        best = min(_series(a, b, out, repeat) for _ in range(15))
+        RATES[shape] = operations * repeat / best
+    return RATES[shape]
+
+
+def _series(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, repeat: int) -> float:
+    start = time.process_time()
+    for _ in range(repeat):
+        torch.mm(a, b, out=out)
+    return time.process_time() - start

@@ -1,0 +1,113 @@
+"""The measured jobs: the same model folder, questions, reward and batch for both libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grouprl.tasks import load_task
+from grouprl.tasks.task import Question, Task
+
+LEARNING_RATE = 3e-4
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job. Lengths are in tokens; `full_length` makes the warm-up teach answers that never end by themselves."""
+
+    name: str
+    words: str
+    digits: int
+    prompts: int
+    group: int
+    max_new_tokens: int
+    hidden: int
+    layers: int
+    heads: int
+    intermediate: int
+    full_length: bool = False
+    reward: str = "sum_after_bar"
+    warm_steps: int = 300
+    goal: float = 1.0
+    """TRL's seconds per step over ours that is aimed at."""
+
+    @property
+    def rows(self) -> int:
+        """Answers per step."""
+        return self.prompts * self.group
+
+    def task(self) -> Task:
+        """The addition task with demonstrations that work the sum out and slip now and then."""
+        return load_task({"name": "addition", "digits": self.digits, "think": 1.0, "noise": 0.2}, SEED)
+
+    def sizes(self) -> dict[str, int]:
+        """Sizes of the tiny model."""
+        return {n: getattr(self, n) for n in ("hidden", "layers", "heads", "intermediate")}
+
+    def questions(self, count: int) -> Iterator[Question]:
+        """Yield the training questions in the order in which both libraries meet them."""
+        task = self.task()
+        return (task.question("train", index) for index in range(count))
+
+    def config(self, model: str, steps: int) -> dict[str, Any]:
+        """The run's configuration for this library: nothing but training (one tiny evaluation at either end)."""
+        return {
+            "task": {"name": "addition", "digits": self.digits},
+            "model": model,
+            "method": {"base": "grpo", "aggregate": "token_mean"},
+            "steps": steps,
+            "seed": SEED,
+            "batch": {"prompts": self.prompts, "group": self.group},
+            "sampling": {"max_new_tokens": self.max_new_tokens},
+            "optim": {"lr": LEARNING_RATE, "schedule": "constant"},
+            "eval": {"every": 0, "questions": 1, "final_questions": 1},
+            "reward": {"function": f"{REWARDS}:{self.reward}"},
+            "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
+        }
+
+
+REWARDS = str(Path(__file__).with_name("rewards.py"))
+
+A = Job(
+    name="A",
+    words="two-digit addition, 32 questions x 16 answers of at most 16 tokens",
+    digits=2,
+    prompts=32,
+    group=16,
+    max_new_tokens=16,
+    hidden=64,
+    layers=3,
+    heads=4,
+    intermediate=176,
+    goal=3.0,
+)
+B = Job(
+    name="B",
+    words="three-digit addition, 16 questions x 16 answers of exactly 32 tokens",
+    digits=3,
+    prompts=16,
+    group=16,
+    max_new_tokens=32,
+    hidden=128,
+    layers=4,
+    heads=4,
+    intermediate=352,
+    full_length=True,
+    goal=1.8,
+)
+
+
+def mixed(job: Job) -> Job:
+    """The same job with a reward under which hardly any group is dead: no answer can be left out of the update."""
+    return replace(job, name=f"{job.name} mixed", words=f"{job.words}; no dead group", reward="even_digits")
+
+
+JOBS = {job.name: job for job in (A, mixed(A), B, mixed(B))}
+
+
+def smaller(job: Job) -> Job:
+    """A few rows of the same job, for a smoke test."""
+    return replace(job, prompts=2, group=4, warm_steps=3)

@@ -1,0 +1,25 @@
+"""On what the numbers were measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("torch", "transformers", "trl", "grouprl")
+
+
+def describe() -> dict[str, str]:
+    """Processor, cores, versions, date."""
+    facts = {"processor": _processor(), "cores": str(os.cpu_count()), "threads": "1 per process"}
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return facts | {"python": platform.python_version(), **versions, "date": time.strftime("%Y-%m-%d", time.gmtime())}
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,16 @@
+"""Rewards of the measured jobs, as plain functions; both libraries call the same ones."""
+
+from __future__ import annotations
+
+import re
+
+
+def sum_after_bar(completion: str, *, answer: str, **_: object) -> float:
+    """1 iff the digits behind the first '|' are the sum."""
+    found = re.search(r"\|(\d+)", completion)
+    return float(found is not None and int(found[1]) == int(answer))
+
+
+def even_digits(completion: str, **_: object) -> float:
+    """Share of even digits among the characters: it varies within nearly every group."""
+    return sum(character in "02468" for character in completion) / max(1, len(completion))

@@ -1,0 +1,127 @@
+"""Worker: TRL's GRPOTrainer, one step per turn. Arguments: job, model folder, output folder, steps, quick."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import rewards
+import torch
+import transformers
+from datasets import Dataset
+from gate import Gate
+from jobs import LEARNING_RATE, SEED, Job, smaller
+from jobs import JOBS as ALL_JOBS
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+
+class Turns(TrainerCallback):
+    """One training step, data loading included, per turn."""
+
+    def __init__(self, gate: Gate, seconds: dict[str, float]) -> None:
+        self.gate, self.seconds, self.steps = gate, seconds, 0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        if self.steps:
+            parts = dict(self.seconds)
+            parts["seconds_update"] = parts.pop("seconds_step") - parts.pop("seconds_prepare")
+            self.gate.step_done(parts)
+        else:
+            self.gate.ready()
+        self.steps += 1
+        self.seconds.clear()
+        self.gate.wait()
+
+
+def main(name: str, model: str, folder: str, steps: int, quick: bool) -> None:
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    job, gate = smaller(ALL_JOBS[name]) if quick else ALL_JOBS[name], Gate()
+    trainer = build(job, model, folder, steps)
+    seconds: dict[str, float] = defaultdict(float)
+    measure(trainer, seconds)
+    trainer.add_callback(Turns(gate, seconds))
+    trainer.train()
+
+
+def build(job: Job, model: str, folder: str, steps: int) -> GRPOTrainer:
+    """The trainer with the job's settings; what could cost time beside training is off."""
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
+    questions = job.questions(job.prompts * (steps + 1))
+    rows = [{"prompt": f"{tokenizer.bos_token}{q.prompt}", "answer": q.columns["answer"]} for q in questions]
+    settings = GRPOConfig(
+        output_dir=folder,
+        use_cpu=True,
+        bf16=False,
+        per_device_train_batch_size=job.rows,
+        gradient_accumulation_steps=1,
+        num_generations=job.group,
+        max_completion_length=job.max_new_tokens,
+        max_steps=steps + 1,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        temperature=1.0,
+        beta=0.0,
+        num_iterations=1,
+        loss_type="dapo",
+        scale_rewards="group",
+        adam_beta2=0.95,
+        max_grad_norm=1.0,
+        gradient_checkpointing=False,
+        shuffle_dataset=False,
+        logging_strategy="no",
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        seed=SEED,
+    )
+
+    def reward(completions: Sequence[str], answer: Sequence[str], **_: Any) -> list[float]:
+        function = getattr(rewards, job.reward)
+        return [function(text, answer=known) for text, known in zip(completions, answer, strict=True)]
+
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    return GRPOTrainer(
+        model=network, reward_funcs=reward, args=settings, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
+    )
+
+
+def measure(trainer: GRPOTrainer, seconds: dict[str, float]) -> None:
+    """Add up the wall-clock seconds of generation, scoring and everything before the update."""
+    timed(trainer.model, "generate", seconds, "seconds_rollout")
+    timed(trainer, "_calculate_rewards", seconds, "seconds_score")
+    timed(trainer, "_prepare_inputs", seconds, "seconds_prepare")
+    timed(trainer, "training_step", seconds, "seconds_step")
+    generate = trainer._generate_and_score_completions
+
+    def counted(inputs: Any) -> Any:
+        out = generate(inputs)
+        seconds["tokens"] = float(out["completion_mask"].sum())
+        return out
+
+    trainer._generate_and_score_completions = counted
+
+
+def timed(owner: Any, name: str, seconds: dict[str, float], key: str) -> None:
+    """Replace a method by one that adds its seconds to `key`."""
+    inner = getattr(owner, name)
+
+    def outer(*arguments: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return inner(*arguments, **named)
+        finally:
+            seconds[key] += time.perf_counter() - start
+
+    setattr(owner, name, outer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5] == "quick")

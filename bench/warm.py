@@ -1,0 +1,51 @@
+"""The common starting point: a tiny model after a short warm-up, as an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jobs import SEED, Job
+
+from grouprl import method
+from grouprl.batch import Batch
+from grouprl.policy import CausalPolicy, Tokens, load_policy
+from grouprl.tasks.task import Task
+from grouprl.train.config import Warmup
+from grouprl.train.update import update
+from grouprl.train.warmup import warmup_rate
+
+FILLER = "+"
+
+
+def warm_folder(job: Job, folder: Path) -> Path:
+    """Build, warm up and save the job's model in `folder`, unless it is there already."""
+    if not (folder / "config.json").is_file():
+        task = job.task()
+        policy = load_policy("tiny", alphabet=task.alphabet or "", seed=SEED, **job.sizes())
+        _warm_up(policy, task, job)
+        policy.save(folder)
+    return folder
+
+
+def _warm_up(policy: CausalPolicy, task: Task, job: Job) -> None:
+    settings, sft = Warmup(steps=job.warm_steps, batch=64), method("sft")
+    optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    for step in range(job.warm_steps):
+        optimizer.param_groups[0]["lr"] = warmup_rate(settings, step)
+        first = 10**6 + step * settings.batch
+        batch = _demonstrations(policy, task, job, range(first, first + settings.batch))
+        update(policy, optimizer, sft, sft.judge(batch))
+
+
+def _demonstrations(policy: CausalPolicy, task: Task, job: Job, indices: range) -> Batch:
+    questions = [task.question("train", index) for index in indices]
+    answers = [policy.encode(task.demonstration(question, SEED) or "") for question in questions]
+    if job.full_length:
+        answers = [(ids + policy.encode(FILLER) * job.max_new_tokens)[: job.max_new_tokens] for ids in answers]
+    else:
+        answers = [[*ids, policy.tokenizer.eos_token_id] for ids in answers]
+    tokens = Tokens.of([policy.encode_prompt(question.prompt) for question in questions], answers)
+    return Batch(
+        mask_bt=tokens.present_bt(), group_b=torch.arange(len(tokens)), reward_b=torch.ones(len(tokens)), inputs=tokens
+    )

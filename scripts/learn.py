@@ -1,0 +1,168 @@
+"""Toy runs in which every method of the catalogue learns, recorded in docs/learning.md.
+
+All runs of a task begin with the same warmed-up model. Finished runs are kept in the output folder and not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import learn_report
+import typer
+from rich.console import Console
+
+from grouprl import methods
+from grouprl.errors import GrouprlError
+from grouprl.train.config import parse_config
+from grouprl.train.files import write_json
+from grouprl.train.loop import train
+
+Settings = dict[str, Any]
+CENTRAL = ("grpo", "dr_grpo", "dapo", "gspo", "rloo", "ppo", "cispo", "reinforce_pp")
+"""Methods with three seeds on the first task, and a run on the second."""
+
+TASKS: dict[str, Settings] = {
+    "reverse": {
+        "task": {"name": "reverse", "length": 6, "noise": 0.15},
+        "model": {"name": "tiny", "tiny": {"layers": 2}},
+        "warmup": {"steps": 500, "batch": 128},
+    },
+    "addition": {
+        "task": {"name": "addition", "digits": 2, "think": 0.3},
+        "model": {"name": "tiny", "tiny": {"layers": 3}},
+        "warmup": {"steps": 600, "batch": 128},
+    },
+}
+COMMON: Settings = {
+    "steps": 60,
+    "batch": {"prompts": 32, "group": 16, "minibatches": 2},
+    "optim": {"lr": 1e-3, "rise": 5},
+    "eval": {"every": 0, "final_questions": 512, "samples": 4},
+    "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
+}
+PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 140}}
+ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
+PER_METHOD: dict[str, Settings] = {}
+"""What a method needs to be different, and why: see docs/learning.md."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: a method with its settings on a task with a seed."""
+
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder."""
+        return f"{self.task}-{self.method.replace('@', '-at-')}-s{self.seed}"
+
+
+def trials(dialects: bool) -> Iterator[Trial]:
+    """Yield what is to be run: everything once, then the central methods again."""
+    names = [n for n, e in methods().items() if n != "sft" and (dialects or not e.dialect_of)]
+    yield from (Trial("reverse", name, 0) for name in names)
+    yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
+    yield from (Trial("addition", name, 0) for name in CENTRAL)
+
+
+def merged(*settings: Mapping[str, Any]) -> Settings:
+    """Settings laid over each other, section by section; later ones win."""
+    result: Settings = {}
+    for each in settings:
+        for key, value in each.items():
+            old = result.get(key)
+            both = isinstance(old, Mapping) and isinstance(value, Mapping)
+            result[key] = merged(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
+    """The trial's configuration as plain data."""
+    base, _, _ = trial.method.partition("@")
+    return merged(
+        COMMON,
+        {"task": TASKS[trial.task]["task"], "model": str(model), "method": trial.method, "seed": trial.seed},
+        PER_TASK[trial.task],
+        PER_METHOD.get(trial.method, PER_METHOD.get(base, {})),
+        changes,
+    )
+
+
+def warm_start(task: str, out: Path, changes: Settings) -> Path:
+    """Imitate the task's demonstrations once; returns the folder of the model. Recorded as the run of `sft`."""
+    folder = out / f"{task}-sft-s0"
+    if not (folder / "outcome.json").is_file():
+        # Without warm-up and without steps a run evaluates the untouched model.
+        settings = merged(COMMON, TASKS[task], {"method": "sft", "steps": 0}, changes, {"steps": 0})
+        fresh = _run(merged(settings, {"warmup": {"steps": 0}}), out / f"{task}-untrained")
+        warm = _run(settings, folder)
+        outcome = {"task": task, "method": "sft", "seed": 0, "config": settings, **warm, "before": fresh["before"]}
+        outcome["curve"] = []
+        write_json(folder / "outcome.json", outcome)
+    return folder / "model"
+
+
+def run_trial(trial: Trial, out: Path, changes: Settings) -> Settings:
+    """Run one trial, unless its outcome is there already; a refused or broken run is an outcome too."""
+    path = out / trial.name / "outcome.json"
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
+    settings = config_of(trial, warm_start(trial.task, out, changes), changes)
+    head = {"task": trial.task, "method": trial.method, "seed": trial.seed, "config": settings}
+    try:
+        outcome = {**head, **_run(settings, path.parent)}
+    except GrouprlError as error:
+        outcome = {**head, "error": str(error)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, outcome)
+    return outcome
+
+
+def _run(settings: Settings, folder: Path) -> Settings:
+    """Train and return evaluations before and after, seconds of training, and pass@1 of each step's own answers."""
+    start = time.perf_counter()
+    _clear_unfinished(folder)
+    train(parse_config(settings), folder=folder, console=Console(quiet=True))
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    curve = [record["pass@1"] for record in records if record["phase"] == "train" and "pass@1" in record]
+    seconds = round(time.perf_counter() - start, 1)
+    return {"before": summary["before"], "after": summary["after"], "curve": curve, "seconds": seconds}
+
+
+def _clear_unfinished(folder: Path) -> None:
+    if folder.is_dir():
+        # Whatever was cut off is begun anew, beside what is left of it.
+        folder.rename(folder.with_name(f"{folder.name}.cut-off-{time.time_ns()}"))
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
+        "runs/learn"
+    ),
+    docs: Annotated[Path, typer.Option(help="Where learning.md, .json and .svg are written.")] = Path("docs"),
+    dialects: Annotated[bool, typer.Option("--all", help="Run the dialects too.")] = False,
+    only: Annotated[str, typer.Option(help="Only runs whose name contains this; nothing is written to docs.")] = "",
+) -> None:
+    """Let every method of the catalogue learn, and write the record."""
+    console, outcomes = Console(), []
+    for trial in trials(dialects):
+        if only in trial.name:
+            outcome = run_trial(trial, out, {})
+            outcomes.append(outcome)
+            console.print(learn_report.line(outcome), soft_wrap=True)
+    if not only:
+        warm = [json.loads((out / f"{task}-sft-s0" / "outcome.json").read_text(encoding="utf-8")) for task in TASKS]
+        learn_report.write(outcomes + warm, docs)
+
+
+if __name__ == "__main__":
+    typer.run(main)
