@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import grouprl
 from grouprl.errors import InputError
@@ -103,6 +107,7 @@ def test_no_change_is_noted():
         ({"objective": "clipped", "advantage": "relative", "aggregate": "token_mean", "clip_high": 1}, "clip_high"),
         ("no.such.module:f", "cannot import"),
         ("no_such_file.py:f", "there is no file"),
+        (":f", "is not a module's name"),
         ("json:lods", "Did you mean 'load"),
     ],
 )
@@ -137,6 +142,34 @@ def test_two_kl_terms_are_a_warning():
     twice = compose({"base": "grpo", "regularize": kl, "add": {"regularize": kl}})
     assert "counts 2 times" in twice.warnings[0]
     assert not compose({"base": "grpo", "regularize": kl}).warnings
+
+
+def test_updates_per_rollout_follow_the_objective_or_are_warned_about():
+    assert "on_policy: true" in compose({"base": "grpo", "objective": "policy_gradient"}).warnings[0]
+    assert not compose({"base": "grpo", "objective": "policy_gradient", "on_policy": True}).warnings
+    assert "on_policy: false" in compose({"base": "rloo", "objective": "clipped"}).warnings[0]
+    freed = compose({"base": "rloo", "objective": "clipped", "on_policy": False})
+    assert not freed.warnings
+    assert not freed.method.on_policy
+
+
+KEYS = ["name", "base", "add", "part", "clip_high", "scale", "objective", "advantage", "aggregate", "regularize", "x"]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2)
+    | st.floats()
+    | st.sampled_from([*KEYS, "grpo", "clipped", "kl_loss"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(spec=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4), base=st.sampled_from(["grpo", "ppo", None]))
+def test_any_specification_is_built_or_refused_in_words(spec, base):
+    with contextlib.suppress(InputError):
+        assert isinstance(compose({**spec, **({"base": base} if base else {})}).method, grouprl.Method)
 
 
 OWN = '''

@@ -128,13 +128,16 @@ def _functions(module: ModuleType) -> list[str]:
     return [n for n, f in vars(module).items() if callable(f) and getattr(f, "__module__", "") == module.__name__]
 
 
+_IMPORT_RULE = "a method's import path is module:function or file.py:function"
+
+
 def _load_module(where: str) -> ModuleType:
+    if not all(name.isidentifier() for name in where.split(".")):
+        raise InputError(f"'{where}' is not a module's name", _IMPORT_RULE)
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"cannot import '{where}': {error}", "a method's import path is module:function or file.py:function"
-        ) from error
+        raise InputError(f"cannot import '{where}': {error}", _IMPORT_RULE) from error
 
 
 def _load_file(where: str) -> ModuleType:
@@ -143,7 +146,7 @@ def _load_file(where: str) -> ModuleType:
     if module_name in sys.modules:
         return sys.modules[module_name]
     if not path.is_file():
-        raise InputError(f"there is no file '{path}'", "a method's import path is module:function or file.py:function")
+        raise InputError(f"there is no file '{path}'", _IMPORT_RULE)
     made = importlib.util.spec_from_file_location(module_name, path)
     if made is None or made.loader is None:
         raise InputError(f"'{path}' cannot be imported", "it must be a Python file")

@@ -23,7 +23,10 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
         *(_greedy(method) if {"advantage"} & set(touched) else []),
     ]
-    warnings = _two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []
+    warnings = [
+        *(_two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []),
+        *(_on_policy(method) if {"objective"} & set(touched) else []),
+    ]
     return refusals, warnings
 
 
@@ -90,6 +93,20 @@ def _two_kl_terms(method: Method) -> list[str]:
     if len(terms) < 2:
         return []
     return [f"the KL to the reference counts {len(terms)} times ({', '.join(terms)}); one term is usual"]
+
+
+def _on_policy(method: Method) -> list[str]:
+    corrects = bool({"old_bt", "behavior_bt"} & set(method.objective.needs()))
+    name = method.objective.name
+    if not corrects and not method.on_policy:
+        return [
+            f"'{name}' has no ratio that corrects for drift; set on_policy: true to hold runs to one update per rollout"
+        ]
+    if corrects and method.on_policy:
+        return [
+            f"'{name}' allows several updates per rollout, but the base allows one; set on_policy: false to use them"
+        ]
+    return []
 
 
 def _is_kl(name: str) -> bool:
