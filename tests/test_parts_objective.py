@@ -197,3 +197,13 @@ def test_rows_without_advantage_are_called_zero_and_are(part):
     _, grad_bt = slopes(part, [[0.1, 0.05], [0.1, 0.05]], batch)
     assert not grad_bt[0].any()
     assert grad_bt[1].any()
+
+
+def test_formulas_name_the_policy_and_every_limit():
+    assert "π_behavior" in Clipped(against="behavior").formula()
+    assert "π_old" in Clipped().formula()
+    assert "at most 3·|A|" in Clipped(dual=3.0).formula()
+    text = Capped(low=0.8, high=1.28, low_negative=None, high_negative=5.0, against="behavior").formula()
+    assert "[0.8, 1.28] where A ≥ 0, [0, 5] where A < 0" in text
+    assert "π_behavior" in text
+    assert "∞" in MaskedImportance(cap=None).formula()

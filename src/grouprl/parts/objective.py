@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grouprl.batch import Batch
 from grouprl.parts.part import Part, RunFacts, TokenLoss, part
-from grouprl.parts.ratio import SYMBOL, Against, RatioLevel, log_ratio
+from grouprl.parts.ratio import Against, RatioLevel, log_ratio, symbol
 
 Bound = Annotated[float, Field(gt=0)]
 LowBound = Annotated[float, Field(ge=0, le=1)]
@@ -80,7 +80,7 @@ class Clipped(Objective):
 
     def words(self) -> str:
         """Describe."""
-        dual = f", a negative token's loss at most {self.dual}·|A|" if self.dual else ""
+        dual = f", a negative token's loss at most {self.dual:g}·|A|" if self.dual else ""
         return (
             f"PPO clip at {self.ratio} level: no gain from moving the ratio beyond "
             f"[{1 - self.low:g}, {1 + self.high:g}]{dual}"
@@ -88,7 +88,9 @@ class Clipped(Objective):
 
     def formula(self) -> str:
         """Formula."""
-        return f"-min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  {SYMBOL[self.ratio]}"
+        dual = "" if self.dual is None else f" (at most {self.dual:g}·|A| where A < 0)"
+        clip = f"-min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
+        return f"{clip}{dual},  {symbol(self.ratio, self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""

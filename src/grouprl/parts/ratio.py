@@ -24,6 +24,11 @@ SYMBOL = {
 }
 
 
+def symbol(level: RatioLevel, against: Against) -> str:
+    """Return the ratio's definition in symbols."""
+    return SYMBOL[level] if against == "old" else SYMBOL[level].replace("π_old", "π_behavior")
+
+
 def log_ratio(logp_bt: Tensor, batch: Batch, level: RatioLevel = "token", against: Against = "old") -> Tensor:
     """[B,T] log of the importance ratio, zero outside the loss mask, clamped to +-20.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.parts.objective import Bound, Objective, idle_ratio
 from grouprl.parts.part import RunFacts, TokenLoss, part
-from grouprl.parts.ratio import SYMBOL, Against, RatioLevel, log_ratio
+from grouprl.parts.ratio import Against, RatioLevel, log_ratio, symbol
 
 Temperature = Annotated[float, Field(gt=0)]
 
@@ -50,7 +50,7 @@ class SoftGate(Objective):
 
     def formula(self) -> str:
         """Formula."""
-        return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {SYMBOL[self.ratio]}"
+        return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {symbol(self.ratio, self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 passes whole."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.parts.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.parts.part import RunFacts, TokenLoss, part
-from grouprl.parts.ratio import SYMBOL, Against, RatioLevel, log_ratio
+from grouprl.parts.ratio import Against, RatioLevel, log_ratio, symbol
 
 Limit = Annotated[float, Field(ge=0)]
 
@@ -52,17 +52,20 @@ class Capped(Objective):
 
     def words(self) -> str:
         """Describe."""
-        positive = _interval(self.low, self.high)
-        negative = _interval(self.low_negative, self.high_negative)
-        limits = positive if positive == negative else f"{positive} where A ≥ 0, {negative} where A < 0"
+        other = "the old policy" if self.against == "old" else "the sampler"
         return (
-            f"push each token's log-prob by its advantage times its ratio to the {self.against} policy, the ratio "
-            f"held in {limits} and not differentiated; every token keeps a gradient"
+            f"push each token's log-prob by its advantage times its ratio to {other}, the ratio held in "
+            f"{self._limits()} and not differentiated; every token keeps a gradient"
         )
 
     def formula(self) -> str:
         """Formula."""
-        return f"-sg[clip(ρ, {_interval(self.low, self.high)[1:-1]})]·A·log π(y_t),  {SYMBOL[self.ratio]}"
+        return f"-sg[ρ held in {self._limits()}]·A·log π(y_t),  {symbol(self.ratio, self.against)}"
+
+    def _limits(self) -> str:
+        positive = _interval(self.low, self.high)
+        negative = _interval(self.low_negative, self.high_negative)
+        return positive if positive == negative else f"{positive} where A ≥ 0, {negative} where A < 0"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 is never capped."""
@@ -105,7 +108,8 @@ class MaskedImportance(Objective):
 
     def formula(self) -> str:
         """Formula."""
-        return f"-M_t·sg[min(π/π_behavior, {self.cap})]·A_t·log π(y_t)"
+        cap = "∞" if self.cap is None else f"{self.cap:g}"
+        return f"-M_t·sg[min(π/π_behavior, {cap})]·A_t·log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """The mask needs several updates, the weight an inexact sampler or several updates."""
