@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.methods import CATALOGUE, Entry
-from grouprl.methods.describe import AMBIGUOUS, describe, year
+from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.render import value_words
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
@@ -27,14 +27,18 @@ def file_name(name: str) -> str:
 
 
 def index(entries: list[Entry]) -> str:
-    families: dict[str, list[Entry]] = {}
-    for entry in entries:
-        families.setdefault(entry.family, []).append(entry)
     lines = [MADE, "# The catalogue", "", f"{len(entries)} methods. `grouprl methods` prints this table,"]
     lines += ["`grouprl methods show NAME` a card, `grouprl methods diff A B` the difference of two methods.", ""]
-    for family, members in families.items():
+    for family, members in families(entries).items():
         rows = [[f"[`{e.name}`]({file_name(e.name)})", year(e) or "", _what(e), e.card.confidence] for e in members]
-        lines += [f"## {family.replace('_', ' ')}", "", *table(["name", "year", "what it does", "checked"], rows), ""]
+        lines += [
+            f"## {family}",
+            "",
+            family_words(members[0]),
+            "",
+            *table(["name", "year", "what it does", "checked"], rows),
+            "",
+        ]
     lines += ["## Names that several papers claim", ""]
     claims = [
         [f"`{name}`", c.title, c.reference, f"[`{c.entry}`]({file_name(c.entry)})" if c.known else "not yet here"]

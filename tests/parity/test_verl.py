@@ -152,6 +152,16 @@ def test_edge_cases(name):
         agree(method, recipe, dataclasses.replace(case, batch=case.batch.replace(reward_b=reward_b)))
 
 
+def test_rounding_of_groups_without_spread():
+    """The one known difference: equal float32 rewards get an advantage in verl, exactly zero here."""
+    case = random_case(1, (7,), WIDTH, dtype=torch.float32)
+    batch = case.batch.replace(reward_b=torch.full((7,), 0.7))
+    reward_bt = batch.last_token_bt().float() * batch.reward_b[:, None]
+    theirs_bt, _ = core_algos.compute_grpo_outcome_advantage(reward_bt, batch.mask_bt.float(), np.zeros(7, dtype=int))
+    assert theirs_bt.abs().max() == pytest.approx(0.056, abs=1e-3)
+    assert not grouprl.method("grpo@verl").prepare(batch).advantage_bt.any()
+
+
 def test_dapo_on_groups_that_dynamic_sampling_would_keep():
     """The punishment, filter and refill of the recipe are its data loop; loss and advantage are core_algos."""
     recipe = Recipe(actor={"clip_ratio_high": 0.28, "clip_ratio_c": 10.0})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -97,6 +98,19 @@ def describe(entry: Entry) -> dict[str, Any]:
         "golden": [golden_data(g) for g in card.golden],
         "also_claimed_by": [c.data() for c in other_claims(entry.name)],
     }
+
+
+def families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """Return the entries by family: GRPO's first, dialects last."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.family, []).append(entry)
+    return dict(sorted(found.items(), key=lambda item: (item[0].startswith("dialects"), item[0] != "group")))
+
+
+def family_words(entry: Entry) -> str:
+    """Return the first line of the family's module, which says what its methods share."""
+    return (sys.modules[entry.compose.__module__].__doc__ or entry.family).strip().splitlines()[0]
 
 
 def year(entry: Entry) -> int:

@@ -29,8 +29,8 @@ Dual = Annotated[float, Field(gt=1)]
 
 SOURCE = "verl 0.9.1, trainer/ppo/core_algos.py, run against this entry"
 ROUNDING = (
-    "A group without spread gets exactly 0 here; verl divides rounding error by 1e-6, so that three float32 rewards of "
-    "0.1 get an advantage of about 0.01 there"
+    "A group without spread gets exactly 0 here; verl divides the rounding error of its mean by 1e-6, so that seven "
+    "equal float32 rewards of 0.7 get an advantage of 0.056 there"
 )
 LONE = "A group of one keeps its raw reward as advantage; verl divides that by 1 + 1e-6 as well"
 DUAL_CLIPPED = "l_t = -min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i), at most -3 A_i where A_i < 0"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.methods.contrast import contrast
-from grouprl.methods.describe import Claim, describe, year
+from grouprl.methods.describe import Claim, describe, families, family_words, year
 from grouprl.methods.registry import Entry
 
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
@@ -20,17 +20,14 @@ _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 def catalogue(entries: Iterable[Entry]) -> RenderableType:
     """Return the catalogue as one table per family."""
-    families: dict[str, list[Entry]] = {}
-    for entry in entries:
-        families.setdefault(entry.family, []).append(entry)
-    width = max(len(e.name) for members in families.values() for e in members)
-    return Group(*(_family(name, members, width) for name, members in families.items()))
+    found = families(entries)
+    width = max(len(e.name) for members in found.values() for e in members)
+    return Group(*(_family(name, members, width) for name, members in found.items()))
 
 
 def _family(name: str, members: Sequence[Entry], width: int) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, title=name.replace("_", " "), title_justify="left", title_style="bold", expand=True
-    )
+    title = Text.assemble((name, "bold"), (f"  {family_words(members[0])}", "dim"))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
     table.add_column("name", style="cyan", no_wrap=True, width=width)
     table.add_column("year", style="dim", no_wrap=True, width=4)
     table.add_column("what it does", ratio=1)
