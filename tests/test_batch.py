@@ -31,6 +31,7 @@ def make(**changes) -> Batch:
         ({"mask_bt": torch.tensor([[True, True], [False, False]])}, "no action token in row 1"),
         ({"keys": {"variant": torch.tensor([0])}}, r"keys\['variant'\] has shape"),
         ({"rewards": {"format": f64([1.0])}}, r"rewards\['format'\] has shape"),
+        ({"truncated_b": torch.tensor([0, 1])}, "truncated_b has type torch.int64.*must be bool"),
         ({"turn_reward_bs": f64([1.0, 2.0])}, "turn_reward_bs has shape"),
     ],
 )
@@ -90,3 +91,15 @@ def test_a_reward_is_the_scalar_plus_its_token_rewards():
 
 def test_spreading_a_value_over_tokens():
     near(make().broadcast(f64([2.0, 3.0])), [[2.0, 2.0], [3.0, 0.0]])
+
+
+def test_replacing_a_field_checks_it():
+    with pytest.raises(InputError, match="old_bt is not finite"):
+        make().replace(old_bt=f64([[0.0, torch.nan], [0.0, 0.0]]))
+    with pytest.raises(InputError, match="reward_b has shape"):
+        make().replace(mask_bt=MASK[:1])
+    with pytest.raises(TypeError, match="no field rewrd_b"):
+        make().replace(rewrd_b=f64([1.0, 2.0]))
+    before = make()
+    after = before.replace(reward_b=f64([5.0, 6.0]))
+    assert (before.reward_b.tolist(), after.reward_b.tolist()) == ([1.0, 0.0], [5.0, 6.0])

@@ -6,8 +6,9 @@ This module knows tensors only: nothing of text, models or methods.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -94,8 +95,7 @@ class Batch:
     """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
 
     def __post_init__(self) -> None:
-        _check_shapes(self)
-        _check_values(self)
+        _check(self, {f.name for f in dataclasses.fields(self)})
 
     @property
     def size(self) -> tuple[int, int]:
@@ -153,8 +153,19 @@ class Batch:
         raise InputError(f"unknown grouping '{key}'", f"known groupings of this batch: {known}")
 
     def replace(self, **changes: Any) -> Batch:
-        """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        """Return a copy with some fields changed; only these are checked. TypeError on an unknown field."""
+        copied = self._with(changes)
+        _check(copied, set(changes))
+        return copied
+
+    def _with(self, changes: Mapping[str, Any]) -> Batch:
+        unknown = set(changes) - set(self.__dataclass_fields__)
+        if unknown:
+            raise TypeError(f"Batch has no field {', '.join(sorted(unknown))}")
+        copied = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(copied, name, value)
+        return copied
 
     def rows(self, index: Tensor) -> Batch:
         """Return the rows of `index` ([N] int64 or [B] bool), every field along."""
@@ -169,14 +180,14 @@ class Batch:
                 changes[f.name] = {k: v[index] for k, v in value.items()}
         if self.inputs is not None:
             changes["inputs"] = self.inputs.rows(index)
-        return self.replace(**changes)
+        return self._with(changes)
 
     def trim(self, length: int) -> Batch:
         """Return the batch cut to its first `length` positions; InputError if action tokens stand behind them."""
         if bool(self.mask_bt[:, length:].any()):
             raise InputError(f"cannot trim to {length} positions", "action tokens stand behind them")
         cut = {name: getattr(self, name)[:, :length] for name in _BT if getattr(self, name) is not None}
-        return self.replace(mask_bt=self.mask_bt[:, :length], **cut)
+        return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
 
     def last_token_bt(self) -> Tensor:
         """[B,T] bool: the last action token of each sequence (nothing where a row has none)."""
@@ -215,31 +226,61 @@ _FLOATS = (
 )
 
 
-def _check_shapes(batch: Batch) -> None:
-    mask = batch.mask_bt
-    if mask.ndim != 2 or mask.dtype != torch.bool:
-        raise InputError(f"mask_bt has shape {list(mask.shape)} and type {mask.dtype}", "it must be [B,T] and bool")
-    b, t = mask.shape
-    for name in _BT:
-        _expect(name, getattr(batch, name), (b, t))
-    for name in _B:
-        _expect(name, getattr(batch, name), (b,))
-    for prefix, mapping in (("rewards", batch.rewards), ("keys", batch.keys)):
-        for key, value in mapping.items():
-            _expect(f"{prefix}['{key}']", value, (b,))
-    for name in ("turn_reward_bs", "state_bs"):
-        value = getattr(batch, name)
-        if value is not None and (value.ndim != 2 or value.shape[0] != b):
-            raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
-    if batch.group_b.dtype != torch.int64:
-        raise InputError(f"group_b has type {batch.group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
-    if b and int(batch.group_b.min()) < 0:
-        row = int(batch.group_b.argmin())
+_BOOLS = ("loss_mask_bt", "truncated_b", "correct_b", "stat_b")
+
+
+def _check(batch: Batch, names: Collection[str]) -> None:
+    """Check the fields `names`; all of them where the mask is new."""
+    if "mask_bt" in names:
+        names = [f.name for f in dataclasses.fields(batch)]
+        _check_mask(batch.mask_bt)
+    _check_shapes(batch, names)
+    _check_types(batch, names)
+    _check_values(batch, names)
+
+
+def _check_mask(mask_bt: Tensor) -> None:
+    if mask_bt.ndim != 2 or mask_bt.dtype != torch.bool:
         raise InputError(
-            f"group_b[{row}] = {int(batch.group_b[row])}", "every sequence must belong to a group (id >= 0)"
+            f"mask_bt has shape {list(mask_bt.shape)} and type {mask_bt.dtype}", "it must be [B,T] and bool"
         )
-    if not batch.reward_b.is_floating_point():
-        raise InputError(f"reward_b has type {batch.reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
+    empty = (~mask_bt.any(1)).nonzero()[:, 0]
+    if len(empty):
+        raise InputError(
+            f"mask_bt has no action token in row {int(empty[0])} ({len(empty)} such rows)",
+            "every sequence must hold at least one token the policy wrote",
+            "Drop the empty rows before building the batch",
+        )
+
+
+def _check_shapes(batch: Batch, names: Collection[str]) -> None:
+    b, t = batch.size
+    for name in names:
+        value = getattr(batch, name)
+        if name in _BT:
+            _expect(name, value, (b, t))
+        elif name in _B:
+            _expect(name, value, (b,))
+        elif name in ("rewards", "keys"):
+            for key, column in value.items():
+                _expect(f"{name}['{key}']", column, (b,))
+        elif name.endswith("_bs") and value is not None and (value.ndim != 2 or value.shape[0] != b):
+            raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
+
+
+def _check_types(batch: Batch, names: Collection[str]) -> None:
+    group_b, reward_b = batch.group_b, batch.reward_b
+    if "group_b" in names and group_b.dtype != torch.int64:
+        raise InputError(f"group_b has type {group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
+    if "group_b" in names and len(group_b) and int(group_b.min()) < 0:
+        row = int(group_b.argmin())
+        raise InputError(f"group_b[{row}] = {int(group_b[row])}", "every sequence must belong to a group (id >= 0)")
+    if "reward_b" in names and not reward_b.is_floating_point():
+        raise InputError(f"reward_b has type {reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
+    for name in (n for n in _BOOLS if n in names):
+        value = getattr(batch, name)
+        if value is not None and value.dtype != torch.bool:
+            raise InputError(f"{name} has type {value.dtype}", "it must be bool", f"Use {name}.bool()")
 
 
 def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
@@ -248,26 +289,19 @@ def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
         raise InputError(f"{name} has shape {list(value.shape)}", rule)
 
 
-def _check_values(batch: Batch) -> None:
-    for name in _FLOATS:
+def _check_values(batch: Batch, names: Collection[str]) -> None:
+    for name in (n for n in _FLOATS if n in names):
         value = getattr(batch, name)
         if value is None:
             continue
-        inside = value[batch.mask_bt] if name.endswith("_bt") else value
-        if not bool(torch.isfinite(inside).all()):
+        finite = torch.isfinite(value)
+        if not bool((finite | ~batch.mask_bt if name.endswith("_bt") else finite).all()):
             row = _first_bad_row(value, batch.mask_bt)
             raise InputError(
                 f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",
                 "every value on an action token must be finite",
                 "Drop the row or mend what produced it; a failed reward is not a number to train on",
             )
-    empty = (batch.length_b == 0).nonzero()[:, 0]
-    if len(empty):
-        raise InputError(
-            f"mask_bt has no action token in row {int(empty[0])} ({len(empty)} such rows)",
-            "every sequence must hold at least one token the policy wrote",
-            "Drop the empty rows before building the batch",
-        )
 
 
 def _first_bad_row(value: Tensor, mask_bt: Tensor) -> int:

@@ -1,0 +1,54 @@
+"""Every method of the catalogue learns: three softmax tokens, each with one right choice of five."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import grouprl
+from grouprl import Batch, Method
+
+TARGET = torch.tensor([1, 3, 2])
+NAMES = [n for n in grouprl.methods() if "@" not in n and n != "sft"]
+
+
+def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Generator) -> tuple[Batch, torch.Tensor]:
+    """Eight groups of eight answers of three tokens; the reward is the share of right tokens."""
+    logp = logits.log_softmax(-1)
+    token_bt = torch.stack([torch.multinomial(p.exp(), 64, replacement=True, generator=generator) for p in logp], 1)
+    logp_bt = logp[torch.arange(3), token_bt]
+    greedy = (logp.argmax(-1) == TARGET).double().mean()
+    batch = Batch(
+        mask_bt=torch.ones(64, 3, dtype=torch.bool),
+        group_b=torch.arange(64) // 8,
+        reward_b=(token_bt == TARGET).double().mean(1),
+        old_bt=logp_bt,
+        behavior_bt=logp_bt,
+        greedy_reward_b=greedy.expand(64),
+        value_bt=value_t.expand(64, 3),
+        max_length=5,
+    )
+    return batch, token_bt
+
+
+def chance_of_the_target(method: Method, steps: int = 80) -> float:
+    generator = torch.Generator().manual_seed(0)
+    logits, value_t = (torch.zeros(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 5), (3,)))
+    optimizer = torch.optim.Adam([logits, value_t], lr=0.1)
+    for _ in range(steps):
+        batch, token_bt = rollout(logits.detach(), value_t.detach(), generator)
+        ready = method.prepare(batch)
+        for _ in range(1 if method.on_policy else 2):
+            logp_bt = logits.log_softmax(-1)[torch.arange(3), token_bt]
+            loss = method.loss(logp_bt, ready).value
+            if method.critic is not None:
+                loss = loss + method.value_loss(value_t.expand(64, 3), ready).value
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return float(logits.softmax(-1)[torch.arange(3), TARGET].mean())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_learns(name):
+    assert chance_of_the_target(grouprl.method(name)) > 0.9
