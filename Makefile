@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test lint docs bench parity clean
+.PHONY: help train test lint docs bench learn parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,23 @@ docs: $(READY)  ## generate docs/methods from the cards
 bench: $(READY)  ## measure speed against TRL and the machine's matrix products
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
 	$(BIN)/python bench/run.py
+
+learn: $(READY)  ## record how every method of the catalogue learns (about twenty minutes)
+	$(BIN)/python scripts/learn.py
+
+parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
+	.venv-trl/bin/python -m pytest tests/parity/test_trl.py
+	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
+
+# The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
+.venv-trl/.ready: PEER = trl==1.16.0 transformers==5.23.0
+.venv-verl/.ready: PEER = verl==0.9.1 accelerate
+.venv-%/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(PEER) pytest hypothesis pydantic PyYAML typer rich
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
 
 clean:  ## remove the environments and caches (runs stay)
 	rm -rf $(VENV) .venv-trl .venv-verl .pytest_cache .mypy_cache .ruff_cache .hypothesis
