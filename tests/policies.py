@@ -9,6 +9,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 
+torch.set_num_threads(1)  # two threads on a busy machine are many times slower than one
+
 ALPHABET = "0123456789+=. "
 SIZES = {
     "vocab_size": 3 + len(ALPHABET),
@@ -68,7 +70,7 @@ def make_tokens(prompts, per_prompt, longest, seed=0, shortest=1):
     def draw(length):
         return torch.randint(3, 3 + len(ALPHABET), (length,), generator=g).tolist()
 
-    rows = [[1, *draw(length - 1)] for length in prompts for _ in range(1)]
+    rows = [[1, *draw(length - 1)] for length in prompts]
     lengths = torch.randint(shortest, longest + 1, (len(prompts), per_prompt), generator=g)
     return Tokens.of(
         [prompt for prompt in rows for _ in range(per_prompt)], [draw(int(n)) for row in lengths for n in row]
