@@ -96,7 +96,7 @@ def test_spreading_a_value_over_tokens():
 def test_replacing_a_field_checks_it():
     with pytest.raises(InputError, match="old_bt is not finite"):
         make().replace(old_bt=f64([[0.0, torch.nan], [0.0, 0.0]]))
-    with pytest.raises(InputError, match="reward_b has shape"):
+    with pytest.raises(InputError, match="group_b has shape"):
         make().replace(mask_bt=MASK[:1])
     with pytest.raises(TypeError, match="no field rewrd_b"):
         make().replace(rewrd_b=f64([1.0, 2.0]))

@@ -95,7 +95,7 @@ class Batch:
     """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
 
     def __post_init__(self) -> None:
-        _check(self, {f.name for f in dataclasses.fields(self)})
+        _check(self, [f.name for f in dataclasses.fields(self)])
 
     @property
     def size(self) -> tuple[int, int]:
@@ -155,7 +155,7 @@ class Batch:
     def replace(self, **changes: Any) -> Batch:
         """Return a copy with some fields changed; only these are checked. TypeError on an unknown field."""
         copied = self._with(changes)
-        _check(copied, set(changes))
+        _check(copied, list(changes))
         return copied
 
     def _with(self, changes: Mapping[str, Any]) -> Batch:
