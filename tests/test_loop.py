@@ -162,3 +162,42 @@ def test_warm_up_without_demonstrations_is_refused(tmp_path: Path) -> None:
     data.write_text("\n".join(json.dumps({"prompt": f"{i}=", "answer": str(i)}) for i in range(40)))
     with pytest.raises(InputError, match="demonstrations"):
         launch(tmp_path / "run", task={"name": f"jsonl:{data}", "reward": "exact_match"})
+
+
+def chat_model(folder: Path) -> Path:
+    """Save a tiny GPT-2 (not Llama-like) with a character tokenizer and a chat template as a Hugging Face folder."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from grouprl.policy.tiny import char_tokenizer
+
+    tokenizer = char_tokenizer("0123456789+=|abcdefghijklmnopqrstuvwxyz: ")
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}answer: "
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, eos_token_id=2)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def chat_task(tmp_path: Path) -> dict[str, Any]:
+    data = tmp_path / "chat.jsonl"
+    rows = [{"messages": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in range(60)]
+    data.write_text("\n".join(json.dumps(row) for row in rows))
+    return {"name": f"jsonl:{data}", "prompt": "messages", "reward": "exact_match"}
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+def test_any_model_folder_with_chat_data(tmp_path: Path, lora: Any) -> None:
+    model = {"name": str(chat_model(tmp_path / "gpt2")), "lora": lora}
+    sampling = {"max_new_tokens": 4}
+    folder = launch(
+        tmp_path / "run", model=model, task=chat_task(tmp_path), warmup={"steps": 0}, sampling=sampling
+    ).folder
+    prompt = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()[0]["prompt"]
+    assert prompt.startswith("user: ")
+    assert (folder / "model" / "config.json").is_file()
+
+
+def test_chat_data_without_a_template_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="chat template"):
+        launch(tmp_path / "run", task=chat_task(tmp_path), warmup={"steps": 0})
+    assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ from .engine import Engine, TransformersEngine
 from .lean import AUTO_LIMIT, LeanEngine, LeanModel, why_not_lean
 from .lora import dropping, is_adapted
 from .microbatch import split_rows
-from .text import Message, decode, encode, encode_prompt
+from .text import Message, decode, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
 
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -111,9 +111,17 @@ class CausalPolicy:
         """Encode plain text without special tokens; raises InputError as `text.encode` does."""
         return encode(self.tokenizer, text)
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many plain texts at once; raises InputError as `text.encode` does."""
+        return encode_all(self.tokenizer, texts)
+
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
         """Encode a prompt, text or chat messages; raises InputError as `text.encode_prompt` does."""
         return encode_prompt(self.tokenizer, prompt)
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+        """Encode many prompts at once; raises InputError as `text.encode_prompt` does."""
+        return encode_prompts(self.tokenizer, prompts)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids` without the tokens that begin, end or pad a sequence."""

@@ -30,6 +30,16 @@ def encode(tokenizer: Any, text: str) -> list[int]:
         ) from error
 
 
+def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Encode many plain texts at once, as `encode` does each; several times faster for short texts."""
+    if not texts:
+        return []
+    try:
+        return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+    except Exception:
+        return [encode(tokenizer, text) for text in texts]  # names the text that cannot be encoded
+
+
 def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
     """Encode a prompt: text gets the bos token in front (if there is one), messages the chat template.
 
@@ -44,6 +54,15 @@ def encode_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> list[int]:
     if not ids:
         raise InputError(f"The prompt {prompt!r} has no tokens", "A prompt needs at least one token", "Write something")
     return ids
+
+
+def encode_prompts(tokenizer: Any, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+    """Encode many prompts, as `encode_prompt` does each; plain texts all at once."""
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    bos = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    if len(texts) < len(prompts) or not all(bos or text for text in texts):
+        return [encode_prompt(tokenizer, prompt) for prompt in prompts]
+    return [bos + ids for ids in encode_all(tokenizer, texts)]
 
 
 def decode(tokenizer: Any, ids: Sequence[int], eos_ids: Collection[int]) -> str:

@@ -83,7 +83,7 @@ class Collector:
         with self.watch("rollout"):
             return generate(
                 self.policy,
-                [self.policy.encode_prompt(question.prompt) for _, question in draws],
+                self.policy.encode_prompts([question.prompt for _, question in draws]),
                 n=n,
                 max_new_tokens=self.max_new_tokens,
                 temperature=sampling.temperature,

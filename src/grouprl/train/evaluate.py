@@ -265,7 +265,7 @@ class _Judge:
             part = slice(start, start + at_once)
             rollout = generate(
                 self.policy,
-                [self.policy.encode_prompt(question.prompt) for question in asked[part]],
+                self.policy.encode_prompts([question.prompt for question in asked[part]]),
                 n=each,
                 max_new_tokens=self.max_new_tokens,
                 temperature=self.temperature,

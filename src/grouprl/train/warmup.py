@@ -19,8 +19,8 @@ def demonstration_batch(policy: Any, task: Task, draws: Sequence[tuple[int, Ques
     pairs = [(question, _demonstration(task, question, seed)) for _, question in draws]
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
     tokens = Tokens.of(
-        [policy.encode_prompt(question.prompt) for question, _ in pairs],
-        [[*policy.encode(answer), end] for _, answer in pairs],
+        policy.encode_prompts([question.prompt for question, _ in pairs]),
+        [[*ids, end] for ids in policy.encode_all([answer for _, answer in pairs])],
     )
     mask_bt = tokens.present_bt()
     ordinals = torch.tensor([ordinal for ordinal, _ in draws])
