@@ -61,10 +61,16 @@ def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray
 
 
 def judged_metrics(judged: Batch) -> dict[str, float]:
-    """Metrics that need the judged batch: distance to the reference, quality of the critic."""
+    """Metrics that need the judged batch: distances to the reference and (unless exact) the sampler, the critic."""
     metrics: dict[str, float] = {}
     if judged.ref_bt is not None and judged.old_bt is not None:
         metrics["kl_ref"] = float((judged.old_bt - judged.ref_bt)[judged.mask_bt].mean())
+    if (
+        judged.old_bt is not None
+        and judged.behavior_bt is not None
+        and not torch.equal(judged.old_bt, judged.behavior_bt)
+    ):
+        metrics["kl_behavior"] = float((judged.behavior_bt - judged.old_bt)[judged.mask_bt].mean())
     if judged.return_bt is not None and judged.value_bt is not None:
         metrics["explained_variance"] = explained_variance(judged.value_bt, judged.return_bt, judged.mask_bt)
     return metrics
