@@ -84,7 +84,7 @@ def layers(job: Job, rows: int, times: float) -> Counter[Shape]:
     """The products of all layers for `rows` tokens, `times` times."""
     d, f = job.hidden, job.intermediate
     shapes = [(rows, d, 3 * d), (rows, d, d), (rows, d, 2 * f), (rows, f, d)]
-    return weighed({shape: times * job.layers for shape in shapes})
+    return weighed(dict.fromkeys(shapes, times * job.layers))
 
 
 def head(job: Job, work: Work, rows: int, times: float) -> Counter[Shape]:
@@ -96,8 +96,8 @@ def backward(forward: Counter[Shape]) -> Counter[Shape]:
     """Both gradients of each product: of its input, [M,N]x[N,K], and of its weight, [K,M]x[M,N]."""
     gradients: Counter[Shape] = Counter()
     for (m, k, n), times in forward.items():
-        gradients[m, n, k] += times  # type: ignore[assignment]
-        gradients[k, m, n] += times  # type: ignore[assignment]
+        gradients[m, n, k] += times
+        gradients[k, m, n] += times
     return gradients
 
 
@@ -120,7 +120,7 @@ def rate(shape: Shape) -> float:
         m, k, n = shape
         a, b, out = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
         operations = 2 * m * k * n
-        repeat = max(3, int(2e8 / operations))
+        repeat = min(2000, max(3, int(2e8 / operations)))
         best = min(_series(a, b, out, repeat) for _ in range(15))
         RATES[shape] = operations * repeat / best
     return RATES[shape]

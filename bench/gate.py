@@ -49,7 +49,7 @@ class Worker:
     """The parent's end: a worker process. Use it as a context manager."""
 
     def __init__(self, script: str, *arguments: str, log: Path) -> None:
-        command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
+        command = [sys.executable, str(Path(__file__).parent / script), *arguments]
         self._log = log
         with log.open("w") as errors:
             self._process = subprocess.Popen(
@@ -90,5 +90,8 @@ class Worker:
 
 def peak_mb() -> float:
     """Peak resident memory of this process in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+    status = Path("/proc/self/status")
+    if status.is_file():  # getrusage would tell of the parent's memory too: it survives fork and exec
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

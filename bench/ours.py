@@ -1,4 +1,4 @@
-"""Worker: this library's own `train`, unchanged, one step per turn. Arguments: job, model folder, run folder, steps, quick."""
+"""Worker: this library's own `train`, one step per turn. Arguments: job, model folder, run folder, steps, quick."""
 
 from __future__ import annotations
 

@@ -89,9 +89,9 @@ optimiser step per rollout. Neither evaluates nor saves; TRL's logging is off, t
 
 {ratio}
 
-`wall` and `CPU`: TRL's seconds over ours, median of the pairs of steps. `products`: what the step's matrix products alone
-would take on one thread at the rates measured on this machine for their shapes (counted in `bench/floor.py`); the last
-column is our CPU seconds over that.
+`wall` and `CPU`: TRL's seconds over ours, median of the pairs of steps. `products`: what the step's matrix products
+alone would take on one thread at the rates measured on this machine for their shapes (counted in `bench/floor.py`); the
+last column is our CPU seconds over that.
 
 ## Memory of the log-prob step
 

@@ -14,8 +14,8 @@ import torch
 import transformers
 from datasets import Dataset
 from gate import Gate
-from jobs import LEARNING_RATE, SEED, Job, smaller
 from jobs import JOBS as ALL_JOBS
+from jobs import LEARNING_RATE, SEED, Job, smaller
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -89,7 +89,11 @@ def build(job: Job, model: str, folder: str, steps: int) -> GRPOTrainer:
 
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     return GRPOTrainer(
-        model=network, reward_funcs=reward, args=settings, train_dataset=Dataset.from_list(rows), processing_class=tokenizer
+        model=network,
+        reward_funcs=reward,
+        args=settings,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
     )
 
 

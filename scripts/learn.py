@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import learn_report
 import typer
+from learn_report import TAUGHT
 from rich.console import Console
 
 from grouprl import methods
@@ -24,7 +25,7 @@ from grouprl.train.loop import train
 
 Settings = dict[str, Any]
 CENTRAL = ("grpo", "dr_grpo", "dapo", "gspo", "rloo", "ppo", "cispo", "reinforce_pp")
-"""Methods with three seeds on the first task, and a run on the second."""
+"""Methods with three seeds on the first task."""
 
 TASKS: dict[str, Settings] = {
     "reverse": {
@@ -35,7 +36,7 @@ TASKS: dict[str, Settings] = {
     "addition": {
         "task": {"name": "addition", "digits": 2, "think": 0.3},
         "model": {"name": "tiny", "tiny": {"layers": 3}},
-        "warmup": {"steps": 600, "batch": 128},
+        "warmup": {"steps": 900, "batch": 128},
     },
 }
 COMMON: Settings = {
@@ -45,9 +46,9 @@ COMMON: Settings = {
     "eval": {"every": 0, "final_questions": 512, "samples": 4},
     "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
 }
-PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 140}}
+PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "rise": 10}}}
 ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
-PER_METHOD: dict[str, Settings] = {}
+PER_METHOD: dict[str, Settings] = dict.fromkeys(("reinforce", "rloo", "remax", "opo", "gpg"), ONE_UPDATE)
 """What a method needs to be different, and why: see docs/learning.md."""
 
 
@@ -66,11 +67,10 @@ class Trial:
 
 
 def trials(dialects: bool) -> Iterator[Trial]:
-    """Yield what is to be run: everything once, then the central methods again."""
-    names = [n for n, e in methods().items() if n != "sft" and (dialects or not e.dialect_of)]
-    yield from (Trial("reverse", name, 0) for name in names)
+    """Yield what is to be run: everything once on both tasks, then the central methods on the first task again."""
+    names = [n for n, e in methods().items() if n != TAUGHT and (dialects or not e.dialect_of)]
+    yield from (Trial(task, name, 0) for task in TASKS for name in sorted(names, key=lambda n: n not in CENTRAL))
     yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
-    yield from (Trial("addition", name, 0) for name in CENTRAL)
 
 
 def merged(*settings: Mapping[str, Any]) -> Settings:
@@ -93,25 +93,27 @@ def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
         PER_TASK[trial.task],
         PER_METHOD.get(trial.method, PER_METHOD.get(base, {})),
         changes,
+        {"warmup": {"steps": 0}},
     )
 
 
 def warm_start(task: str, out: Path, changes: Settings) -> Path:
     """Imitate the task's demonstrations once; returns the folder of the model. Recorded as the run of `sft`."""
-    folder = out / f"{task}-sft-s0"
+    folder = out / f"{task}-{TAUGHT}-s0"
     if not (folder / "outcome.json").is_file():
         # Without warm-up and without steps a run evaluates the untouched model.
-        settings = merged(COMMON, TASKS[task], {"method": "sft", "steps": 0}, changes, {"steps": 0})
+        settings = merged(COMMON, TASKS[task], {"method": TAUGHT, "steps": 0}, changes, {"steps": 0})
         fresh = _run(merged(settings, {"warmup": {"steps": 0}}), out / f"{task}-untrained")
         warm = _run(settings, folder)
-        outcome = {"task": task, "method": "sft", "seed": 0, "config": settings, **warm, "before": fresh["before"]}
+        outcome = {"task": task, "method": TAUGHT, "seed": 0, "config": settings, **warm, "before": fresh["before"]}
         outcome["curve"] = []
         write_json(folder / "outcome.json", outcome)
     return folder / "model"
 
 
 def run_trial(trial: Trial, out: Path, changes: Settings) -> Settings:
-    """Run one trial, unless its outcome is there already; a refused or broken run is an outcome too."""
+    """Run one trial, unless its outcome is there already; a refused or broken run is an outcome too,
+    but not kept."""
     path = out / trial.name / "outcome.json"
     if path.is_file():
         return json.loads(path.read_text(encoding="utf-8"))
@@ -120,8 +122,7 @@ def run_trial(trial: Trial, out: Path, changes: Settings) -> Settings:
     try:
         outcome = {**head, **_run(settings, path.parent)}
     except GrouprlError as error:
-        outcome = {**head, "error": str(error)}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        return {**head, "error": str(error)}
     write_json(path, outcome)
     return outcome
 
@@ -160,8 +161,10 @@ def main(
             outcomes.append(outcome)
             console.print(learn_report.line(outcome), soft_wrap=True)
     if not only:
-        warm = [json.loads((out / f"{task}-sft-s0" / "outcome.json").read_text(encoding="utf-8")) for task in TASKS]
-        learn_report.write(outcomes + warm, docs)
+        warm = [
+            json.loads((out / f"{task}-{TAUGHT}-s0" / "outcome.json").read_text(encoding="utf-8")) for task in TASKS
+        ]
+        learn_report.write(warm + outcomes, docs)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+from grouprl.train.files import write_json, write_text
 
 Outcome = dict[str, Any]
 MARGIN = 0.1
 """How far pass@1 must rise beyond both 95 % intervals."""
+PANELS_PER_ROW = 5
+TAUGHT = "sft"
+"""The method that is the warm-up itself: it has no rollouts of its own."""
 
 
 def learned(outcome: Outcome) -> bool:
     """Whether the interval after training lies at least MARGIN above the interval before."""
-    before, after = outcome["before"], outcome["after"]
-    return after["eval/pass@1_low"] >= before["eval/pass@1_high"] + MARGIN
+    if "error" in outcome:
+        return False
+    return outcome["after"]["eval/pass@1_low"] >= outcome["before"]["eval/pass@1_high"] + MARGIN
 
 
 def line(outcome: Outcome) -> str:
@@ -24,3 +35,130 @@ def line(outcome: Outcome) -> str:
     verdict = "learned" if learned(outcome) else "did not learn"
     greedy = outcome["after"]["eval/greedy"]
     return f"{name}  {before:.3f} -> {after:.3f} (greedy {greedy:.3f})  {outcome['seconds']:.0f} s  {verdict}"
+
+
+def write(outcomes: list[Outcome], docs: Path) -> None:
+    """Write learning.md, learning.json and learning.svg."""
+    docs.mkdir(parents=True, exist_ok=True)
+    write_json(docs / "learning.json", {"margin": MARGIN, "runs": outcomes})
+    figure(outcomes, docs / "learning.svg")
+    write_text(docs / "learning.md", page(outcomes))
+
+
+def page(outcomes: list[Outcome]) -> str:
+    """The text of docs/learning.md."""
+    failed = [line(outcome) for outcome in outcomes if not learned(outcome)]
+    verdict = "Every run met it." if not failed else "These runs did not meet it:\n\n" + listed(failed)
+    tables = [f"## {task}\n\n{table(runs)}" for task, runs in by(outcomes, "task").items()]
+    minutes = sum(outcome.get("seconds", 0) for outcome in outcomes) / 60
+    return PAGE.format(
+        margin=MARGIN, verdict=verdict, tables="\n\n".join(tables), minutes=minutes, runs=len(outcomes), date=today()
+    )
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """One row per method: its seeds side by side."""
+    head = ["method", "runs that learned", "pass@1 before", "pass@1 after", "greedy after", "settings", "seconds"]
+    rows = [row(method, runs) for method, runs in by(outcomes, "method").items()]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def row(method: str, runs: list[Outcome]) -> list[str]:
+    """The cells of one method."""
+    done = [run for run in runs if "error" not in run]
+    if not done:
+        return [f"`{method}`", f"0 of {len(runs)}", "", "", "", runs[0]["error"].replace("|", "\\|"), ""]
+    cells = [f"`{method}`", f"{sum(map(learned, runs))} of {len(runs)}"]
+    cells += ["<br>".join(interval(run[when]) for run in done) for when in ("before", "after")]
+    cells.append("<br>".join(f"{run['after']['eval/greedy']:.3f}" for run in done))
+    seconds = statistics.median(run["seconds"] for run in done)
+    return [*cells, settings(method, done[0]["config"]), f"{seconds:.0f}"]
+
+
+def interval(record: Mapping[str, float]) -> str:
+    """A pass@1 with its 95 % interval."""
+    value, low, high = (record[f"eval/pass@1{end}"] for end in ("", "_low", "_high"))
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def settings(method: str, config: Mapping[str, Any]) -> str:
+    """Learning rate, steps and updates per rollout of a run."""
+    if method == TAUGHT:
+        warmup = config["warmup"]
+        return f"{warmup['steps']} supervised steps of {warmup['batch']} demonstrations"
+    updates = config["batch"]["minibatches"] * config["batch"].get("epochs", 1)
+    return f"lr {config['optim']['lr']:g}, {config['steps']} steps, {updates} update{'s' * (updates > 1)} per rollout"
+
+
+def today() -> str:
+    """The date, UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def figure(outcomes: list[Outcome], path: Path) -> None:
+    """Small multiples: pass@1 of each step's own answers, one panel per task and method, one line per seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "grouprl"
+    from matplotlib import pyplot
+
+    panels: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.get("curve"):
+            panels[outcome["task"], outcome["method"]].append(outcome)
+    rows = -(-len(panels) // PANELS_PER_ROW)
+    drawing, axes = pyplot.subplots(
+        rows,
+        PANELS_PER_ROW,
+        figsize=(2.1 * PANELS_PER_ROW, 1.5 * rows),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, ((task, method), runs) in zip(axes.flat, panels.items(), strict=False):
+        for run in runs:
+            axis.plot(range(1, len(run["curve"]) + 1), run["curve"], linewidth=1)
+        axis.set_title(f"{method} · {task}", fontsize=7)
+        axis.set_ylim(0, 1)
+        axis.tick_params(labelsize=6)
+        axis.grid(alpha=0.3)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    drawing.savefig(path, metadata={"Date": None})
+    pyplot.close(drawing)
+
+
+def by(outcomes: Iterable[Outcome], key: str) -> dict[str, list[Outcome]]:
+    """Outcomes by the value of `key`, in the order of first appearance."""
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        found[outcome[key]].append(outcome)
+    return dict(found)
+
+
+def listed(lines: list[str]) -> str:
+    """Lines as a Markdown list."""
+    return "\n".join(f"- {text}" for text in lines)
+
+
+PAGE = """# Every method learns
+
+Recorded by `make learn` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one (busy) core, {date}.
+All runs of a task begin with the same tiny model, warmed up on imperfect demonstrations; that warm-up is the run of
+`sft`, whose row tells of the untouched model and of the warmed-up one. Then each method gets the same number of
+rollouts of 32 questions with 16 answers, AdamW, and a learning rate that rises over the first steps and falls linearly
+to 5 %.
+
+A run *learned* if the 95 % interval of pass@1 (one answer sampled at temperature 1, held-out questions, 512 questions
+with 4 answers each) lies at least {margin} above the interval before. {verdict}
+
+Methods that are only right on-policy make one update per rollout, the others two. Nothing was tuned per method: this
+says that each works, not which is best.
+
+![pass@1 of the answers drawn in training, by step](learning.svg)
+
+{tables}
+
+pass@1 with 95 % intervals, one line per seed. All numbers: `learning.json`.
+"""
