@@ -22,7 +22,7 @@ train: $(READY)  ## train a tiny model on addition, from scratch, in two to thre
 	$(BIN)/grouprl train addition
 
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## format check, linter, type checker
 	$(BIN)/ruff format --check .

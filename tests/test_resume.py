@@ -22,18 +22,24 @@ SETTINGS = {
     "dapo": {"name": "dapo"},
     "ppo": {"name": "ppo"},
     "remax": {"name": "remax"},
+    "reference": {"name": "grpo", "kl_coef": 0.05},
+    "lora": {"name": "cispo"},
 }
 
 
 def small_run(method: str) -> dict:
     return {
         "task": {"name": "addition", "digits": 1},
-        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "model": {
+            "name": "tiny",
+            "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32},
+            "lora": {"r": 4, "dropout": 0.1} if method == "lora" else None,
+        },
         "method": SETTINGS[method],
         "steps": 6,
         "seed": 3,
         "warmup": {"steps": 25, "batch": 16, "rise": 2},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 2},
+        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method == "remax" else 2},
         "optim": {"lr": 1e-3, "rise": 2},
         "eval": {"every": 2, "questions": 8, "final_questions": 8},
         "run": {"checkpoint_every": 2, "threads": 1},
