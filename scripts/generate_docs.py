@@ -1,4 +1,4 @@
-"""Write docs/methods/ from the cards of the catalogue: an index and one page per entry.
+"""Write docs/methods/ (an index and one page per entry) and docs/papers.md from the cards and the list of papers.
 
 Run `python scripts/generate_docs.py` after changing a card; a test compares the committed pages with the cards.
 """
@@ -11,9 +11,13 @@ from typing import Any
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.render import value_words
+from grouprl.papers import STATUSES, Standing, counts, search
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
+PAPERS = FOLDER.parent / "papers.md"
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
+
+IMPLEMENTED = ("entry", "recipe", "part")
 
 
 def pages() -> dict[str, str]:
@@ -97,6 +101,38 @@ def _paper(paper: dict[str, Any]) -> str:
     return f"{paper['title']}{link}" + (f", {paper['year']}" if paper["year"] else "")
 
 
+def papers_page() -> str:
+    found = search()
+    lines = [
+        "<!-- Made from the list of papers and the catalogue by scripts/generate_docs.py. -->",
+        "# The literature",
+        "",
+    ]
+    lines += [f"{len(found)} papers, and what stands for each. `grouprl papers [QUERY]` searches them,"]
+    lines += ["`grouprl papers show NUMBER` shows one. *Checked*: how far the paper's formulas could be checked.", ""]
+    numbers = counts(found)
+    lines += [*table(["status", "papers", "meaning"], [[s, n, STATUSES[s]] for s, n in numbers.items()]), ""]
+    for status in numbers:
+        rows = [_paper_row(each) for each in found if each.status == status]
+        head = ["no.", "paper", "scope", "checked", *["what stands for it"] * (status in IMPLEMENTED)]
+        lines += [f"## {status}: {STATUSES[status]}", "", *table(head, rows), ""]
+    return "\n".join(lines)
+
+
+def _paper_row(each: Standing) -> list[Any]:
+    paper = each.paper
+    links = [f"[`{n}`](methods/{file_name(n)})" if each.status == "entry" else f"`{n}`" for n in each.names]
+    trained = [_command(command) for command in each.commands() if "methods show" not in command]
+    stands = ["<br>".join([", ".join(links), *trained, *[paper.note] * bool(paper.note)])]
+    title, method, summary = (words.replace("*", "\\*") for words in (paper.title, paper.method, paper.summary))
+    what = f"**{title}** ({method}). {summary}."
+    return [paper.number, what, paper.scope, paper.confidence, *stands * (each.status in IMPLEMENTED)]
+
+
+def _command(command: str) -> str:
+    return f"`{command}`" + (" says why it cannot train there" if command.startswith("grouprl plan") else "")
+
+
 def table(head: list[str], rows: list[list[Any]]) -> list[str]:
     """Return a Markdown table; a bar inside a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
@@ -110,7 +146,8 @@ def main() -> None:
         stale.unlink()
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    print(f"{len(made)} pages in {FOLDER}")
+    PAPERS.write_text(papers_page(), encoding="utf-8")
+    print(f"{len(made)} pages in {FOLDER}, and {PAPERS.name}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,123 @@
+"""What stands for a paper: computed from the cards of the catalogue, so that no claim is written twice."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from grouprl.methods import CATALOGUE
+from grouprl.papers.listing import Listing, listings
+
+STATUSES = {
+    "entry": "a method of the catalogue",
+    "recipe": "a recipe that trains it as a whole",
+    "part": "settings that do what it proposes",
+    "planned": "not implemented yet",
+    "adjacent": "not implemented, a neighbouring field",
+    "outside": "not implemented, nothing that grouprl could train",
+}
+"""What can stand for a paper."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A paper and what stands for it; `entries` also holds those found by the title on their card."""
+
+    paper: Listing
+    status: str
+    entries: tuple[str, ...]
+    dialects: tuple[str, ...]
+    """Entries with another library's numbers."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of what stands for the paper, () when it is not implemented."""
+        return {"entry": self.entries, "recipe": self.paper.recipes, "part": self.paper.settings}.get(self.status, ())
+
+    def commands(self) -> list[str]:
+        """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
+        trained = [["grouprl", "train", name] for name in self.paper.recipes]
+        if self.status == "entry":
+            trained = [_train(f"method={name}", *self.paper.settings) for name in self.entries] + trained
+        elif self.status == "part":
+            trained = [_train(*self.paper.settings)]
+        shown = [["grouprl", "methods", "show", name] for name in self.entries]
+        return [shlex.join(words) for words in [*shown, *trained]]
+
+    def text(self) -> str:
+        """Return everything that a search looks at."""
+        paper = self.paper
+        return " ".join([str(paper.number), paper.title, paper.method, paper.summary, *self.names]).lower()
+
+    def data(self) -> dict[str, Any]:
+        """Return the paper and its standing as plain data."""
+        computed = {"entries": self.entries, "dialects": self.dialects, "commands": self.commands()}
+        return asdict(self.paper) | {"status": self.status, "means": STATUSES[self.status]} | computed
+
+
+def standing(paper: Listing) -> Standing:
+    """Return what stands for `paper`."""
+    found = tuple(dict.fromkeys([*paper.entries, *_entries_by_title().get(plain(paper.title), ())]))
+    dialects = tuple(name for name in found if "@" in name)
+    entries = tuple(name for name in found if "@" not in name)
+    return Standing(paper, _status(paper, entries), entries, dialects)
+
+
+def search(query: str = "", scope: str = "", status: str = "") -> list[Standing]:
+    """Return the papers in which every word of `query` occurs, by number; a number alone means that paper."""
+    words = query.lower().split()
+    found = [s for s in map(standing, listings()) if scope in ("", s.paper.scope) and status in ("", s.status)]
+    if query.strip().isdigit():
+        return [s for s in found if s.paper.number == int(query)]
+    return [s for s in found if all(word in s.text() for word in words)]
+
+
+def counts(found: Iterable[Standing]) -> dict[str, int]:
+    """Return how many papers have each status, in the order of `STATUSES`, without zeros."""
+    counted = Counter(s.status for s in found)
+    return {status: counted[status] for status in STATUSES if counted[status]}
+
+
+def plain(title: str) -> str:
+    """Return a title's letters and digits alone: punctuation and case differ between bibliographies."""
+    return "".join(c for c in title.casefold() if c.isalnum())
+
+
+def _status(paper: Listing, entries: Sequence[str]) -> str:
+    if entries:
+        return "entry"
+    if paper.recipes:
+        return "recipe"
+    if paper.settings:
+        return "part"
+    return paper.scope if paper.scope in ("adjacent", "outside") else "planned"
+
+
+def _entries_by_title() -> dict[str, list[str]]:
+    """Entries by the plain titles of their papers; those of which a paper is the first come first."""
+    found: dict[str, list[str]] = {}
+    for later in (False, True):
+        for entry in CATALOGUE.values():
+            for paper in entry.card.papers[1:] if later else entry.card.papers[:1]:
+                found.setdefault(plain(paper.title), []).append(entry.name)
+    return found
+
+
+@cache
+def _train(*changes: str) -> list[str]:
+    """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused."""
+    from grouprl.train.config import load_config
+    from grouprl.train.plan import plan
+
+    for more in ((), ("batch.minibatches=1",)):
+        if not plan(load_config("addition", [*changes, *more, "model.device=cpu"])).refusals:
+            return ["grouprl", "train", "addition", *_sets(*changes, *more)]
+    return ["grouprl", "plan", "addition", *_sets(*changes)]
+
+
+def _sets(*changes: str) -> list[str]:
+    return [word for change in changes for word in ("--set", change)]
