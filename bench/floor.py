@@ -103,7 +103,7 @@ def backward(forward: Counter[Shape]) -> Counter[Shape]:
 
 def weighed(times: dict[Shape, float]) -> Counter[Shape]:
     """Shapes with how often they occur, fractions included."""
-    return Counter(times)  # type: ignore[arg-type]
+    return Counter(times)
 
 
 def timed(products: Counter[Shape]) -> float:

@@ -43,7 +43,7 @@ class Job:
         """The addition task with demonstrations that work the sum out and slip now and then."""
         return load_task({"name": "addition", "digits": self.digits, "think": 1.0, "noise": 0.2}, SEED)
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """Sizes of the tiny model."""
         return {n: getattr(self, n) for n in ("hidden", "layers", "heads", "intermediate")}
 

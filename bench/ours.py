@@ -30,7 +30,7 @@ def main(name: str, model: str, folder: str, steps: int, quick: bool) -> None:
             gate.step_done({key: values[key] for key in KEPT if key in values})
             gate.wait()
 
-    Session.record = gated  # type: ignore[method-assign]
+    Session.record = gated  # type: ignore[method-assign, assignment]
     train(parse_config(job.config(model, steps)), folder=Path(folder), console=Console(quiet=True))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 import learn_report
 import typer
-from learn_report import TAUGHT
+from learn_report import CONTROL, TAUGHT
 from rich.console import Console
 
 from grouprl import methods
@@ -48,8 +49,16 @@ COMMON: Settings = {
 }
 PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "rise": 10}}}
 ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
-PER_METHOD: dict[str, Settings] = dict.fromkeys(("reinforce", "rloo", "remax", "opo", "gpg"), ONE_UPDATE)
+PER_METHOD: dict[str, Settings] = {
+    **dict.fromkeys(("reinforce", "rloo", "remax", "opo", "gpg"), ONE_UPDATE),
+    CONTROL: {"reward": {"function": f"{Path(__file__)}:coin"}},
+}
 """What a method needs to be different, and why: see docs/learning.md."""
+
+
+def coin(completion: str, *, answer: str) -> dict[str, float]:
+    """A reward that has nothing to do with the task; `correct` keeps the evaluation honest."""
+    return {"reward": float(zlib.crc32(f"{answer}/{completion}".encode()) & 1), "correct": float(completion == answer)}
 
 
 @dataclass(frozen=True)
@@ -63,14 +72,16 @@ class Trial:
     @property
     def name(self) -> str:
         """Name of the run's folder."""
-        return f"{self.task}-{self.method.replace('@', '-at-')}-s{self.seed}"
+        return f"{self.task}-{self.method.replace('@', '-at-').replace(', ', '-')}-s{self.seed}"
 
 
 def trials(dialects: bool) -> Iterator[Trial]:
-    """Yield what is to be run: everything once on both tasks, then the central methods on the first task again."""
+    """Yield what is to be run: everything once on both tasks, then the central methods on the first task again,
+    and a control."""
     names = [n for n, e in methods().items() if n != TAUGHT and (dialects or not e.dialect_of)]
     yield from (Trial(task, name, 0) for task in TASKS for name in sorted(names, key=lambda n: n not in CENTRAL))
     yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
+    yield Trial("reverse", CONTROL, 0)
 
 
 def merged(*settings: Mapping[str, Any]) -> Settings:
@@ -84,14 +95,19 @@ def merged(*settings: Mapping[str, Any]) -> Settings:
     return result
 
 
+def recorded(settings: Settings) -> Settings:
+    """What is recorded of a run's configuration: everything but folders."""
+    return {key: value for key, value in settings.items() if key not in ("model", "reward", "run")}
+
+
 def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
     """The trial's configuration as plain data."""
-    base, _, _ = trial.method.partition("@")
+    name = trial.method.split(", ")[0]
     return merged(
         COMMON,
-        {"task": TASKS[trial.task]["task"], "model": str(model), "method": trial.method, "seed": trial.seed},
+        {"task": TASKS[trial.task]["task"], "model": str(model), "method": name, "seed": trial.seed},
         PER_TASK[trial.task],
-        PER_METHOD.get(trial.method, PER_METHOD.get(base, {})),
+        PER_METHOD.get(trial.method, PER_METHOD.get(name.partition("@")[0], {})),
         changes,
         {"warmup": {"steps": 0}},
     )
@@ -105,7 +121,14 @@ def warm_start(task: str, out: Path, changes: Settings) -> Path:
         settings = merged(COMMON, TASKS[task], {"method": TAUGHT, "steps": 0}, changes, {"steps": 0})
         fresh = _run(merged(settings, {"warmup": {"steps": 0}}), out / f"{task}-untrained")
         warm = _run(settings, folder)
-        outcome = {"task": task, "method": TAUGHT, "seed": 0, "config": settings, **warm, "before": fresh["before"]}
+        outcome = {
+            "task": task,
+            "method": TAUGHT,
+            "seed": 0,
+            "config": recorded(settings),
+            **warm,
+            "before": fresh["before"],
+        }
         outcome["curve"] = []
         write_json(folder / "outcome.json", outcome)
     return folder / "model"
@@ -118,7 +141,7 @@ def run_trial(trial: Trial, out: Path, changes: Settings) -> Settings:
     if path.is_file():
         return json.loads(path.read_text(encoding="utf-8"))
     settings = config_of(trial, warm_start(trial.task, out, changes), changes)
-    head = {"task": trial.task, "method": trial.method, "seed": trial.seed, "config": settings}
+    head = {"task": trial.task, "method": trial.method, "seed": trial.seed, "config": recorded(settings)}
     try:
         outcome = {**head, **_run(settings, path.parent)}
     except GrouprlError as error:
@@ -134,7 +157,7 @@ def _run(settings: Settings, folder: Path) -> Settings:
     train(parse_config(settings), folder=folder, console=Console(quiet=True))
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    curve = [record["pass@1"] for record in records if record["phase"] == "train" and "pass@1" in record]
+    curve = [round(record["pass@1"], 4) for record in records if record["phase"] == "train" and "pass@1" in record]
     seconds = round(time.perf_counter() - start, 1)
     return {"before": summary["before"], "after": summary["after"], "curve": curve, "seconds": seconds}
 

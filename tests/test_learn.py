@@ -51,7 +51,7 @@ def test_every_method_of_the_catalogue_has_a_run():
     from grouprl import methods
 
     named = {trial.method for trial in learn.trials(dialects=True)}
-    assert named == methods().keys() - {learn_report.TAUGHT}
+    assert named == methods().keys() - {learn_report.TAUGHT} | {learn_report.CONTROL}
     assert not any("@" in trial.method for trial in learn.trials(dialects=False))
 
 
@@ -81,7 +81,7 @@ def test_two_methods_run_once_and_are_reported(tmp_path, monkeypatch):
     for method in ("sft", "grpo", "rloo"):
         assert f"| `{method}` | 0 of 1 |" in page, "nothing is learnt in two steps, and the page says so"
     assert len(json.loads((tmp_path / "docs" / "learning.json").read_text())["runs"]) == 3
-    assert "<svg" in (tmp_path / "docs" / "learning.svg").read_text()
+    assert (tmp_path / "docs" / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_refused_run_is_reported_and_tried_again(tmp_path):
@@ -97,3 +97,16 @@ def test_a_page_lists_what_did_not_learn():
     page = learn_report.page([outcome(0.4, 0.9), outcome(0.4, 0.41, "rloo")])
     assert "did not learn" in page
     assert "| `grpo` | 1 of 1 | 0.400 [0.380, 0.420] | 0.900 [0.880, 0.920] |" in page
+
+
+def test_the_control_s_reward_ignores_the_answer_but_its_verdict_does_not():
+    values = [learn.coin(text, answer="abc")["reward"] for text in map(str, range(200))]
+    assert 60 < sum(values) < 140
+    assert learn.coin("abc", answer="abc")["correct"] == 1.0
+    assert learn.coin("abd", answer="abc")["correct"] == 0.0
+
+
+def test_the_control_is_reported_apart():
+    page = learn_report.page([outcome(0.4, 0.9), outcome(0.4, 0.41, learn_report.CONTROL)])
+    assert "Every run met it" in page
+    assert "grpo, coin" in page
