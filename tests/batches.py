@@ -86,6 +86,7 @@ def random_case(
         behavior_bt=(old_bt if on_policy else old_bt + 0.1 * normal(b, width)).to(dtype),
         ref_bt=(logp_bt + 0.3 * normal(b, width)).to(dtype),
         entropy_bt=normal(b, width).abs().to(dtype),
+        token_bt=torch.randint(0, 4, (b, width), generator=torch.Generator().manual_seed(seed + 1)),
         value_bt=normal(b, width).to(dtype),
         greedy_reward_b=greedy_g[group_b].to(dtype),
         turn_bt=turn_bt,

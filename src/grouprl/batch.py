@@ -49,6 +49,8 @@ class Batch:
     """[B,T]: log-prob under the reference policy."""
     entropy_bt: Tensor | None = None
     """[B,T]: entropy of the policy's distribution at each position, in nats, no gradient."""
+    token_bt: Tensor | None = None
+    """[B,T] int64: id of each token, for methods that compare answers token by token; anything outside the mask."""
     value_bt: Tensor | None = None
     """[B,T]: critic's value of the state before each token, no gradient."""
     greedy_reward_b: Tensor | None = None
@@ -207,6 +209,7 @@ _REMEDY = {
     "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
     "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
     "entropy_bt": "Ask the policy for entropies (policy.logp(…, entropy=True)).",
+    "token_bt": "Pass token_bt, the id of each token.",
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
     "correct_b": "Pass correct_b, the raw correctness of each sequence.",
     "max_length": "Pass max_length, the largest completion length.",
@@ -214,7 +217,7 @@ _REMEDY = {
 
 _BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
-    *("loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+    *("token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
 _B = (
     *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
@@ -275,6 +278,8 @@ def _check_types(batch: Batch, names: Collection[str]) -> None:
     if "group_b" in names and len(group_b) and int(group_b.min()) < 0:
         row = int(group_b.argmin())
         raise InputError(f"group_b[{row}] = {int(group_b[row])}", "every sequence must belong to a group (id >= 0)")
+    if "token_bt" in names and batch.token_bt is not None and batch.token_bt.dtype != torch.int64:
+        raise InputError(f"token_bt has type {batch.token_bt.dtype}", "it must be int64 token ids", "Use .long()")
     if "reward_b" in names and not reward_b.is_floating_point():
         raise InputError(f"reward_b has type {reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
     for name in (n for n in _BOOLS if n in names):

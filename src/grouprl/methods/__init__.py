@@ -11,6 +11,8 @@ from grouprl.methods import (
     reinforce,
     rejection,
     sequence,
+    token_choice,
+    token_weights,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import CATALOGUE, Entry, entry, find, method, methods
@@ -36,4 +38,6 @@ __all__ = [
     "reinforce",
     "rejection",
     "sequence",
+    "token_choice",
+    "token_weights",
 ]

@@ -13,6 +13,8 @@ from grouprl.parts import (
     shaping,
     soft,
     stop_gradient,
+    token_selection,
+    token_weighting,
     weighting,
 )
 from grouprl.parts.part import KINDS, PARTS, Part, RunFacts, TokenLoss, build_part, part
@@ -37,5 +39,7 @@ __all__ = [
     "shaping",
     "soft",
     "stop_gradient",
+    "token_selection",
+    "token_weighting",
     "weighting",
 ]

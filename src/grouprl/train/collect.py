@@ -6,7 +6,6 @@ so it does not depend on which other questions are asked beside it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from grouprl.policy.tokens import Tokens
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
 from grouprl.rollout.sampler import Rollout, generate
+from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question
 from grouprl.train.config import Config
 from grouprl.train.stopwatch import Stopwatch
@@ -46,12 +46,6 @@ class Collected:
 
     def __len__(self) -> int:
         return len(self.questions)
-
-
-def answer_seed(seed: int, ordinal: int, answer: int) -> int:
-    """Seed of one answer: a hash of (run seed, question ordinal, answer number)."""
-    key = f"{seed}/{ordinal}/{answer}".encode()
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
 
 
 class Collector:
@@ -87,7 +81,7 @@ class Collector:
                 n=n,
                 max_new_tokens=self.max_new_tokens,
                 temperature=sampling.temperature,
-                seeds=[answer_seed(self.config.seed, ordinal, i) for ordinal, _ in draws for i in numbers],
+                seeds=[answer_seed("train", self.config.seed, ordinal, i) for ordinal, _ in draws for i in numbers],
                 greedy=greedy,
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
@@ -190,10 +184,18 @@ def to_batch(collected: Collected, *, max_length: int) -> Batch:
         greedy_reward_b=_optional(collected.greedy_reward_b, reward_b.dtype),
         truncated_b=rollout.truncated_b,
         correct_b=torch.from_numpy(scores.correct_b),
+        token_bt=_token_ids(tokens, mask_bt),
         turn_bt=torch.where(mask_bt, 0, -1),
         max_length=max_length,
         inputs=tokens,
     )
+
+
+def _token_ids(tokens: Tokens, present_bt: Tensor) -> Tensor:
+    """[B,T] int64 id of each response token, -1 where there is none."""
+    token_bt = torch.full(present_bt.shape, -1)
+    token_bt[present_bt] = tokens.targets()
+    return token_bt
 
 
 def _optional(values: np.ndarray | None, dtype: torch.dtype) -> Tensor | None:

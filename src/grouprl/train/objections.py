@@ -14,7 +14,7 @@ from grouprl.train.config import Config, Section
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
-    *("max_length", "rewards", "inputs"),
+    *("token_bt", "max_length", "rewards", "inputs"),
 )
 """Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic."""
 
