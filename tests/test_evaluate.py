@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from grouprl.errors import InputError, RunError
 from grouprl.policy import load_policy
+from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks import Question, Task
-from grouprl.train.evaluate import answer_seed, evaluate, interval, pass_at_k, pass_at_k_each, wilson
+from grouprl.train.evaluate import evaluate, interval, pass_at_k, pass_at_k_each, wilson
 from grouprl.train.metrics import check_names
 
 
@@ -146,7 +147,18 @@ def test_same_seed_same_numbers_however_it_is_cut(policy):
 def test_an_answer_depends_on_its_own_seed_only(policy):
     few, many = ask(policy, greedy=False, questions=3), ask(policy, greedy=False)
     assert few.samples == many.samples[:3]
-    assert len({answer_seed(s, q, i) for s in range(3) for q in range(20) for i in range(4)}) == 240
+    assert (
+        len(
+            {
+                answer_seed(use, s, q, i)
+                for use in ("train", "eval")
+                for s in range(3)
+                for q in range(20)
+                for i in range(4)
+            }
+        )
+        == 480
+    )
 
 
 def test_pass_at_k_rises_with_k(policy):

@@ -5,7 +5,6 @@ Training and `grouprl eval` use this one function, so their numbers are the same
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from grouprl.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rollout import generate
+from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
 
 Z95 = 1.959963984540054
@@ -137,7 +137,7 @@ def evaluate(
     judge = _Judge(policy, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows)
     meter = _Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None
-    seeds = [[answer_seed(seed, q, s) for s in range(samples)] for q in range(count)]
+    seeds = [[answer_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
     sampled = judge.answer(asked, samples, seeds, False, meter) if samples else None
     drawn = [answers for answers in (sampled, greedy_answers) if answers is not None]
     few = count < questions
@@ -154,12 +154,6 @@ def evaluate(
         samples=drawn[-1].show(asked, shown),
         notes=(f"'{task.name}' has {count} held-out questions, {questions} were asked for: all are used",) * few,
     )
-
-
-def answer_seed(seed: int, question: int, sample: int) -> int:
-    """Return the 64-bit seed of one sampled answer of an evaluation."""
-    key = f"grouprl eval {seed} {question} {sample}".encode()
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
