@@ -29,7 +29,8 @@ class Loss:
 class Method:
     """A composition of parts, in the order in which they act.
 
-    `prepare` runs shape, select, advantage, normalize, weight and aggregate; `loss` runs objective and regularize.
+    `prepare` runs shape, select, advantage, normalize, prune, weight and aggregate; `loss` runs objective and
+    regularize.
     """
 
     objective: Objective
@@ -38,6 +39,7 @@ class Method:
     shape: tuple[Any, ...] = ()
     select: tuple[Any, ...] = ()
     normalize: tuple[Any, ...] = ()
+    prune: tuple[Any, ...] = ()
     weight: tuple[Any, ...] = ()
     regularize: tuple[Any, ...] = ()
     critic: Any = None
@@ -51,7 +53,8 @@ class Method:
 
     def parts(self) -> Iterator[Part]:
         """Yield every part in the order in which it acts."""
-        yield from (*self.shape, *self.select, self.advantage, *self.normalize, *self.weight, self.objective)
+        yield from (*self.shape, *self.select, self.advantage, *self.normalize, *self.prune, *self.weight)
+        yield self.objective
         yield self.aggregate
         yield from self.regularize
         yield from (p for p in (self.critic, self.refill) if p is not None)
@@ -88,6 +91,9 @@ class Method:
         for normalize in self.normalize:
             adv_bt = normalize(adv_bt, batch)
         batch = batch.replace(advantage_bt=torch.where(batch.active_bt, adv_bt, 0))
+        for prune in self.prune:
+            batch = prune(batch)
+            batch = batch.replace(advantage_bt=torch.where(batch.active_bt, batch.need("advantage_bt", "prune"), 0))
         for weight in self.weight:
             factor_bt = weight(batch) if batch.multiplier_bt is None else batch.multiplier_bt * weight(batch)
             batch = batch.replace(multiplier_bt=factor_bt)

@@ -23,6 +23,7 @@ KINDS: dict[str, str] = {
     "select": "Batch -> Batch: takes rows or tokens out of the loss or the group statistics",
     "advantage": "Batch -> advantage_bt",
     "normalize": "(advantage_bt, Batch) -> advantage_bt",
+    "prune": "Batch -> Batch: takes rows out of the loss once they have advantages",
     "weight": "Batch -> multiplier_bt: detached factors of the policy loss",
     "objective": "(logp_bt, Batch) -> token losses [B,T]",
     "aggregate": "Batch -> weight_bt: how token losses become one number",

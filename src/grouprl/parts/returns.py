@@ -110,7 +110,16 @@ class GAE(Advantage):
         return "A_t = δ_t + γλ·A_{t+1},  δ_t = r_t + γV_{t+1} - V_t"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A replaced lambda."""
-        if self.length_alpha is not None and self.lam != type(self).lam:
-            return [f"gae.lam = {self.lam:g} has no effect: length_alpha replaces it"]
-        return []
+        """A replaced lambda, or one that is 0 for every answer."""
+        if self.length_alpha is None:
+            return []
+        found = []
+        if self.lam != type(self).lam:
+            found = [f"gae.lam = {self.lam:g} has no effect: length_alpha replaces it"]
+        if 0 < run.max_length <= 1 / self.length_alpha:
+            found.append(
+                f"gae.length_alpha = {self.length_alpha:g} makes lambda 0 for every answer: they have at most "
+                f"{run.max_length} tokens, and lambda 1 - 1/({self.length_alpha:g}·length) begins above "
+                f"{1 / self.length_alpha:g}. Set it higher, or to none"
+            )
+        return found
