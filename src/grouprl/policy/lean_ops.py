@@ -14,6 +14,10 @@ from .lean_plan import Block, Plan
 
 SHORT_KEYS = 128
 """On a CPU, up to so many keys two batched products beat the fused attention kernel."""
+VECTOR = 8
+"""Numbers of a vector register (float32, AVX2): torch's softmax is fast where rows are multiples of it."""
+SAFE_SCORE = 60.0
+"""exp(±60), and sums and inverses of many of them, stay far inside the range of float32."""
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -191,6 +195,43 @@ def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: to
     if query.device.type != "cpu" or key.shape[2] > SHORT_KEYS:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=shared > 1)
     grouped = (query * (1 / math.sqrt(size))).view(rows, key.shape[1], shared * length, size)
-    scores = (grouped @ key.transpose(2, 3)).view(rows, key.shape[1], shared, length, -1)
-    weights = torch.softmax(scores + bias[:, :, None], dim=-1)
-    return (weights.view(rows, key.shape[1], shared * length, -1) @ value).view(query.shape)
+    bias = bias[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
+    return _Attend.apply(grouped, key, value, bias).view(query.shape)
+
+
+class _Attend(torch.autograd.Function):
+    """softmax(query @ key.T + bias) @ value of scaled queries [R,kv_heads,shared * L,d]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor
+    ) -> torch.Tensor:
+        weights = attention_weights(query @ key.transpose(2, 3), bias)
+        out = weights @ value
+        ctx.save_for_backward(query, key, value, weights, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        query, key, value, weights, out = ctx.saved_tensors
+        grad_value = weights.transpose(2, 3) @ grad
+        along = (grad * out).sum(-1, keepdim=True)
+        grad_scores = (grad @ value.transpose(2, 3)).sub_(along).mul_(weights)
+        return grad_scores @ key, grad_scores.transpose(2, 3) @ query, grad_value, None
+
+
+def attention_weights(scores: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return softmax(scores + bias) over the last axis; `scores` is overwritten.
+
+    torch's softmax is about ten times slower on a CPU where the axis is no multiple of its vector width. There the
+    exponentials are summed by hand, without subtracting the maximum where no score is large enough to need that.
+    """
+    keys = scores.shape[-1]
+    smallest, largest = torch.aminmax(scores)
+    scores += bias
+    if keys % VECTOR == 0 or max(-float(smallest), float(largest)) > SAFE_SCORE:
+        return torch.softmax(scores, dim=-1)
+    weights = scores.exp_()
+    total = weights.view(-1, keys) @ torch.ones(keys, dtype=weights.dtype, device=weights.device)
+    return weights.mul_(total.reciprocal_().view(*weights.shape[:-1], 1))
