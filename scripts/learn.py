@@ -49,11 +49,8 @@ COMMON: Settings = {
 }
 PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "rise": 10}}}
 ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
-PER_METHOD: dict[str, Settings] = {
-    **dict.fromkeys(("reinforce", "rloo", "remax", "opo", "gpg"), ONE_UPDATE),
-    CONTROL: {"reward": {"function": f"{Path(__file__)}:coin"}},
-}
-"""What a method needs to be different, and why: see docs/learning.md."""
+"""For methods that are only right on-policy."""
+CONTROL_SETTINGS: Settings = {"reward": {"function": f"{Path(__file__)}:coin"}}
 
 
 def coin(completion: str, *, answer: str) -> dict[str, float]:
@@ -103,11 +100,13 @@ def recorded(settings: Settings) -> Settings:
 def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
     """The trial's configuration as plain data."""
     name = trial.method.split(", ")[0]
+    entry = methods().get(name)
     return merged(
         COMMON,
         {"task": TASKS[trial.task]["task"], "model": str(model), "method": name, "seed": trial.seed},
         PER_TASK[trial.task],
-        PER_METHOD.get(trial.method, PER_METHOD.get(name.partition("@")[0], {})),
+        ONE_UPDATE if entry is not None and entry.build().on_policy else {},
+        CONTROL_SETTINGS if trial.method == CONTROL else {},
         changes,
         {"warmup": {"steps": 0}},
     )
