@@ -16,6 +16,7 @@ from grouprl.data.source import QuestionSource
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.compose import compose
+from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
 from grouprl.policy.threads import choose_threads
@@ -167,6 +168,7 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -
 
 def build_policy(config: Config, task: Task) -> CausalPolicy:
     """Load or build the policy that the configuration asks for."""
+    keep_freed_memory()
     model = config.model
     options: dict[str, Any] = {}
     if model.name == "tiny":
