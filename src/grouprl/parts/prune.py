@@ -99,7 +99,7 @@ class ByAdvantage(Prune):
         if self.rate == 0:
             return ["by_advantage has no effect: its rate is 0"]
         if self.scope == "group" and kept_count(run.group_size, self.rate, 1) == run.group_size:
-            return [f"by_advantage has no effect: {self.rate:g} of {run.group_size} answers is less than one answer"]
+            return [f"by_advantage has no effect: it keeps all of {run.group_size} answers"]
         return []
 
 
