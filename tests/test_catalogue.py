@@ -273,8 +273,10 @@ def test_tokens_without_advantage_have_no_gradient(name):
     if method.regularize or method.couples != "sequence":
         pytest.skip("a regulariser or the coupling of rows acts without advantage")
     ready = method.prepare(case.batch)
-    assert not outcome(method, case, ready).grad_bt[ready.advantage_bt == 0].any()
     assert not outcome(method, case, ready).grad_bt[~ready.active_bt].any()
+    if not method.objective.zero_rows(ready)[~(ready.advantage_bt != 0).any(1)].all():
+        pytest.skip("the objective pulls answers without advantage to its anchor")
+    assert not outcome(method, case, ready).grad_bt[ready.advantage_bt == 0].any()
 
 
 @every_entry

@@ -11,8 +11,9 @@ import grouprl
 from grouprl import Batch, Method
 
 TARGET = torch.tensor([1, 3, 2])
-SETTINGS = {"vapo": {"length_alpha": 5.0}}
-"""Answers of three tokens: with VAPO's own 0.05 its λ is 0, and a critic of positions alone teaches nothing."""
+SETTINGS = {"vapo": {"length_alpha": 5.0}, "dapo_direct": {"lam": 0.95}, "copg": {"beta": 0.05}}
+"""Answers of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
+positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β)."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n != "sft"]
 
 
@@ -42,6 +43,8 @@ def chance_of_the_target(method: Method, steps: int = 40) -> float:
     optimizer = torch.optim.Adam([logits, value_t], lr=0.2)
     for _ in range(steps):
         batch, token_bt = rollout(logits.detach(), value_t.detach(), generator)
+        if "correct_b" in method.needs():
+            batch = batch.replace(correct_b=batch.reward_b > 0.5)
         ready = method.prepare(batch)
         for _ in range(1 if method.on_policy else 2):
             logp_bt = logits.log_softmax(-1)[torch.arange(3), token_bt]

@@ -41,7 +41,7 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     ),
     "dapo": (
         Claim("Decoupled Clip and Dynamic sAmpling Policy Optimization", "arXiv:2503.14476", "dapo"),
-        Claim("Direct Advantage Policy Optimization", "arXiv:2412.18279", "direct_advantage"),
+        Claim("Direct Advantage Policy Optimization", "arXiv:2412.18279", "dapo_direct"),
     ),
     "dcpo": (
         Claim("Dynamic Clipping Policy Optimization", "arXiv:2509.02333", "dcpo_clip"),
@@ -50,6 +50,14 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     "gtpo": (
         Claim("Trajectory-Based Policy Optimization", "arXiv:2508.03772", "gtpo_trajectory"),
         Claim("Group Token Policy Optimization (entropy-weighted)", "arXiv:2508.04349", "gtpo_entropy"),
+    ),
+    "mdpo": (
+        Claim("Mirror Descent Policy Optimization", "arXiv:2005.09814", "mdpo"),
+        Claim("mDPO: Conditional Preference Optimization for Multimodal LLMs", "arXiv:2406.11839", "mdpo_multimodal"),
+    ),
+    "p3o": (
+        Claim("Pairwise Proximal Policy Optimization", "arXiv:2310.00212", "p3o"),
+        Claim("Policy-on Policy-off Policy Optimization", "arXiv:1905.01756", "p3o_off_policy"),
     ),
     "s_grpo": (
         Claim("Stochastic GRPO, for memory constraints", "arXiv:2504.20834", "s_grpo_memory"),

@@ -74,19 +74,23 @@ class Whiten(Normalize):
 class ValidFraction(Normalize):
     """Multiply advantages by B/(B - M), M rows in groups without any spread of reward (GPG's α, arXiv:2504.02546).
 
-    Makes a mean over all answers the mean over those that carry a signal.
+    Makes a mean over all answers the mean over those that carry a signal. `limit` bounds the factor (CPGD: 3).
     """
+
+    limit: Annotated[float, Field(ge=1)] | None = None
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """α·A with α = B/(B - M)."""
         stats_b = batch.stats_b.to(batch.dtype)
         valid_b = levels.differs(batch.total_reward_b, batch.group_b, stats_b) * stats_b
-        return adv_bt * stats_b.sum() / valid_b.sum().clamp(min=1)
+        return adv_bt * (stats_b.sum() / valid_b.sum().clamp(min=1)).clamp(max=self.limit or torch.inf)
 
     def words(self) -> str:
         """Describe."""
-        return "advantages scaled up by the share of answers whose group has no spread"
+        limit = "" if self.limit is None else f", by {self.limit:g} at most"
+        return f"advantages scaled up by the share of answers whose group has no spread{limit}"
 
     def formula(self) -> str:
         """Formula."""
-        return "A ← A · B/(B - M),  M answers in groups of equal rewards"
+        factor = "B/(B - M)" if self.limit is None else f"min(B/(B - M), {self.limit:g})"
+        return f"A ← A · {factor},  M answers in groups of equal rewards"

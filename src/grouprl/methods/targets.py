@@ -1,0 +1,269 @@
+"""Regression on given targets: advantages, standardised rewards or optimal values that log-ratios are fitted to."""
+
+from __future__ import annotations
+
+from grouprl.method import Method
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.registry import entry
+from grouprl.methods.regression import REFERENCE, SEVERAL, TWO
+from grouprl.methods.settings import EPS, KL_NEED, NonNegative, Positive, kl_terms
+from grouprl.parts.advantage import Relative
+from grouprl.parts.aggregate import SequenceMean, TokenMean
+from grouprl.parts.critic import ValueLoss
+from grouprl.parts.kl import Estimator
+from grouprl.parts.regression import Anchor, GroupRegression, Regression, SoftBaseline
+from grouprl.parts.returns import GAE, Unit
+
+CRITIC = "a critic (value head)"
+
+
+@entry(
+    "reg_grpo",
+    Card(
+        title="Regressive GRPO",
+        papers=[
+            Paper(
+                "DeepVideo-R1: Video Reinforcement Fine-Tuning via Difficulty-aware Regressive GRPO", "2506.07464", 2025
+            )
+        ],
+        summary="Fit the group's standardised log-ratios to its standardised rewards: GRPO as a regression.",
+        formula=(
+            "L = mean_i [A_i - (d_i - mean_g d)/sqrt(var_g d + e²)]² + β·KL,  A_i = (R_i - mean_g R)/(std_g R + eps),  "
+            "d_i = Σ_t log(π/π_old)(y_i,t)"
+        ),
+        defaults={
+            "predicted_eps": "ours: e keeps the first update finite, where every d is 0; the paper shows none",
+            "eps": EPS,
+            "kl_coef": "off, so that no reference is needed; the paper has a β we could not see",
+            "kl_estimator": "k3, as GRPO; the paper writes KL(π || π_ref)",
+        },
+        differs=[
+            "The difficulty-aware inputs (hints for hard questions, noise on easy ones) are not here.",
+            "The predicted spread is sqrt(var + e²); the paper divides by the plain spread, which is 0 at first.",
+        ],
+        reduces=[
+            Reduction("grpo", ["on_policy", "equal_lengths"], scale=None, why="at d = 0 the gradient is -2A/(e·B)"),
+        ],
+        needs=[TWO, SEVERAL, KL_NEED],
+        confidence="partly",
+        uncertain="How the authors treat the first update, where the predicted spread is 0, and their KL weight.",
+        source="notes on the paper; the official repository was not at hand",
+        golden=[
+            Golden(
+                rewards=[1, 0, 0.5],
+                lengths=[1, 1, 1],
+                log_ratio=[[0.4], [-0.2], [1.0]],
+                advantage=[0.999998, -0.999998, 0.0],
+                loss=0.657718015,
+                grad=[[-1.09599106], [0.53358781], [0.56240325]],
+                why="d centred 0, -0.6, 0.6 over sqrt(0.36 + 0.01) = 0.60828; finite differences of the formula",
+            ),
+            Golden(
+                rewards=[1, 0, 0.5],
+                lengths=[1, 1, 1],
+                loss=0.666664,
+                grad=[[-6.66665333], [6.66665333], [0.0]],
+                why="all d = 0: slope -2·A/(3·0.1)",
+            ),
+        ],
+        recommended={"group": 8},
+    ),
+)
+def reg_grpo(
+    predicted_eps: Positive = 0.1,
+    eps: NonNegative = 1e-6,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Compose Reg-GRPO.
+
+    Squared distance of standardised advantages and standardised log-ratios of a group; nothing is clipped.
+    """
+    return Method(
+        advantage=Relative("group", center="mean", scale="sample_std", eps=eps),
+        objective=GroupRegression(coef=1.0, average="population", standardize_eps=predicted_eps),
+        aggregate=SequenceMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )
+
+
+@entry(
+    "a_star_po",
+    Card(
+        title="A*-PO: Optimal Advantage Regression",
+        papers=[Paper("Accelerating RL for LLM Reasoning with Optimal Advantage Regression", "2505.20686", 2025)],
+        summary="Fit β2·log(π/π_ref) of each answer to reward minus the optimal value V* of its question.",
+        formula=(
+            "L = mean_i [β2·log(π/π_ref)(y_i) - (R_i - V*)]²,  V* = β1·log Σ_j w_j exp(R_j/β1),  "
+            "w_j ∝ π_ref(y_j)/π_old(y_j)"
+        ),
+        defaults={
+            "beta1": "ZhaolinGao/A-PO: 0.5, on purpose not beta2",
+            "beta2": "ZhaolinGao/A-PO: 1e-3",
+            "value_under": "V* is a mean over answers of the reference, as in the paper",
+        },
+        differs=[
+            "V* is estimated anew from each group, its answers weighed to stand for the reference's; the paper draws 8 "
+            "answers of the reference once per question and keeps the value. At the start of a run both are the same.",
+            "Every answer of the group is trained on; the paper draws one per question.",
+            "Questions without a right answer are kept (V* = 0); dropping them is optional in the paper.",
+        ],
+        reduces=[
+            Reduction(
+                "dr_grpo",
+                ["on_policy", "one_group", "equal_lengths"],
+                settings={"beta1": 1e5, "beta2": 1e-9, "value_under": "old"},
+                scale=None,
+                why="β1→∞ makes V* the mean, β2→0 leaves the residual R - mean",
+            )
+        ],
+        needs=[TWO, REFERENCE],
+        confidence="partly",
+        uncertain="The regression is the authors'; the estimate of V* from the run's own answers is ours.",
+        source="ZhaolinGao/A-PO: verl/trainer/apo/core_algos.py, verl/utils/dataset/rl_dataset.py, README",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                log_ratio=[[0.3], [-0.2]],
+                fields={"ref_bt": [[-1.0], [-1.0]]},
+                advantage=[0.28310958, -0.71689042],
+                loss=0.296813207,
+                grad=[[-0.00028281], [0.00071669]],
+                why="V* = 0.5·log((e² + 1)/2) = 0.71689; residuals 0.0003 - 0.28311 and -0.0002 + 0.71689; slope β2",
+            ),
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                fields={"ref_bt": [[-1.5], [-1.0]]},
+                advantage=[0.38633185, -0.61366815],
+                loss=0.262727407,
+                grad=[[-0.00038583], [0.00061367]],
+                why="weights e^-0.5 : 1; V* = 0.5·log((0.60653·e² + 1)/1.60653) = 0.61367",
+            ),
+        ],
+        recommended={"learning_rate": 1e-6, "batch": 256, "answers of the reference": 8},
+    ),
+)
+def a_star_po(beta1: Positive = 0.5, beta2: Positive = 1e-3, value_under: Anchor = "ref") -> Method:
+    """Compose A*-PO.
+
+    Least squares of β2·log(π/π_ref)(y) on R - V*, V* the soft mean of the group's rewards at temperature β1.
+    """
+    return Method(
+        advantage=SoftBaseline(beta=beta1, under=value_under),
+        objective=Regression(beta=beta2, coef=1.0, anchor="ref", level="sequence"),
+        aggregate=SequenceMean(),
+    )
+
+
+@entry(
+    "apa",
+    Card(
+        title="Advantage-Induced Policy Alignment",
+        papers=[Paper("Fine-Tuning Language Models with Advantage-Induced Policy Alignment", "2306.02231", 2023)],
+        summary="Fit each token's log-ratio to the initial policy to its advantage over λ, which bounds the drift.",
+        formula="L = 1/Σ|y_i| Σ_i Σ_t (log(π/π_ref)(y_t) - A_t/λ)² + c·½(V - G)²,  A_t by GAE",
+        defaults={
+            "temperature": "microsoft/RLHF-APA: λ = 0.1 (adv_coeff 10)",
+            "gamma": "microsoft/RLHF-APA: 1",
+            "lam": "microsoft/RLHF-APA: GAE's λ 0.95",
+            "value_coef": "microsoft/RLHF-APA: 1, on half the squared error",
+        },
+        differs=["The authors' code divides rewards by their running spread; here they are taken as they are."],
+        reduces=[],
+        needs=[CRITIC, REFERENCE],
+        source="microsoft/RLHF-APA: trlx/models/modeling_sppo.py, trlx/trainer/accelerate_sppo_trainer.py, examples",
+        golden=[
+            Golden(
+                rewards=[1],
+                lengths=[2],
+                fields={"value_bt": [[0.5, 0.5]], "ref_bt": [[-1.2, -1.0]]},
+                advantage=[[0.475, 0.5]],
+                loss=22.85125,
+                grad=[[-4.55, -5.0]],
+                why="0.2 - 4.75 and 0 - 5: mean of the squares, twice the difference over two tokens",
+            )
+        ],
+        notes=[
+            "No partition function: it assumes that E_ref[exp(A/λ)] is about 1.",
+            "A token of advantage 0 is pulled back to the reference.",
+        ],
+        recommended={"kl in the reward": 0},
+    ),
+)
+def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_coef: NonNegative = 1.0) -> Method:
+    """Compose APA: token mean of (log(π/π_ref) - A/λ)², A by generalised advantage estimation."""
+    return Method(
+        advantage=GAE(gamma=gamma, lam=lam),
+        objective=Regression(beta=temperature, coef=1 / temperature**2, anchor="ref", level="token"),
+        aggregate=TokenMean(),
+        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
+    )
+
+
+@entry(
+    "dapo_direct",
+    Card(
+        title="Direct Advantage Policy Optimization",
+        papers=[
+            Paper(
+                "Improving Multi-Step Reasoning Abilities of Large Language Models with Direct Advantage Policy "
+                "Optimization",
+                "2412.18279",
+                2024,
+            )
+        ],
+        summary="Fit the log-ratio of each step to the critic's one-step advantage, V(s+a) - V(s), at last R - V(s).",
+        formula=(
+            "L = 1/Σ|y_i| Σ_i Σ_t ½(log(π/π_old)(y_t) - A_t/β)² + c·½(V - R)²,  "
+            "A_t = V(s_{t+1}) - V(s_t), at the end R - V(s_t)"
+        ),
+        defaults={
+            "beta": "ours; the paper's number was not seen",
+            "anchor": "the paper's iterative version: the reference becomes the policy, here at every rollout",
+            "lam": "the paper's one-step advantage, which is GAE with λ = 0",
+            "value_coef": "1 on half the squared error, as ppo",
+        },
+        differs=[
+            "A step is a token; the paper's is a step of reasoning.",
+            "The critic learns beside the policy from its answers' rewards, by least squares; the paper trains it "
+            "first, to convergence, by cross-entropy on several completions from each state.",
+            "Fresh answers at every step; the paper works on a fixed set of states with several actions each.",
+        ],
+        reduces=[
+            Reduction(
+                "apa",
+                settings={"anchor": "ref", "beta": 0.1},
+                other={"lam": 0.0, "temperature": 0.1},
+                scale=0.5,
+                why="the same square with GAE of λ = 0 and without the ½",
+            )
+        ],
+        needs=[CRITIC, SEVERAL],
+        confidence="partly",
+        uncertain="β and the paper's other constants.",
+        source="notes on the paper; the authors' code was not at hand",
+        golden=[
+            Golden(
+                rewards=[1],
+                lengths=[2],
+                log_ratio=[[0.2, 0.0]],
+                fields={"value_bt": [[0.5, 0.5]]},
+                advantage=[[0.0, 0.5]],
+                loss=6.26,
+                grad=[[0.1, -2.5]],
+                why="½·0.2² and ½·5²; slopes 0.2/2 and -5/2",
+            )
+        ],
+        notes=["Not the DAPO of ByteDance (dapo)."],
+    ),
+)
+def dapo_direct(beta: Positive = 0.1, anchor: Anchor = "old", lam: Unit = 0.0, value_coef: NonNegative = 1.0) -> Method:
+    """Compose Direct Advantage Policy Optimization: token mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V."""
+    return Method(
+        advantage=GAE(gamma=1.0, lam=lam),
+        objective=Regression(beta=beta, coef=0.5 / beta**2, anchor=anchor, level="token"),
+        aggregate=TokenMean(),
+        critic=ValueLoss(lam=1.0, gamma=1.0, clip=None, coef=value_coef),
+    )
