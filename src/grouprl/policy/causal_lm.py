@@ -17,7 +17,7 @@ from .engine import Engine, TransformersEngine
 from .lean import AUTO_LIMIT, LeanEngine, LeanModel, why_not_lean
 from .lora import dropping, is_adapted
 from .microbatch import split_rows
-from .text import Message, decode, encode, encode_all, encode_prompt, encode_prompts
+from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
 
 VALUE_HEAD_FILE = "value_head.safetensors"
@@ -125,7 +125,11 @@ class CausalPolicy:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
-        return decode(self.tokenizer, ids, self.eos_ids)
+        return self.decode_all([ids])[0]
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row, as `decode` does."""
+        return decode_all(self.tokenizer, rows, self.eos_ids) if rows else []
 
     def logp(self, tokens: Tokens, *, grad: bool = False, entropy: bool = False, values: bool = False) -> PolicyOutput:
         """Score the responses of `tokens` at the policy's temperature.

@@ -65,11 +65,11 @@ def encode_prompts(tokenizer: Any, prompts: Sequence[str | Sequence[Message]]) -
     return [bos + ids for ids in encode_all(tokenizer, texts)]
 
 
-def decode(tokenizer: Any, ids: Sequence[int], eos_ids: Collection[int]) -> str:
-    """Return the text of `ids` without the tokens that begin, end or pad a sequence."""
+def decode_all(tokenizer: Any, rows: Sequence[Sequence[int]], eos_ids: Collection[int]) -> list[str]:
+    """Return the texts of `rows` without the tokens that begin, end or pad a sequence."""
     framing = {tokenizer.bos_token_id, tokenizer.pad_token_id, *eos_ids}
-    kept = [int(i) for i in ids if int(i) not in framing]
-    return tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    kept = [[int(i) for i in ids if int(i) not in framing] for ids in rows]
+    return list(tokenizer.batch_decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:

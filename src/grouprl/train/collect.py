@@ -62,7 +62,7 @@ class Collector:
         rollout = self._generate(draws, size)
         questions = tuple(q for _, q in draws for _ in range(size))
         group_b = np.repeat(np.array([n for n, _ in draws], dtype=np.int64), size)
-        texts = tuple(self.policy.decode(ids) for ids in rollout.response_ids)
+        texts = tuple(self.policy.decode_all(rollout.response_ids))
         scores = self._score(texts, questions, [f"{q.id}#{i % size}" for i, q in enumerate(questions)])
         kept_b = self.errors.apply(scores, group_b)
         baseline_b = self._greedy(draws, size) if greedy_baseline else None
@@ -95,7 +95,7 @@ class Collector:
     def _greedy(self, draws: Sequence[tuple[int, Question]], size: int) -> np.ndarray:
         """[B] reward of the greedy answer to each row's question; NaN where it could not be scored."""
         rollout = self._generate(draws, 1, greedy=True)
-        texts = [self.policy.decode(ids) for ids in rollout.response_ids]
+        texts = self.policy.decode_all(rollout.response_ids)
         questions = [question for _, question in draws]
         scores = self._score(texts, questions, [f"{q.id}#greedy" for q in questions])
         return np.repeat(scores.reward_b, size)

@@ -266,7 +266,7 @@ class _Judge:
                 seeds=[seed for row in seeds[part] for seed in row],
                 greedy=greedy,
             )
-            texts += [self.policy.decode(ids) for ids in rollout.response_ids]
+            texts += self.policy.decode_all(rollout.response_ids)
             lengths += [len(ids) for ids in rollout.response_ids]
             truncated += rollout.truncated_b.tolist()
             meter.add(len(rollout.response_ids))

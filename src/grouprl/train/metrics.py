@@ -262,6 +262,27 @@ define(
     "near 0. Above 0.01: bad answers became much more likely within one rollout",
 )
 define(
+    "clip_bound_low",
+    "ratio",
+    "update",
+    "lower bound of the ratio that the balanced clip has found",
+    "its start. At its end: the upper bound is exhausted and good answers still carry too little of the loss",
+)
+define(
+    "clip_bound_high",
+    "ratio",
+    "update",
+    "upper bound of the ratio that the balanced clip has found",
+    "between its start and its end. Always its end: the target share is out of reach",
+)
+define(
+    "covariance_fraction",
+    "share",
+    "update",
+    "share of trained tokens held back because their log-prob and advantage vary together",
+    "the method's share. 0: no token has a covariance within its bounds",
+)
+define(
     "gate_mean",
     "share",
     "update",
