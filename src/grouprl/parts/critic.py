@@ -55,4 +55,5 @@ class ValueLoss(Part):
 
     def formula(self) -> str:
         """Formula."""
-        return f"{self.coef:g} · ½·max((V - G)², (V_clip - G)²),  G = A_GAE({self.lam:g}) + V_old"
+        error = "(V - G)²" if self.clip is None else "max((V - G)², (V_clip - G)²)"
+        return f"{self.coef:g} · ½·{error},  G = A_GAE({self.lam:g}) + V_old"

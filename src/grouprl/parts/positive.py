@@ -42,7 +42,7 @@ class PositiveNLL(Regularizer):
 
     def formula(self) -> str:
         """Formula."""
-        return f"- {self.coef:g} · mean_{{tokens of right answers}} log π(y_t)"
+        return f"- {self.coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""
