@@ -149,9 +149,10 @@ class ImplicitNegative(Objective):
 
     def words(self) -> str:
         """Describe."""
+        share = "that" if self.negative == 1 else f"{self.negative:g} times that"
         return (
-            f"raise the likelihood of right answers, and {self.negative:g} times that of wrong answers under the "
-            f"implied policy of wrong ones (1 - pρ)/(1 - p), held at {self.floor:g} or above"
+            f"raise the likelihood of right answers, and {share} of wrong ones under the policy that is left when the "
+            f"right ones are taken out; its ratio (1 - pρ)/(1 - p) is held at {self.floor:g} or above"
         )
 
     def formula(self) -> str:
