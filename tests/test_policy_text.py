@@ -25,3 +25,11 @@ def test_many_texts_are_encoded_as_each_is(policy: CausalPolicy) -> None:
 def test_the_text_with_an_unknown_character_is_named(policy: CausalPolicy) -> None:
     with pytest.raises(InputError, match=r"'x' in '3x4='"):
         policy.encode_prompts(["1+2=", "3x4="])
+
+
+def test_many_answers_are_decoded_as_the_tokenizer_does(policy: CausalPolicy) -> None:
+    rows = [policy.encode("1+2=3") + [2], [1, *policy.encode("9"), 2, 0, 0], [2], []]
+    plain = policy.tokenizer
+    assert policy.decode_all(rows) == ["1+2=3", "9", "", ""]
+    assert policy.decode_all(rows)[0] == plain.decode(rows[0][:-1], clean_up_tokenization_spaces=False)
+    assert policy.decode_all([]) == []

@@ -6,6 +6,7 @@ shared by several responses is run once, and few, large operations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .engine import Scores
-from .lean_ops import HeadLayout, attend, rms_norm, rotate
+from .lean_ops import HeadLayout, attend, rms_norm, rotate, swiglu
 from .lean_plan import Plan, plan_pass
 from .logprobs import token_logprobs
 from .lora import is_linear, linear_weight
@@ -22,6 +23,8 @@ from .tokens import Tokens
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
 """Up to so many parameters "auto" takes the lean engine, which copies the q, k and v weights in every pass."""
+JOINED_ELEMENTS = 2**20
+"""Gate and up weights up to this size are joined for one product; copying larger ones costs more than that saves."""
 
 
 def why_not_lean(model: Any) -> str | None:
@@ -96,11 +99,9 @@ class LeanModel:
 
     def qkv(self, layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the joined weight [(heads + 2 kv_heads) d, hidden] and bias of q, k and v, pairs interleaved."""
-        parts = [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj]
         order = self._order.to(self.device)
-        weight = torch.cat([linear_weight(part) for part in parts])[order]
-        biased = parts[0].bias is not None
-        return weight, torch.cat([part.bias for part in parts])[order] if biased else None
+        weight, bias = joined([layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj])
+        return weight[order], None if bias is None else bias[order]
 
     def turns(self, position: torch.Tensor) -> torch.Tensor:
         """Return exp(i * angle) per position, [..., d / 2] complex, from the model's own frequencies in float32."""
@@ -141,7 +142,15 @@ class LeanModel:
         """Return x plus the layer's feed-forward block of it."""
         mlp = layer.mlp
         normed = rms_norm(x, layer.post_attention_layernorm.weight, self.eps)
+        if mlp.gate_proj.weight.numel() <= JOINED_ELEMENTS:
+            return add_linear(x, swiglu(F.linear(normed, *joined([mlp.gate_proj, mlp.up_proj]))), mlp.down_proj)
         return add_linear(x, F.silu(linear(normed, mlp.gate_proj)) * linear(normed, mlp.up_proj), mlp.down_proj)
+
+
+def joined(modules: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the weights and biases of linear layers with the same input as those of one layer."""
+    weight = torch.cat([linear_weight(module) for module in modules])
+    return weight, torch.cat([module.bias for module in modules]) if modules[0].bias is not None else None
 
 
 def linear(x: torch.Tensor, module: Any) -> torch.Tensor:

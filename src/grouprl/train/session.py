@@ -194,7 +194,7 @@ def make_optimizer(config: Config, policy: CausalPolicy, phase: str) -> torch.op
     """AdamW over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
-    return torch.optim.AdamW(policy.parameters(), lr=rate, betas=optim.betas, weight_decay=decay)
+    return torch.optim.AdamW(policy.parameters(), lr=rate, betas=optim.betas, weight_decay=decay, fused=True)
 
 
 def needs_reference(config: Config, method: Method) -> bool:
