@@ -22,6 +22,7 @@ from grouprl.methods import (
     rejection,
     sequence,
     targets,
+    thinking,
     token_choice,
     token_weights,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "rejection",
     "sequence",
     "targets",
+    "thinking",
     "token_choice",
     "token_weights",
 ]
