@@ -30,6 +30,8 @@ def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Genera
         old_bt=logp_bt,
         behavior_bt=logp_bt,
         ref_bt=torch.full_like(logp_bt, -math.log(5)),
+        entropy_bt=-(logp.exp() * logp).sum(-1).expand(64, 3),
+        token_bt=token_bt,
         greedy_reward_b=greedy.expand(64),
         value_bt=value_t.expand(64, 3),
         max_length=5,
