@@ -136,13 +136,17 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     """A random case on which every condition of the reduction holds."""
     when = set(reduction.when) - {"always"}
     sizes = [2, 2, 2] if "two_answers" in when else [4, 3, 5]
-    return random_case(
+    case = random_case(
         seed,
         sizes[:1] if "one_group" in when else sizes,
         rewards="mixed" if "mixed_groups" in when else "binary" if "binary_rewards" in when else "real",
         on_policy="on_policy" in when,
         equal_lengths="equal_lengths" in when,
     )
+    if "one_token_turns" not in when:
+        return case
+    turn_bt = torch.where(case.batch.mask_bt, torch.arange(case.logp_bt.shape[1]), -1)
+    return dataclasses.replace(case, batch=case.batch.replace(turn_bt=turn_bt))
 
 
 @pytest.mark.parametrize(("name", "index"), REDUCTIONS)

@@ -1,8 +1,10 @@
 """The catalogue of methods: compositions of parts, each with a card."""
 
 from grouprl.methods import (
+    adaptive_clip,
     baselines,
     capped,
+    covariance,
     critic,
     critics,
     dialects_nemo_rl,
@@ -24,6 +26,7 @@ from grouprl.methods import (
     targets,
     thinking,
     token_choice,
+    token_credit,
     token_weights,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -36,8 +39,10 @@ __all__ = [
     "Golden",
     "Paper",
     "Reduction",
+    "adaptive_clip",
     "baselines",
     "capped",
+    "covariance",
     "critic",
     "critics",
     "dialects_nemo_rl",
@@ -63,5 +68,6 @@ __all__ = [
     "targets",
     "thinking",
     "token_choice",
+    "token_credit",
     "token_weights",
 ]

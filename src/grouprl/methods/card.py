@@ -48,7 +48,14 @@ class Golden:
 
 
 Condition = Literal[
-    "always", "on_policy", "equal_lengths", "one_group", "binary_rewards", "mixed_groups", "two_answers"
+    "always",
+    "on_policy",
+    "equal_lengths",
+    "one_group",
+    "binary_rewards",
+    "mixed_groups",
+    "two_answers",
+    "one_token_turns",
 ]
 
 

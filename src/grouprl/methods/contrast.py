@@ -61,6 +61,7 @@ def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple
         entropy_bt=zero_bt + 1,
         value_bt=zero_bt,
         greedy_reward_b=torch.zeros_like(reward_b),
+        token_bt=torch.arange(mask_bt.numel()).reshape(mask_bt.shape),
         turn_bt=torch.where(mask_bt, 0, -1),
         truncated_b=torch.zeros(b, dtype=torch.bool),
         correct_b=reward_b > 0,

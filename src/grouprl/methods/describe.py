@@ -187,6 +187,7 @@ _WHEN = {
     "binary_rewards": "rewards are 0 or 1",
     "mixed_groups": "every group holds right and wrong answers",
     "two_answers": "groups hold two answers",
+    "one_token_turns": "every turn is one token",
 }
 
 

@@ -109,7 +109,7 @@ def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:
 
 
 def clip_metrics(
-    ratio_bt: Tensor, adv_bt: Tensor, low: float, high: float, dual: float | None = None
+    ratio_bt: Tensor, adv_bt: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
 ) -> dict[str, Tensor]:
     """Shares of tokens whose gradient the pessimistic clip removes: above, below, and by the dual clip."""
     ratio_bt = ratio_bt.detach()

@@ -283,6 +283,13 @@ define(
     "the method's share. 0: no token has a covariance within its bounds",
 )
 define(
+    "guarded_fraction",
+    "share",
+    "update",
+    "share of trained tokens of good answers that became less likely and are held up",
+    "below 0.5. Always 0: one update per rollout. Near 1: the policy drifts away from its good answers",
+)
+define(
     "gate_mean",
     "share",
     "update",
