@@ -14,6 +14,7 @@ from grouprl.methods import (
     drift,
     group,
     length,
+    likelihood,
     normalised,
     off_policy,
     pairwise,
@@ -28,6 +29,7 @@ from grouprl.methods import (
     token_choice,
     token_credit,
     token_weights,
+    turns,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import CATALOGUE, Entry, entry, find, method, methods
@@ -54,6 +56,7 @@ __all__ = [
     "find",
     "group",
     "length",
+    "likelihood",
     "method",
     "methods",
     "normalised",
@@ -70,4 +73,5 @@ __all__ = [
     "token_choice",
     "token_credit",
     "token_weights",
+    "turns",
 ]

@@ -18,14 +18,15 @@ def nodes(batch: Batch) -> tuple[Tensor, Tensor]:
     active_bt, token_bt = batch.active_bt, batch.need("token_bt", "the prefix tree")
     node_bt, prefix_bt = (torch.full(active_bt.shape, -1, device=active_bt.device) for _ in range(2))
     here_b, used = levels.compact(batch.group_b)
+    kinds = int(token_bt[active_bt].max()) + 1 if bool(active_bt.any()) else 1
     for t in range(active_bt.shape[1]):
         row_r = active_bt[:, t].nonzero()[:, 0]
         if len(row_r):
             prefix_bt[row_r, t] = here_b[row_r]
-            child_r = levels.cross(here_b[row_r], token_bt[row_r, t])
+            child_r, count = levels.compact(here_b[row_r] * kinds + token_bt[row_r, t])
             here_b[row_r] = used + child_r
             node_bt[row_r, t] = here_b[row_r]
-            used += int(child_r.max()) + 1
+            used += count
     return node_bt, prefix_bt
 
 

@@ -87,8 +87,9 @@ class SharedEnds(Normalize):
         active_bt = batch.active_bt
         place_bt = (active_bt.flip(1).cumsum(1).flip(1) if reverse else active_bt.cumsum(1)) - 1
         token_n = batch.need("token_bt", self.name)[active_bt]
-        group_n = batch.group_b[:, None].expand_as(active_bt)[active_bt]
-        id_n, sign_n = levels.cross(group_n, place_bt[active_bt], token_n), sign_bt[active_bt]
+        spot_bt = levels.compact(batch.group_b)[0][:, None] * active_bt.shape[1] + place_bt
+        kinds = int(token_n.max()) + 1 if len(token_n) else 1
+        id_n, sign_n = spot_bt[active_bt] * kinds + token_n, sign_bt[active_bt]
         met_n = (levels.total((sign_n > 0).to(sign_n.dtype), id_n) > 0) & (sign_n != 0)
         met_n &= levels.total((sign_n < 0).to(sign_n.dtype), id_n) > 0
         met_bt = ~active_bt
