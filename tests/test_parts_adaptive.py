@@ -214,3 +214,10 @@ def test_each_token_of_a_turn_gets_its_mean_advantage():
     near(grad_bt, [[-2.0, -2.0, 2.0]])
     _, grad_bt = slopes(TurnClip(), [[0.4, 0.2, 0.0]], batch)
     near(grad_bt, [[0.0, 0.0, 2.0]])
+
+
+def test_clips_that_cannot_act_are_named():
+    once, twice = RunFacts(updates_per_rollout=1), RunFacts(updates_per_rollout=2)
+    for part in (DynamicClip(), BalancedClip(), TurnClip()):
+        assert "cannot act" in part.idle(once)[0]
+        assert part.idle(twice) == []

@@ -20,7 +20,9 @@ from grouprl.parts.adaptive_clip import TurnClip
         title="Turn-PPO: turn-level importance sampling",
         papers=[
             Paper(
-                "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents", "2511.20718", 2025
+                "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents Training",
+                "2511.20718",
+                2025,
             )
         ],
         summary="PPO with one ratio per turn, the geometric mean of its tokens' ratios.",

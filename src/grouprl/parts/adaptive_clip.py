@@ -146,6 +146,10 @@ class BalancedClip(Objective):
             f"Σ_(A>0) π_b·|ℓ| ≥ {self.target:g}·Σ π_b·|ℓ|,  ℓ the clipped term"
         )
 
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 cannot be clipped."""
+        return idle_ratio(run, "old", "the balanced clip")
+
 
 def _stairs(start: float, end: float, step: float) -> list[float]:
     """Bounds from `start` in steps of `step`, none beyond `end`."""
