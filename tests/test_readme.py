@@ -34,8 +34,7 @@ def test_the_reward_and_the_configuration_fit_together(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("my_rewards.py").write_text(next(b for b in blocks("python") if "def short_and_right" in b))
     rows = [json.dumps({"question": f"{i}?", "answer": str(i)}) for i in range(30)]
-    Path("questions.jsonl").write_text("
-".join(rows))
+    Path("questions.jsonl").write_text("\n".join(rows))
     assert config.reward.function is not None
     scores = score(load_reward(config.reward.function), ["so 7"], [{"answer": "7"}], ids=["a"])
     assert scores.reward_b.tolist() == pytest.approx([1.1])
