@@ -11,9 +11,17 @@ import grouprl
 from grouprl import Batch, Method
 
 TARGET = torch.tensor([1, 3, 2])
-SETTINGS = {"vapo": {"length_alpha": 5.0}, "dapo_direct": {"lam": 0.95}, "copg": {"beta": 0.05}}
+SETTINGS = {
+    "vapo": {"length_alpha": 5.0},
+    "dapo_direct": {"lam": 0.95},
+    "copg": {"beta": 0.05},
+    "gtpo_trajectory": {"entropy_limit": None},
+    "egsw": {"kl_coef": 0.0},
+}
 """Answers of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
-positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β)."""
+positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
+whose weights make the policy term small, keeps it near the reference.
+GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n != "sft"]
 
 
@@ -32,8 +40,10 @@ def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Genera
         ref_bt=torch.full_like(logp_bt, -math.log(5)),
         entropy_bt=-(logp.exp() * logp).sum(-1).expand(64, 3),
         token_bt=token_bt,
+        turn_bt=torch.zeros(64, 3, dtype=torch.int64),
         greedy_reward_b=greedy.expand(64),
         value_bt=value_t.expand(64, 3),
+        truncated_b=torch.zeros(64, dtype=torch.bool),
         max_length=5,
     )
     return batch, token_bt
@@ -45,7 +55,7 @@ def chance_of_the_target(method: Method, steps: int = 40) -> float:
     optimizer = torch.optim.Adam([logits, value_t], lr=0.2)
     for _ in range(steps):
         batch, token_bt = rollout(logits.detach(), value_t.detach(), generator)
-        if "correct_b" in method.needs():
+        if {"correct_b", "token_bt"} & set(method.needs()):
             batch = batch.replace(correct_b=batch.reward_b > 0.5)
         ready = method.prepare(batch)
         for _ in range(1 if method.on_policy else 2):
