@@ -182,11 +182,12 @@ class _Split(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         layout, pieces, size = ctx.layout, list(grads), grads[0].shape[-1]
-        if len(pieces) == 6:
-            prefix_r, width = layout.blocks[1].block.prefix_r, grads[1].shape[2]
-            for prefix, branch in ((1, 4), (2, 5)):
-                pieces[prefix] = grads[prefix] + _sum_rows(grads[branch][:, :, :width], prefix_r, len(grads[prefix]))
-                pieces[branch] = grads[branch][:, :, width:]
+        width = grads[1].shape[2]
+        for first, index in zip(range(3, len(grads), 3), layout.blocks[1:], strict=True):
+            for part in (1, 2):  # keys and values of the prefixes are seen by every branch
+                seen = grads[first + part]
+                pieces[part] = pieces[part] + _sum_rows(seen[:, :, :width], index.block.prefix_r, len(pieces[part]))
+                pieces[first + part] = seen[:, :, width:]
         flat = torch.cat([piece.reshape(-1, size) for piece in pieces])
         return flat.index_select(0, layout.inverse_qkv).view(-1, layout.total, size), None
 

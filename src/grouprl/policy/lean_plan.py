@@ -16,6 +16,9 @@ import torch
 
 from .tokens import Tokens
 
+WORTH_SPLITTING = 0.2
+"""Share of attention's work that a second class of rows must save; it costs as many operations as the first."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -41,7 +44,7 @@ class Plan:
         position_s: position of each token in its own sequence, [S].
         state_m: stream index of the state that predicts each response token, [M], row after row.
         target_m: the response tokens, [M].
-        blocks: prefixes, then branches if there are any.
+        blocks: prefixes, then branches if there are any, in classes of similar length.
     """
 
     ids_s: torch.Tensor
@@ -88,8 +91,9 @@ def _plan_shared(
     state_m[_starts(response_b)[response_b > 0]] = (prefix_start_n + prefix_n - 1)[prefix_b[response_b > 0]]
     blocks = [Block(_padded(prefix_start_n, prefix_n, device), None, _causal(int(prefix_n.max()), dtype, device))]
     going = branch_b > 0
-    if going.any():
-        blocks.append(_branches(branch_start_b[going], branch_b[going], prefix_b[going], prefix_n, dtype, device))
+    start_r, length_r, prefix_r = branch_start_b[going], branch_b[going], prefix_b[going]
+    for rows in length_classes(length_r, int(prefix_n.max())):
+        blocks.append(_branches(start_r[rows], length_r[rows], prefix_r[rows], prefix_n, dtype, device))
     ids = [*distinct, *(response[:-1] for response in tokens.response_ids)]
     position_s = np.concatenate([_ramps(prefix_n), np.repeat(prompt_b, branch_b) + _ramps(branch_b)])
     return Plan(
@@ -99,6 +103,24 @@ def _plan_shared(
         tokens.targets().to(device),
         tuple(blocks),
     )
+
+
+def length_classes(length_r: np.ndarray, prefix: int) -> list[np.ndarray]:
+    """Cut rows into one or two classes of similar length, so that a few long rows do not pad all others.
+
+    Attention costs rows * longest * (prefix + longest) in each class; two classes must save `WORTH_SPLITTING` of it.
+    Returns the indices of each class, nothing for no rows.
+    """
+    if not len(length_r):
+        return []
+    order, longest = np.argsort(length_r, kind="stable"), int(length_r.max())
+    sorted_r, count = length_r[order], np.arange(1, len(length_r) + 1)
+    whole = len(length_r) * longest * (prefix + longest)
+    cost = count * sorted_r * (prefix + sorted_r) + (len(length_r) - count) * longest * (prefix + longest)
+    cut = int(cost.argmin()) + 1
+    if cost.min() > (1 - WORTH_SPLITTING) * whole:
+        return [np.arange(len(length_r))]
+    return [np.sort(order[:cut]), np.sort(order[cut:])]
 
 
 def _branches(
