@@ -2,14 +2,16 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 
 from grouprl.errors import InputError
-from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy import CausalPolicy, Tokens, build_tiny, char_tokenizer
 from grouprl.policy.engine import head_is_plain
 from grouprl.policy.lean import why_not_lean
+from grouprl.policy.lean_plan import length_classes, plan_pass
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
 
 BATCHES = {
@@ -152,3 +154,31 @@ def test_logits_changed_after_the_head_are_noticed_and_scored_as_the_model_gives
     ids = torch.tensor([tokens.prompt_ids[0] + tokens.response_ids[0]])
     expected = model(ids).logits[0, 2:-1].log_softmax(-1)[torch.arange(4), ids[0, 3:]]
     torch.testing.assert_close(policy.logp(tokens).logp_bt[0], expected.detach(), rtol=0, atol=1e-5)
+
+
+def test_rows_of_very_different_length_are_padded_in_classes():
+    """Short and long responses behind shared prompts: two classes, and the numbers of the model's own forward."""
+    assert [rows.tolist() for rows in length_classes(np.array([2, 30, 2, 2, 2, 2, 2, 2]), 4)] == [
+        [0, 2, 3, 4, 5, 6, 7],
+        [1],
+    ]
+    assert [rows.tolist() for rows in length_classes(np.array([5, 6, 5, 6]), 4)] == [[0, 1, 2, 3]]
+    assert length_classes(np.array([], dtype=int), 4) == []
+    generator = np.random.default_rng(0)
+    prompts = [[1, 5, 6, 7]] * 8 + [[1, 9]] * 8
+    responses = [generator.integers(3, 12, size=25 if i % 8 == 0 else 3).tolist() for i in range(16)]
+    tokens = Tokens.of(prompts, responses)
+    model, tokenizer = build_tiny("0123456789", hidden=16, layers=2, heads=2, intermediate=24, seed=3)
+    lean = CausalPolicy(model, tokenizer, engine="lean")
+    plain = CausalPolicy(model, tokenizer, engine="transformers")
+    assert len(plan_pass(tokens, torch.float32, torch.device("cpu")).blocks) == 3
+    torch.testing.assert_close(lean.logp(tokens).logp_bt, plain.logp(tokens).logp_bt, rtol=2e-5, atol=2e-5)
+    cotangent_bt = torch.from_numpy(generator.normal(size=(16, 25))).float()
+    found = []
+    for policy in (lean, plain):
+        policy.backward(tokens, cotangent_bt)
+        found.append([p.grad.clone() for p in policy.parameters()])
+        for p in policy.parameters():
+            p.grad = None
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4)

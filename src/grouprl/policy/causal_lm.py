@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -317,8 +318,12 @@ def choose_engine(model: Any, engine: str) -> Engine:
 
 
 def _flat_index(tokens: Tokens, order: Sequence[int]) -> torch.Tensor:
-    width, lengths = tokens.max_response, tokens.response_lengths
-    return torch.tensor([row * width + t for row in order for t in range(lengths[row])], dtype=torch.long)
+    row_b, length_b = (
+        np.asarray(order, dtype=np.int64),
+        np.asarray(tokens.response_lengths, dtype=np.int64)[list(order)],
+    )
+    position_m = np.arange(length_b.sum()) - np.repeat(np.cumsum(length_b) - length_b, length_b)
+    return torch.from_numpy(np.repeat(row_b * tokens.max_response, length_b) + position_m)
 
 
 def _assemble(

@@ -23,8 +23,6 @@ from .tokens import Tokens
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
 """Up to so many parameters "auto" takes the lean engine, which copies the q, k and v weights in every pass."""
-JOINED_ELEMENTS = 2**20
-"""Gate and up weights up to this size are joined for one product; copying larger ones costs more than that saves."""
 
 
 def why_not_lean(model: Any) -> str | None:
@@ -142,9 +140,7 @@ class LeanModel:
         """Return x plus the layer's feed-forward block of it."""
         mlp = layer.mlp
         normed = rms_norm(x, layer.post_attention_layernorm.weight, self.eps)
-        if mlp.gate_proj.weight.numel() <= JOINED_ELEMENTS:
-            return add_linear(x, swiglu(F.linear(normed, *joined([mlp.gate_proj, mlp.up_proj]))), mlp.down_proj)
-        return add_linear(x, F.silu(linear(normed, mlp.gate_proj)) * linear(normed, mlp.up_proj), mlp.down_proj)
+        return add_linear(x, swiglu(linear(normed, mlp.gate_proj), linear(normed, mlp.up_proj)), mlp.down_proj)
 
 
 def joined(modules: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -46,29 +46,23 @@ class _RmsNorm(torch.autograd.Function):
         return torch.addcmul(grad * weight, unit, along, value=-1).mul_(scale), grad_weight, None
 
 
-def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
-    """Return silu(gate) * up of the joined [S, 2 n] (Shazeer 2020, "GLU Variants Improve Transformer")."""
-    return _SwiGLU.apply(gate_up)
+def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Return silu(gate) * up (Shazeer 2020, "GLU Variants Improve Transformer")."""
+    return _SwiGLU.apply(gate, up)
 
 
 class _SwiGLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate_up: torch.Tensor) -> torch.Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
+    def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         active = F.silu(gate)
-        ctx.save_for_backward(gate_up, active)
+        ctx.save_for_backward(gate, up, active)
         return active * up
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        gate_up, active = ctx.saved_tensors
-        gate, up = gate_up.chunk(2, dim=-1)
-        out = torch.empty_like(gate_up)
-        grad_gate, grad_up = out.chunk(2, dim=-1)
-        torch.mul(grad, active, out=grad_up)
-        grad_gate.copy_(torch.ops.aten.silu_backward(grad * up, gate))
-        return out
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        gate, up, active = ctx.saved_tensors
+        return torch.ops.aten.silu_backward(grad * up, gate), active * grad
 
 
 def rotate(x_shd: torch.Tensor, turn_s: torch.Tensor, heads: int) -> torch.Tensor:
