@@ -30,7 +30,7 @@ class Job:
     intermediate: int
     full_length: bool = False
     reward: str = "sum_after_bar"
-    warm_steps: int = 300
+    warm_steps: int = 200
     goal: float = 1.0
     """TRL's seconds per step over ours that is aimed at."""
 

@@ -29,7 +29,7 @@ def warm_folder(job: Job, folder: Path) -> Path:
 
 
 def _warm_up(policy: CausalPolicy, task: Task, job: Job) -> None:
-    settings, sft = Warmup(steps=job.warm_steps, batch=64), method("sft")
+    settings, sft = Warmup(steps=job.warm_steps, batch=128), method("sft")
     optimizer = torch.optim.AdamW(policy.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
     for step in range(job.warm_steps):
         optimizer.param_groups[0]["lr"] = warmup_rate(settings, step)

@@ -27,6 +27,8 @@ from grouprl.train.loop import train
 Settings = dict[str, Any]
 CENTRAL = ("grpo", "dr_grpo", "dapo", "gspo", "rloo", "ppo", "cispo", "reinforce_pp")
 """Methods with three seeds on the first task."""
+ON_BOTH = ("group", "capped", "sequence", "reinforce", "baselines", "rejection", "critic")
+"""Families of the catalogue that run on both tasks, the others on the first."""
 
 TASKS: dict[str, Settings] = {
     "reverse": {
@@ -73,10 +75,13 @@ class Trial:
 
 
 def trials(dialects: bool) -> Iterator[Trial]:
-    """Yield what is to be run: everything once on both tasks, then the central methods on the first task again,
-    and a control."""
-    names = [n for n, e in methods().items() if n != TAUGHT and (dialects or not e.dialect_of)]
-    yield from (Trial(task, name, 0) for task in TASKS for name in sorted(names, key=lambda n: n not in CENTRAL))
+    """Yield what is to be run: everything once on the first task, the families `ON_BOTH` on the second too, then the
+    central methods on the first task again, and a control."""
+    entries = {n: e for n, e in methods().items() if n != TAUGHT and (dialects or not e.dialect_of)}
+    names = sorted(entries, key=lambda n: n not in CENTRAL)
+    first, *others = TASKS
+    yield from (Trial(first, name, 0) for name in names)
+    yield from (Trial(task, name, 0) for task in others for name in names if entries[name].family in ON_BOTH)
     yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
     yield Trial("reverse", CONTROL, 0)
 
