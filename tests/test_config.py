@@ -146,3 +146,10 @@ def test_bad_changes(text, words):
 def test_derived_numbers():
     config = change("batch.minibatches=2", "batch.epochs=3")
     assert config.updates_per_rollout == 6
+
+
+def test_an_empty_file_is_told_to_be_empty(tmp_path):
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing but a comment\n")
+    with pytest.raises(InputError, match="is empty"):
+        load_config(str(path))

@@ -131,6 +131,7 @@ def test_dead_groups_only_move_nothing(tmp_path: Path, rewards: Path) -> None:
     assert [r["groups_dead_wrong"] for r in last] == [1.0, 1.0]
     assert [r["rows_trained"] for r in last] == [0.0, 0.0]
     assert [r["grad_norm"] for r in last] == [0.0, 0.0]
+    assert [r["loss"] for r in last] == [0.0, 0.0]
 
 
 def test_refill_draws_again_for_dead_groups(tmp_path: Path) -> None:

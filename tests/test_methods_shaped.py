@@ -15,7 +15,7 @@ from grouprl.parts.returns import GAE
 from small import f64, gradient, near, small
 from test_loop import launch, records
 
-FAMILIES = ("critics", "length", "normalised", "pruning", "rarity", "thinking")
+FAMILIES = ("decoupled_critic", "length", "normalised", "pruning", "rarity", "thinking")
 NAMES = [name for name, entry in CATALOGUE.items() if entry.family in FAMILIES]
 
 

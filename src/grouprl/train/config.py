@@ -257,6 +257,8 @@ def _read(source: str) -> dict[str, Any]:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(f"{where} is not valid YAML: {error}") from None
+    if data is None:
+        raise InputError(f"{where} is empty", "a configuration names at least its task", "See: grouprl recipes")
     if not isinstance(data, dict):
         raise InputError(f"{where} holds {type(data).__name__}", "a configuration is a mapping of keys to values")
     return data

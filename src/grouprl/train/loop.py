@@ -129,7 +129,7 @@ def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
         if judged is not None:
             with watch("update"):
                 plan = config.batch
-                metrics = _update(session, judged, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
+                metrics |= _update(session, judged, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
             metrics |= judged_metrics(judged)
         session.step += 1
         if config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
