@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grouprl.batch import Batch
+from grouprl.batch import SOURCES, Batch
 from grouprl.method import Method
 
 
@@ -21,9 +21,11 @@ class Case:
     logp_bt: Tensor
     entropy_bt: Tensor
     value_bt: Tensor
+    cross_bt: Tensor
 
     def rows(self, index: Tensor) -> Case:
-        return Case(self.batch.rows(index), self.logp_bt[index], self.entropy_bt[index], self.value_bt[index])
+        leaves = (self.logp_bt, self.entropy_bt, self.value_bt, self.cross_bt)
+        return Case(self.batch.rows(index), *(x[index] for x in leaves))
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Outcome:
     grad_bt: Tensor
     entropy_grad_bt: Tensor
     value_grad_bt: Tensor
+    cross_grad_bt: Tensor
     metrics: dict[str, Tensor]
 
 
@@ -97,14 +100,52 @@ def random_case(
         correct_b=correct_b,
         max_length=width + 2,
     )
-    return Case(batch, logp_bt.to(dtype), normal(b, width).abs().to(dtype), normal(b, width).to(dtype))
+    case = Case(batch, logp_bt.to(dtype), normal(b, width).abs().to(dtype), normal(b, width).to(dtype), old_bt)
+    return replace(case, batch=_with_extras(batch, seed), cross_bt=(-normal(b, width).abs()).to(dtype))
+
+
+def _with_extras(batch: Batch, seed: int) -> Batch:
+    """Add what only some methods ask for: keys, marks, statistics of the policy, the question's past, sources."""
+    g = torch.Generator().manual_seed(seed + 2)
+    (b, width), dtype = batch.size, batch.dtype
+
+    def below(n: int, *shape: int) -> Tensor:
+        return torch.randint(0, n, shape, generator=g)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
+
+    visits_g, mean_g, std_g, baseline_g = below(3, b), normal(b), normal(b).abs(), normal(b)
+    visits_b = visits_g[batch.group_b]
+    seen_b = (visits_b > 0).to(dtype)
+    return batch.replace(
+        keys={name: below(3, b) for name in ("answer", "form", "variant", "budget", "plan")},
+        marks={"plan": batch.mask_bt & (torch.rand(b, width, generator=g) < 0.3)},
+        stats={
+            "certainty": normal(b, width).abs(),
+            "influence": normal(b, width),
+            "logp@0.8": batch.old_bt + 0.1 * normal(b, width),
+            "logp@1.2": batch.old_bt + 0.1 * normal(b, width),
+        },
+        past={
+            "visits": visits_b.to(dtype),
+            "mean": mean_g[batch.group_b] * seen_b,
+            "std": std_g[batch.group_b] * seen_b,
+            "baseline": baseline_g[batch.group_b],
+        },
+        source_b=torch.where(torch.rand(b, generator=g) < 0.7, 0, below(len(SOURCES), b)),
+        step=3,
+        steps=10,
+        last_entropy=0.7,
+    )
 
 
 def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcome:
     """Loss, gradients and metrics of `case`; `prepared` are its rows of a step that was prepared as a whole."""
     ready = method.prepare(case.batch) if prepared is None else prepared
-    leaves = [x.clone().requires_grad_() for x in (case.logp_bt, case.entropy_bt, case.value_bt)]
-    loss = method.loss(leaves[0], ready, leaves[1])
+    given = (case.logp_bt, case.entropy_bt, case.value_bt, case.cross_bt)
+    leaves = [x.clone().requires_grad_() for x in given]
+    loss = method.loss(leaves[0], ready, leaves[1], None if method.cross is None else leaves[3])
     value, metrics = loss.value, dict(loss.metrics)
     if method.critic is not None:
         extra = method.value_loss(leaves[2], ready)
@@ -113,23 +154,24 @@ def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcom
     if value.requires_grad:
         got = torch.autograd.grad(value, leaves, allow_unused=True)
         grads = [zero if x is None else x for x, zero in zip(got, grads, strict=True)]
-    return Outcome(value.detach(), grads[0], grads[1], grads[2], metrics)
+    return Outcome(value.detach(), *grads, metrics)
 
 
 def in_pieces(method: Method, case: Case, pieces: Sequence[Tensor]) -> Outcome:
     """The outcome of one step computed in micro-batches of the rows `pieces`, put together again."""
     ready = method.prepare(case.batch)
     value = torch.zeros((), dtype=case.batch.dtype)
-    grads = [torch.zeros_like(case.logp_bt) for _ in range(3)]
+    grads = [torch.zeros_like(case.logp_bt) for _ in range(4)]
     metrics: dict[str, Tensor] = {}
     for index in pieces:
         part = outcome(method, case.rows(index), ready.rows(index))
         value = value + part.value
-        for whole, piece in zip(grads, (part.grad_bt, part.entropy_grad_bt, part.value_grad_bt), strict=True):
+        found = (part.grad_bt, part.entropy_grad_bt, part.value_grad_bt, part.cross_grad_bt)
+        for whole, piece in zip(grads, found, strict=True):
             whole[index] = piece
         for key, x in part.metrics.items():
             metrics[key] = metrics.get(key, 0) + x
-    return Outcome(value, grads[0], grads[1], grads[2], metrics)
+    return Outcome(value, *grads, metrics)
 
 
 def pieces_of(method: Method, group_b: Tensor, g: torch.Generator) -> list[Tensor]:
@@ -149,6 +191,8 @@ def padded(case: Case, left: int, right: int, garbage: float) -> Case:
     mask_bt = torch.nn.functional.pad(case.batch.mask_bt, (left, right))
 
     def pad(x: Any) -> Any:
+        if isinstance(x, Mapping):
+            return {key: pad(value) for key, value in x.items()}
         if not isinstance(x, Tensor) or x.shape != case.batch.mask_bt.shape or x is case.batch.mask_bt:
             return x
         fill = garbage if x.is_floating_point() else -1
@@ -156,7 +200,7 @@ def padded(case: Case, left: int, right: int, garbage: float) -> Case:
 
     fields = {name: pad(x) for name, x in vars(case.batch).items()}
     batch = Batch(**{**fields, "mask_bt": mask_bt})
-    return Case(batch, pad(case.logp_bt), pad(case.entropy_bt), pad(case.value_bt))
+    return Case(batch, *(pad(x) for x in (case.logp_bt, case.entropy_bt, case.value_bt, case.cross_bt)))
 
 
 def same(a: Outcome, b: Outcome, tolerance: float = 1e-10) -> None:
@@ -166,6 +210,7 @@ def same(a: Outcome, b: Outcome, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(a.grad_bt, b.grad_bt, **close)
     torch.testing.assert_close(a.entropy_grad_bt, b.entropy_grad_bt, **close)
     torch.testing.assert_close(a.value_grad_bt, b.value_grad_bt, **close)
+    torch.testing.assert_close(a.cross_grad_bt, b.cross_grad_bt, **close)
     assert a.metrics.keys() == b.metrics.keys()
     for key in a.metrics:
         torch.testing.assert_close(a.metrics[key], b.metrics[key], msg=lambda m, key=key: f"{key}: {m}", **close)

@@ -19,6 +19,7 @@ from grouprl.methods import CATALOGUE, Entry, Golden, Reduction
 from grouprl.methods.compose import FLAGS, STAGES
 
 NAMES = sorted(CATALOGUE)
+GRADIENTS = ("grad_bt", "entropy_grad_bt", "value_grad_bt", "cross_grad_bt")
 every_entry = pytest.mark.parametrize("name", NAMES)
 BATCH_FIELDS = {f.name for f in dataclasses.fields(Batch)}
 GOLDEN = [(n, i) for n in NAMES for i in range(len(CATALOGUE[n].card.golden))]
@@ -64,7 +65,7 @@ def test_every_part_says_what_it_does(name):
     for part in method.parts():
         assert len(part.words()) > 10
         assert isinstance(part.formula(), str)
-        assert set(part.needs()) <= BATCH_FIELDS
+        assert {name.partition(".")[0] for name in part.needs()} <= BATCH_FIELDS
     assert method.couples in ("sequence", "group", "batch")
 
 
@@ -94,18 +95,29 @@ def golden_case(golden: Golden) -> Case:
     shift_bt = torch.zeros_like(old_bt) if golden.log_ratio is None else ragged(golden.log_ratio, lengths, 0.0)
     fields = {"group_b": torch.tensor(golden.groups or [0] * len(lengths)), "old_bt": old_bt, "behavior_bt": old_bt}
     for key, value in golden.fields.items():
-        if not isinstance(value, list | tuple):
-            fields[key] = value
-        elif isinstance(value[0], list | tuple) and key.endswith("_bt"):
-            whole = all(isinstance(x, int) for row in value for x in row)
-            fields[key] = ragged(value, lengths, -1 if whole else 0.0, torch.int64 if whole else torch.float64)
+        whole, _, entry = key.partition(".")
+        if entry:
+            fields[whole] = fields.get(whole, {}) | {entry: golden_field(key, value, lengths)}
         else:
-            tensor = torch.tensor(value)
-            fields[key] = tensor.double() if tensor.is_floating_point() else tensor
+            fields[key] = golden_field(key, value, lengths)
     reward_b = torch.tensor(golden.rewards, dtype=torch.float64)
     batch = Batch(mask_bt=mask_bt, reward_b=reward_b, **fields)
     zero_bt = torch.zeros_like(old_bt)
-    return Case(batch, old_bt + shift_bt, zero_bt, zero_bt if batch.value_bt is None else batch.value_bt)
+    return Case(batch, old_bt + shift_bt, zero_bt, zero_bt if batch.value_bt is None else batch.value_bt, zero_bt)
+
+
+def golden_field(key: str, value: object, lengths: list[int]) -> object:
+    """A batch field from plain numbers: one for all, one per row, or ragged per token (also `stats.certainty`)."""
+    if not isinstance(value, list | tuple):
+        return value
+    if isinstance(value[0], list | tuple) and (key.endswith("_bt") or key.startswith(("stats.", "marks."))):
+        kinds = {type(x) for row in value for x in row}
+        dtype, fill = {frozenset({bool}): (torch.bool, 0), frozenset({int}): (torch.int64, -1)}.get(
+            frozenset(kinds), (torch.float64, 0.0)
+        )
+        return ragged(value, lengths, fill, dtype)
+    tensor = torch.tensor(value)
+    return tensor.double() if tensor.is_floating_point() or key.startswith("past.") else tensor
 
 
 @pytest.mark.parametrize(("name", "index"), GOLDEN)
@@ -143,6 +155,8 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         on_policy="on_policy" in when,
         equal_lengths="equal_lengths" in when,
     )
+    if "all_drawn" in when:
+        case = dataclasses.replace(case, batch=case.batch.replace(source_b=None))
     if "one_token_turns" not in when:
         return case
     turn_bt = torch.where(case.batch.mask_bt, torch.arange(case.logp_bt.shape[1]), -1)
@@ -184,7 +198,7 @@ def test_split_and_order_do_not_matter(name, seed, drift, rewards):
 def test_padding_does_not_matter(name, garbage):
     method, case = grouprl.method(name), random_case(3)
     wide = outcome(method, padded(case, 2, 3, garbage))
-    trim = {key: getattr(wide, key)[:, 2:-3] for key in ("grad_bt", "entropy_grad_bt", "value_grad_bt")}
+    trim = {key: getattr(wide, key)[:, 2:-3] for key in GRADIENTS}
     assert not wide.grad_bt[:, :2].any()
     assert not wide.grad_bt[:, -3:].any()
     same(dataclasses.replace(wide, **trim), outcome(method, case))
@@ -196,7 +210,7 @@ def test_order_of_rows_does_not_matter(name, rewards):
     method, case = grouprl.method(name), random_case(5, rewards=rewards)
     order = torch.randperm(case.logp_bt.shape[0], generator=torch.Generator().manual_seed(1))
     straight, mixed = outcome(method, case), outcome(method, case.rows(order))
-    permuted = {key: getattr(straight, key)[order] for key in ("grad_bt", "entropy_grad_bt", "value_grad_bt")}
+    permuted = {key: getattr(straight, key)[order] for key in GRADIENTS}
     same(mixed, dataclasses.replace(straight, **permuted))
 
 

@@ -49,6 +49,22 @@ def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Genera
     return batch, token_bt
 
 
+def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor) -> Batch:
+    """What only some methods ask for: equal answers, statistics of the policy, the run's clock."""
+    position, answer_b = torch.arange(3), (token_bt * torch.tensor([25, 5, 1])).sum(1)
+    tempered = {f"logp@{t:g}": (logits / t).log_softmax(-1)[position, token_bt] for t in (0.8, 1.2)}
+    certainty_bt = (logits.logsumexp(-1) - logits.mean(-1)).expand(64, 3)
+    entropy = float(-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean())
+    return batch.replace(
+        keys={"answer": answer_b, "form": token_bt[:, 0]},
+        stats={"certainty": certainty_bt, **tempered},
+        past={name: torch.zeros(64, dtype=torch.float64) for name in ("visits", "mean", "std", "baseline")},
+        step=0,
+        steps=40,
+        last_entropy=entropy,
+    )
+
+
 def chance_of_the_target(method: Method, steps: int = 40) -> float:
     generator = torch.Generator().manual_seed(0)
     logits, value_t = (torch.zeros(*s, dtype=torch.float64, requires_grad=True) for s in ((3, 5), (3,)))
@@ -57,6 +73,7 @@ def chance_of_the_target(method: Method, steps: int = 40) -> float:
         batch, token_bt = rollout(logits.detach(), value_t.detach(), generator)
         if {"correct_b", "token_bt"} & set(method.needs()):
             batch = batch.replace(correct_b=batch.reward_b > 0.5)
+        batch = with_extras(batch, logits.detach(), token_bt)
         ready = method.prepare(batch)
         for _ in range(1 if method.on_policy else 2):
             logp_bt = logits.log_softmax(-1)[torch.arange(3), token_bt]

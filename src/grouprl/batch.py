@@ -17,6 +17,18 @@ from torch import Tensor
 
 from grouprl.errors import InputError
 
+SOURCES = {
+    "drawn": 0,
+    "guided": 1,
+    "demonstration": 2,
+    "replay": 3,
+    "reference": 4,
+    "verification": 5,
+    "extra": 6,
+}
+"""Where a row can come from: drawn for this step, drawn with a hint, written by the task, drawn in an earlier step,
+drawn by the initial policy, a question about the rightness of an answer, drawn besides the group."""
+
 
 class Rows(Protocol):
     """Anything that can be indexed by rows, such as the token ids a policy needs."""
@@ -68,7 +80,21 @@ class Batch:
     parent_b: Tensor | None = None
     """[B] int64: row of the sequence that called this one, -1 for none."""
     keys: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further named groupings, each [B] int64."""
+    """Further named groupings, each [B] int64: 'answer' (equal final answers), 'form', 'variant', 'budget' …"""
+    source_b: Tensor | None = None
+    """[B] int64: where a row comes from, one of the codes of `SOURCES`; None means all drawn for this step."""
+    marks: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named sets of tokens, each [B,T] bool: 'plan' (planning phrases) …"""
+    stats: Mapping[str, Tensor] = field(default_factory=dict)
+    """Statistics of the policy computed on demand, each [B,T], no gradient: 'certainty', 'logp@1.2', 'influence' …"""
+    past: Mapping[str, Tensor] = field(default_factory=dict)
+    """What was known of the question before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
+    step: int | None = None
+    """Number of this step of the run, from 0."""
+    steps: int | None = None
+    """How many steps the run has."""
+    last_entropy: float | None = None
+    """Mean token entropy of the answers of the previous step, in nats; None in the first."""
     truncated_b: Tensor | None = None
     """[B] bool: the sequence hit a limit instead of ending by itself."""
     correct_b: Tensor | None = None
@@ -134,11 +160,20 @@ class Batch:
         """[B] int64: number of action tokens of each sequence."""
         return self.mask_bt.sum(1)
 
-    def need(self, name: str, reader: str) -> Tensor:
-        """Return field `name`, or raise InputError saying that `reader` needs it."""
-        value = getattr(self, name)
+    def from_source(self, *names: str) -> Tensor:
+        """[B] bool: rows that come from one of the sources `names` (see `SOURCES`)."""
+        source_b = torch.zeros_like(self.group_b) if self.source_b is None else self.source_b
+        return torch.isin(source_b, torch.tensor([SOURCES[name] for name in names], device=source_b.device))
+
+    def need(self, name: str, reader: str) -> Any:
+        """Return field `name` ('stats.certainty' for an entry of a mapping), or raise InputError naming `reader`."""
+        whole, _, key = name.partition(".")
+        value = getattr(self, whole).get(key) if key else getattr(self, whole)
         if value is None:
-            raise InputError(f"{reader} needs batch.{name}, which is None", remedy=_REMEDY.get(name, f"Pass {name}=…"))
+            remedy = (
+                _REMEDY.get(whole, f"Pass {name}=…").format(key=key) if key else _REMEDY.get(name, f"Pass {name}=…")
+            )
+            raise InputError(f"{reader} needs batch.{name}, which is None", remedy=remedy)
         return value
 
     def grouping(self, key: str) -> Tensor:
@@ -188,7 +223,8 @@ class Batch:
         """Return the batch cut to its first `length` positions; InputError if action tokens stand behind them."""
         if bool(self.mask_bt[:, length:].any()):
             raise InputError(f"cannot trim to {length} positions", "action tokens stand behind them")
-        cut = {name: getattr(self, name)[:, :length] for name in _BT if getattr(self, name) is not None}
+        cut: dict[str, Any] = {n: getattr(self, n)[:, :length] for n in _BT if getattr(self, n) is not None}
+        cut |= {n: {k: v[:, :length] for k, v in getattr(self, n).items()} for n in _BT_MAPPINGS}
         return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
 
     def last_token_bt(self) -> Tensor:
@@ -213,15 +249,25 @@ _REMEDY = {
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
     "correct_b": "Pass correct_b, the raw correctness of each sequence.",
     "max_length": "Pass max_length, the largest completion length.",
+    "step": "Pass step=…, the number of the step from 0.",
+    "steps": "Pass steps=…, how many steps the run has.",
+    "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
+    "source_b": "Pass source_b, where each row comes from (grouprl.batch.SOURCES).",
+    "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
+    "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
+    "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.statistics computes it).",
+    "past": "Pass past={{'{key}': …}}, [B]: what was known of the question before.",
 }
 
 _BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
     *("token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
+_BT_MAPPINGS = ("marks", "stats")
+_B_MAPPINGS = ("rewards", "keys", "past")
 _B = (
     *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
-    *("stat_b", "raw_reward_b"),
+    *("stat_b", "raw_reward_b", "source_b"),
 )
 _FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
@@ -264,9 +310,9 @@ def _check_shapes(batch: Batch, names: Collection[str]) -> None:
             _expect(name, value, (b, t))
         elif name in _B:
             _expect(name, value, (b,))
-        elif name in ("rewards", "keys"):
+        elif name in (*_B_MAPPINGS, *_BT_MAPPINGS):
             for key, column in value.items():
-                _expect(f"{name}['{key}']", column, (b,))
+                _expect(f"{name}['{key}']", column, (b,) if name in _B_MAPPINGS else (b, t))
         elif name.endswith("_bs") and value is not None and (value.ndim != 2 or value.shape[0] != b):
             raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
 

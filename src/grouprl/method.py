@@ -43,7 +43,14 @@ class Method:
     weight: tuple[Any, ...] = ()
     regularize: tuple[Any, ...] = ()
     critic: Any = None
+    curriculum: Any = None
+    allocation: Any = None
+    sampling: Any = None
+    explore: tuple[Any, ...] = ()
     refill: Any = None
+    replay: Any = None
+    prelude: tuple[Any, ...] = ()
+    learn: Any = None
     greedy_baseline: bool = False
     """Whether one greedy answer per question must be drawn and scored (ReMax)."""
     on_policy: bool = False
@@ -57,7 +64,8 @@ class Method:
         yield self.objective
         yield self.aggregate
         yield from self.regularize
-        yield from (p for p in (self.critic, self.refill) if p is not None)
+        data = (self.curriculum, self.allocation, self.sampling, *self.explore, self.refill, self.replay)
+        yield from (p for p in (self.critic, *data, *self.prelude, self.learn) if p is not None)
 
     @property
     def couples(self) -> str:
@@ -69,6 +77,14 @@ class Method:
     def needs_entropy(self) -> bool:
         """Whether `loss` must be given differentiable entropies."""
         return any(p.entropy for p in (self.objective, *self.regularize))
+
+    @property
+    def cross(self) -> float | None:
+        """Temperature of the differentiable cross-entropies that `loss` must be given; None: none."""
+        wanted = {p.cross for p in (self.objective, *self.regularize) if p.cross is not None}
+        if len(wanted) > 1:
+            raise InputError(f"cross-entropies at the temperatures {sorted(wanted)}", "one method can use one")
+        return next(iter(wanted), None)
 
     def needs(self) -> tuple[str, ...]:
         """Names of the Batch fields the method reads besides mask, group and reward."""
@@ -106,8 +122,13 @@ class Method:
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
         return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
 
-    def loss(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Loss:
-        """Loss of (part of) an optimiser step, differentiable in `logp_bt` and `entropy_bt` ([B,T]).
+    def loss(
+        self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None, cross_bt: Tensor | None = None
+    ) -> Loss:
+        """Loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `cross_bt` ([B,T]).
+
+        `cross_bt` is Σ_a sg(softmax(z/κ))_a log π(a), with κ the method's `cross`; it reaches the parts as
+        batch.stats['cross'].
 
         `batch` holds rows of a batch that went through `prepare` (or `judge` and `weigh`). Values and metrics of the
         micro-batches of one step add up to those of the whole step. Raises InputError on wrong shapes.
@@ -118,6 +139,8 @@ class Method:
         logp_bt = torch.where(batch.mask_bt, logp_bt, 0)
         if entropy_bt is not None:
             entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
+        if cross_bt is not None:
+            batch = batch.replace(stats={**batch.stats, "cross": torch.where(batch.mask_bt, cross_bt, 0)})
         surrogate = self.objective(logp_bt, batch)
         policy_bt = weight_bt * surrogate.loss_bt
         if batch.multiplier_bt is not None:
@@ -160,8 +183,10 @@ class Method:
 def _blank_outside(batch: Batch) -> Batch:
     """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
     names = ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt")
-    present = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
-    blank = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
+    present: dict[str, Tensor] = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
+    blank: dict[str, Any] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
+    if batch.stats:
+        blank["stats"] = {name: torch.where(batch.mask_bt, x, 0) for name, x in batch.stats.items()}
     if batch.loss_mask_bt is not None:
         blank["loss_mask_bt"] = batch.loss_mask_bt & batch.mask_bt
     return batch.replace(**blank)

@@ -56,6 +56,7 @@ Condition = Literal[
     "mixed_groups",
     "two_answers",
     "one_token_turns",
+    "all_drawn",
 ]
 
 

@@ -30,7 +30,7 @@ from grouprl.methods.conflicts import conflicts
 from grouprl.methods.registry import CATALOGUE, Entry, find
 from grouprl.parts.part import KINDS, Part, build_part, checked
 
-LISTS = ("shape", "select", "normalize", "prune", "weight", "regularize")
+LISTS = ("shape", "select", "normalize", "prune", "weight", "regularize", "explore", "prelude")
 """Stages that hold any number of parts."""
 REQUIRED = ("objective", "advantage", "aggregate")
 """Stages that every method has."""

@@ -29,7 +29,14 @@ KINDS: dict[str, str] = {
     "aggregate": "Batch -> weight_bt: how token losses become one number",
     "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",
     "critic": "(value_bt, Batch) -> value losses [B,T]",
+    "curriculum": "which questions are asked next",
+    "allocation": "how many answers each question gets",
+    "sampling": "how tokens are drawn: temperature and budget, question by question or token by token",
+    "explore": "what else is drawn or put in place once the answers are scored: hints, demonstrations, continuations",
     "refill": "which groups to sample anew before an update",
+    "replay": "which stored rows join the new ones",
+    "prelude": "what happens once, between the warm-up and the first step",
+    "learn": "how a judged rollout becomes optimiser steps",
 }
 
 PARTS: dict[str, dict[str, type[Part]]] = {kind: {} for kind in KINDS}
@@ -44,6 +51,13 @@ class RunFacts:
     has_reference: bool = True
     exact_sampler: bool = True
     max_length: int = 0
+    prompts: int = 32
+    """Questions per rollout."""
+    steps: int = 200
+    questions: int | None = None
+    """How many training questions there are; None when they never end."""
+    demonstrations: bool = True
+    """Whether the task has right answers to show."""
 
 
 class Part:
@@ -55,6 +69,11 @@ class Part:
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
     entropy: ClassVar[bool] = False
     """Whether the formula needs the policy's current entropies, with gradient."""
+
+    @property
+    def cross(self) -> float | None:
+        """Temperature κ of the cross-entropies, with gradient, that the formula needs; None: it needs none."""
+        return None
 
     def words(self) -> str:
         """Say in one plain sentence what the part does with these settings."""

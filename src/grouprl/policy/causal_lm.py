@@ -34,6 +34,8 @@ class PolicyOutput:
     logp_bt: torch.Tensor
     entropy_bt: torch.Tensor | None = None
     value_bt: torch.Tensor | None = None
+    cross_bt: torch.Tensor | None = None
+    """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
 
 
 class CausalPolicy:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +32,15 @@ class Policy(Protocol):
     def passes(self, tokens: Any, rows: Sequence[int]) -> list[list[int]]:
         """Cut rows into passes that fit the token budget."""
 
-    def logp(self, tokens: Any, *, grad: bool = False, entropy: bool = False, values: bool = False) -> Any:
+    def logp(
+        self,
+        tokens: Any,
+        *,
+        grad: bool = False,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> Any:
         """Score rows."""
 
     def backward(
@@ -40,6 +49,9 @@ class Policy(Protocol):
         grad_logp_bt: Tensor,
         grad_entropy_bt: Tensor | None = None,
         grad_value_bt: Tensor | None = None,
+        grad_cross_bt: Tensor | None = None,
+        *,
+        cross: float | None = None,
     ) -> None:
         """Add the gradients of a cotangent."""
 
@@ -66,6 +78,46 @@ def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
     return [torch.isin(group_b, torch.from_numpy(chunk)).nonzero()[:, 0] for chunk in chunks]
 
 
+@dataclass(frozen=True)
+class Learner:
+    """What a `learn` part turns a judged rollout into optimiser steps with.
+
+    `parts` optimiser steps share one pass over the rollout, `epochs` passes are made.
+    """
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    method: Method
+    parts: int = 1
+    epochs: int = 1
+    seed: int = 0
+    grad_clip: float = 1.0
+
+    def steps(self, judged: Batch) -> Iterator[Batch]:
+        """Yield the weighed batch of each optimiser step, epoch by epoch."""
+        for epoch in range(self.epochs):
+            for rows in minibatches(judged.group_b, self.parts, seed=self.seed * 1009 + epoch):
+                yield self.method.weigh(judged.rows(rows))
+
+    def accumulate(self, step: Batch) -> dict[str, float]:
+        """Add the gradient of one weighed optimiser step to the parameters' `.grad`; returns the step's metrics."""
+        return accumulate(self.policy, self.method, step)
+
+    def apply(self) -> float:
+        """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping.
+
+        Raises RunError when the gradient is not finite (no step is taken then).
+        """
+        norm = _clipped_norm(self.policy, self.grad_clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        return norm
+
+    def take(self, step: Batch) -> dict[str, float]:
+        """Take one whole optimiser step; returns its metrics."""
+        return {**self.accumulate(step), "grad_norm": self.apply()}
+
+
 def update(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
@@ -81,22 +133,17 @@ def update(
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip)
     sums: dict[str, float] = defaultdict(float)
-    gaps: dict[str, float] = {}
-    taken = 0
-    for epoch in range(epochs):
-        for rows in minibatches(judged.group_b, parts, seed=seed * 1009 + epoch):
-            step = method.weigh(judged.rows(rows))
-            metrics = accumulate(policy, method, step)
-            metrics["grad_norm"] = _clipped_norm(policy, grad_clip)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            if not taken:  # later steps have moved away from the sampler on purpose
-                gaps = {name: metrics[name] for name in GAPS if name in metrics}
-            for name, value in metrics.items():
-                sums[name] += value
-            taken += 1
-    return {name: value / taken for name, value in sums.items() if name not in GAPS} | gaps
+    counts: dict[str, int] = defaultdict(int)
+    records = (learner.take(step) for step in learner.steps(judged)) if method.learn is None else None
+    for number, record in enumerate(records or method.learn(learner, judged)):
+        for name, value in record.items():
+            if name in GAPS and number:  # later steps have moved away from the sampler on purpose
+                continue
+            sums[name] += value
+            counts[name] += 1
+    return {name: value / counts[name] for name, value in sums.items()}
 
 
 def accumulate(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
@@ -125,13 +172,15 @@ def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]
     """Log-probs without graph, the loss on them as leaves, then the cotangents back through the model."""
     step = _columns(step)
     out = _score(policy, method, step, grad=False)
-    leaves = [None if x is None else x.detach().requires_grad_() for x in (out.logp_bt, out.entropy_bt, out.value_bt)]
+    outputs = (out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt)
+    leaves = [None if x is None else x.detach().requires_grad_() for x in outputs]
     total, metrics = _losses(method, type(out)(*leaves), step)
     wanted = [x for x in leaves if x is not None]
     found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
     cotangents = [None if x is None else next(found) for x in leaves]
     logp_cotangent = cotangents[0] if cotangents[0] is not None else torch.zeros_like(out.logp_bt)
-    policy.backward(step.inputs, logp_cotangent, *cotangents[1:])
+    cross = {} if method.cross is None else {"grad_cross_bt": cotangents[3], "cross": method.cross}
+    policy.backward(step.inputs, logp_cotangent, *cotangents[1:3], **cross)  # type: ignore[arg-type]
     sums: dict[str, float] = defaultdict(float)
     alive_b = (logp_cotangent != 0).any(1).to(torch.float64)
     _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, step)})
@@ -149,11 +198,13 @@ def _tokens(batch: Batch) -> Tokens:
 
 
 def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
-    return policy.logp(batch.inputs, grad=grad, entropy=method.needs_entropy, values=method.critic is not None)
+    cross = {} if method.cross is None else {"cross": method.cross}
+    wanted = {"entropy": method.needs_entropy, "values": method.critic is not None}
+    return policy.logp(batch.inputs, grad=grad, **wanted, **cross)  # type: ignore[arg-type]
 
 
 def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    loss = method.loss(out.logp_bt, batch, out.entropy_bt)
+    loss = method.loss(out.logp_bt, batch, out.entropy_bt, out.cross_bt)
     total, metrics = loss.value, dict(loss.metrics)
     if method.critic is not None:
         value_loss = method.value_loss(out.value_bt, batch)
