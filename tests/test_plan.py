@@ -197,13 +197,16 @@ def test_plain_data_is_json():
 
 def test_run_facts():
     config = parse_config({"batch": {"group": 4, "minibatches": 2}, "model": {"dtype": "bfloat16"}})
-    facts = run_facts(config, compose("grpo").method, 16)
+    addition = load_task("addition")
+    facts = run_facts(config, compose("grpo").method, 16, addition)
     assert facts == RunFacts(
         updates_per_rollout=2, group_size=4, has_reference=False, exact_sampler=False, max_length=16
     )
+    few = run_facts(parse_config({"data": {"questions": 7}}), compose("grpo").method, 16, addition)
+    assert few.questions == 7
     with_kl = compose({"name": "grpo", "kl_coef": 0.04}).method
-    assert run_facts(parse_config({}), with_kl, 16).has_reference
-    assert not run_facts(parse_config({"model": {"reference": "none"}}), with_kl, 16).has_reference
+    assert run_facts(parse_config({}), with_kl, 16, addition).has_reference
+    assert not run_facts(parse_config({"model": {"reference": "none"}}), with_kl, 16, addition).has_reference
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -232,12 +235,12 @@ def test_all_reasons_are_told_at_once():
 def test_on_policy_methods_take_one_update():
     method = compose("grpo").method.with_parts(on_policy=True, name="mine")
     config = parse_config({"batch": {"minibatches": 2, "epochs": 2}})
-    facts = run_facts(config, method, 16)
+    facts = run_facts(config, method, 16, load_task("addition"))
     (reason,) = refusals(config, method, facts, load_task("addition"))
     assert "mine is only right with one update per rollout" in reason
     assert "is 4" in reason
     one = parse_config({})
-    assert refusals(one, method, run_facts(one, method, 16), load_task("addition")) == []
+    assert refusals(one, method, run_facts(one, method, 16, load_task("addition")), load_task("addition")) == []
 
 
 def test_fields_that_no_run_has():
@@ -247,7 +250,7 @@ def test_fields_that_no_run_has():
 
     method = compose("grpo").method.with_parts(advantage=Turns())
     config = parse_config({"batch": {"minibatches": 2}})
-    (reason,) = refusals(config, method, run_facts(config, method, 16), load_task("addition"))
+    (reason,) = refusals(config, method, run_facts(config, method, 16, load_task("addition")), load_task("addition"))
     assert "reads batch.turn_reward_bs" in reason
 
 
@@ -258,7 +261,7 @@ def test_every_catalogue_entry_can_be_planned():
     config, task = parse_config({}), load_task("addition")
     for name, entry in CATALOGUE.items():
         method: Method = entry.build()
-        assert refusals(config, method, run_facts(config, method, 16), task) == [], name
+        assert refusals(config, method, run_facts(config, method, 16, load_task("addition")), task) == [], name
         assert all(part.words() for part in method.parts()), name
 
 
@@ -352,14 +355,14 @@ def test_a_model_that_is_not_here_is_said():
 def test_settings_without_effect_are_named(data, words):
     config = parse_config({"method": "grpo", **data})
     method = compose(config.method).method
-    found = without_effect(config, method, run_facts(config, method, 16))
+    found = without_effect(config, method, run_facts(config, method, 16, load_task("addition")))
     assert any(words in sentence for sentence in found), found
 
 
 def test_defaults_are_not_complained_about():
     config = parse_config({"method": "grpo", "batch": {"minibatches": 2}})
     method = compose(config.method).method
-    assert without_effect(config, method, run_facts(config, method, 16)) == []
+    assert without_effect(config, method, run_facts(config, method, 16, load_task("addition"))) == []
 
 
 def test_notes():

@@ -18,6 +18,8 @@ from .transformers_decoder import TransformersDecoder
 
 COMPACT_BELOW = 0.75
 """Finished rows leave once no more than this share of the rows goes on: moving a cache costs about a step."""
+Adapt = Callable[[torch.Tensor], torch.Tensor]
+"""Entropies [R] of the next tokens at the sampling temperature -> factors [R] of that temperature."""
 Progress = Callable[[int, int], None]
 """Called with (positions written, `max_new_tokens`) after each step."""
 
@@ -57,6 +59,7 @@ class Sampling:
     top_k: int
     eos_ids: tuple[int, ...]
     stop: tuple[tuple[int, ...], ...]
+    adapt: Adapt | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -83,12 +86,14 @@ def generate(
     *,
     n: int,
     max_new_tokens: int,
-    temperature: float = 1.0,
+    temperature: float | Sequence[float] = 1.0,
     seeds: Sequence[int],
     greedy: bool = False,
     top_p: float = 1.0,
     top_k: int = 0,
     stop: Sequence[Sequence[int]] = (),
+    budgets: Sequence[int] | None = None,
+    adapt: Adapt | None = None,
     rows_at_once: int | None = None,
     progress: Progress | None = None,
 ) -> Rollout:
@@ -102,22 +107,30 @@ def generate(
         prompts: token ids per prompt.
         n: completions per prompt.
         max_new_tokens: tokens per completion at most, the end token included.
-        temperature: logits are divided by it.
+        temperature: logits are divided by it; one for all, or one per completion.
         seeds: one per completion, B = len(prompts) * n, in row order. To go on with a sequence draw a new seed.
         greedy: take the most probable token; seeds have no effect.
         top_p: nucleus sampling.
         top_k: sampling from the k most probable tokens; 0 for all.
         stop: token sequences that end a completion, beside the policy's end tokens. They stay in it.
+        budgets: tokens at most per completion, [B], where they are fewer than `max_new_tokens`.
+        adapt: changes the temperature token by token, given the entropies at the temperature asked for. Log-probs are
+            those of the distribution drawn from, entropies those at the temperature asked for.
         rows_at_once: most completions written at the same time; bounds the memory of the cache.
         progress: called after each step.
 
     Raises:
         InputError: wrong number of seeds, an empty prompt, a setting out of range, no room in the model.
     """
-    sampling = Sampling(max_new_tokens, temperature, greedy, top_p, top_k, policy.eos_ids, tuple(map(tuple, stop)))
+    heat = [temperature] if isinstance(temperature, float | int) else list(temperature)
+    stops = tuple(map(tuple, stop))
+    sampling = Sampling(max_new_tokens, min(heat, default=1.0), greedy, top_p, top_k, policy.eos_ids, stops, adapt)
     rows = [tuple(map(int, prompt)) for prompt in prompts for _ in range(n)]
     _check_rows(rows, seeds, n, policy.max_positions, max_new_tokens)
-    writer = _Writer(len(rows), sampling, policy.device, policy.score_dtype)
+    _check_each("temperature", heat if len(heat) != 1 else [], len(rows), 0.0, torch.inf)
+    _check_each("budgets", budgets or [], len(rows), 1, max_new_tokens)
+    heat_b, budget_b = heat * (len(rows) if len(heat) == 1 else 1), budgets or [max_new_tokens] * len(rows)
+    writer = _Writer(len(rows), sampling, policy.device, policy.score_dtype, heat_b, budget_b)
     width = rows_at_once or len(rows)
     for start in range(0, len(rows), width):
         part = slice(start, start + width)
@@ -133,13 +146,24 @@ def make_decoder(policy: CausalPolicy) -> Decoder:
 class _Writer:
     """The completions written so far, [B, max_new_tokens], and the loop that writes them."""
 
-    def __init__(self, rows: int, sampling: Sampling, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        rows: int,
+        sampling: Sampling,
+        device: torch.device,
+        dtype: torch.dtype,
+        heat: Sequence[float],
+        budgets: Sequence[int],
+    ) -> None:
         shape = (rows, sampling.max_new_tokens)
         self.sampling, self.device = sampling, device
         self.token_bt = torch.zeros(shape, dtype=torch.long, device=device)
         self.logp_bt = torch.zeros(shape, dtype=dtype, device=device)
         self.entropy_bt = torch.zeros_like(self.logp_bt)
-        self.length_b = torch.full((rows,), sampling.max_new_tokens, device=device)
+        self.budget_b = torch.tensor(budgets, device=device)
+        self.heat = heat[0] if len(set(heat)) == 1 else torch.tensor(heat, dtype=dtype, device=device)
+        """Temperature: one number where it is the same for all rows, else [B]."""
+        self.length_b = self.budget_b.clone()
         self.truncated_b = torch.ones(rows, dtype=torch.bool, device=device)
         self.eos = torch.tensor(sampling.eos_ids, device=device)
 
@@ -178,14 +202,24 @@ class _Writer:
     ) -> torch.Tensor:
         """Choose each row's token and write down those of live rows."""
         s = self.sampling
-        logp_rv = log_softmax_of(logits_rv, s.temperature)
+        logp_rv = self._log_softmax(logits_rv, row_r, None)
+        entropy_r = entropy_of(logp_rv)
+        if s.adapt is not None:
+            logp_rv = self._log_softmax(logits_rv, row_r, s.adapt(entropy_r))
         kept_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p)
         token_r = logp_rv.argmax(-1) if s.greedy else draw(kept_rv, uniform_r)
         live, rows = live_r.nonzero()[:, 0], row_r[live_r]
         self.token_bt[rows, t] = token_r[live]
         self.logp_bt[rows, t] = logp_rv[live, token_r[live]]
-        self.entropy_bt[rows, t] = entropy_of(logp_rv)[live]
+        self.entropy_bt[rows, t] = entropy_r[live]
         return token_r
+
+    def _log_softmax(self, logits_rv: torch.Tensor, row_r: torch.Tensor, factor_r: torch.Tensor | None) -> torch.Tensor:
+        """Return log-probs [R,V] at each row's temperature, times `factor_r` where given."""
+        if isinstance(self.heat, float | int) and factor_r is None:
+            return log_softmax_of(logits_rv, self.heat)
+        heat = self.heat if isinstance(self.heat, float | int) else self.heat[row_r, None]
+        return log_softmax_of(logits_rv / (heat if factor_r is None else heat * factor_r[:, None]), 1.0)
 
     def _finish(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
         """Return which rows end with this token, and note the length of those that were live."""
@@ -197,7 +231,7 @@ class _Writer:
         ended = row_r[done_r & live_r]
         self.length_b[ended] = t + 1
         self.truncated_b[ended] = False
-        return done_r
+        return done_r | (self.budget_b[row_r] <= t + 1)
 
     def rollout(self, prompts: Sequence[tuple[int, ...]]) -> Rollout:
         """Return the completions, cut to their lengths."""
@@ -206,6 +240,14 @@ class _Writer:
         responses = tuple(tuple(row[:n]) for row, n in zip(self.token_bt.tolist(), lengths, strict=True))
         logp_bt, entropy_bt = self.logp_bt[:, :longest].cpu(), self.entropy_bt[:, :longest].cpu()
         return Rollout(tuple(prompts), responses, logp_bt, entropy_bt, self.truncated_b.cpu())
+
+
+def _check_each(name: str, values: Sequence[float], rows: int, low: float, high: float) -> None:
+    if values and len(values) != rows:
+        raise InputError(f"{len(values)} {name} for {rows} completions", "One per completion", f"Give {rows}")
+    for value in values:
+        if not low <= value <= high:
+            raise InputError(f"{name} holds {value}", f"It lies between {low} and {high}")
 
 
 def _check_rows(

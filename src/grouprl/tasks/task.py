@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -90,6 +92,36 @@ class Task(ABC):
         """Return a right answer in full; None if the task cannot tell."""
         return None
 
+    def final_answer(self, question: Question, text: str) -> str | None:
+        """Return what an answer finally says, for comparing answers with each other; None where it says nothing.
+
+        The content of the last \\boxed{}, `<answer>` or `####`, else the last line, without spaces around it.
+        """
+        return final_answer(text)
+
+    def form_of(self, question: Question, text: str) -> str | None:
+        """Return which form of answering (`direct`, `short`, `code`, `long` …) a text has; None where it has none."""
+        return None
+
+    def hints(self, question: Question) -> tuple[str, ...]:
+        """Return hints, each saying more than the one before; () if the task has none.
+
+        By default the first quarter, half and three quarters of the right answer.
+        """
+        right = self.solution(question)
+        if not right:
+            return ()
+        cuts = [math.ceil(len(right) * quarter / 4) for quarter in (1, 2, 3)]
+        return tuple(dict.fromkeys(right[:cut] for cut in cuts if cut < len(right)))
+
+    def with_hint(self, question: Question, hint: str) -> str | tuple[Message, ...]:
+        """Return the question's prompt with a hint: a paragraph of its own unless a task says it better."""
+        return with_paragraph(question.prompt, f"Hint: {hint}")
+
+    def variants(self, question: Question) -> tuple[Question, ...]:
+        """Return questions that ask the same in other words, itself first (`columns` fit each variant's answer)."""
+        return (question,)
+
     def reward_examples(self) -> tuple[Example, ...]:
         """Return known-right and known-wrong answers, to check the reward with before a run."""
         return ()
@@ -101,6 +133,24 @@ class Task(ABC):
     def options(self) -> dict[str, Any]:
         """Return the options that the fingerprint covers."""
         return {}
+
+
+def final_answer(text: str) -> str | None:
+    """Return the content of the last \\boxed{}, `<answer>` or `####`, else the last line; None for an empty text."""
+    for pattern in (r"\\boxed\{([^{}]*)\}", r"<answer>(.*?)</answer>", r"####\s*(.+)"):
+        found = re.findall(pattern, text, flags=re.DOTALL if "answer" in pattern else 0)
+        if found:
+            return str(found[-1]).strip() or None
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else None
+
+
+def with_paragraph(prompt: str | tuple[Message, ...], paragraph: str) -> str | tuple[Message, ...]:
+    """Return a prompt with a paragraph added: to the last message, or after a plain text."""
+    if isinstance(prompt, str):
+        return f"{prompt}\n{paragraph}\n"
+    *before, last = prompt
+    return (*before, Message(role=last["role"], content=f"{last['content']}\n\n{paragraph}"))
 
 
 def digest(value: Any) -> str:

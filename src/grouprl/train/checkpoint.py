@@ -18,7 +18,7 @@ from grouprl.errors import InputError, RunError
 from grouprl.train.files import RunFolder, replacing
 
 MANIFEST = "manifest.json"
-PREFIX = {"warmup": "warmup", "train": "step"}
+PREFIX = {"warmup": "warmup", "prelude": "prelude", "train": "step"}
 """How the checkpoints of each phase are called; later phases come later."""
 
 
@@ -30,6 +30,8 @@ class Checkpoint:
     weights: dict[str, Tensor]
     optimizer: dict[str, Any]
     state: dict[str, Any]
+    data: dict[str, Any]
+    """What curricula, stores and preludes remember."""
 
 
 def save_checkpoint(
@@ -39,13 +41,15 @@ def save_checkpoint(
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Any],
     state: Mapping[str, Any],
+    data: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the checkpoint after `step` steps of `phase` ('warmup' or 'train'); returns its folder."""
+    """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); returns its folder."""
     path = run.checkpoints / f"{PREFIX[phase]}-{step:06d}"
     with replacing(path) as folder:
         folder.mkdir()
         save_file(dict(weights), folder / "policy.safetensors")
         torch.save(dict(optimizer), folder / "optimizer.pt")
+        torch.save(dict(data or {}), folder / "data.pt")
         (folder / "state.json").write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
         sums = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
         (folder / MANIFEST).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -90,7 +94,8 @@ def load(path: Path) -> Checkpoint:
         raise RunError(f"checkpoint {path} is damaged: {damage}")
     optimizer = torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
     state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    return Checkpoint(path, load_file(path / "policy.safetensors"), optimizer, state)
+    data = torch.load(path / "data.pt", weights_only=True, map_location="cpu")
+    return Checkpoint(path, load_file(path / "policy.safetensors"), optimizer, state, data)
 
 
 def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tensor]:

@@ -88,6 +88,13 @@ class BatchPlan(Section):
     """Upper limit of tokens (prompt and answer) that go through the model at once; changes memory, not results."""
 
 
+class Data(Section):
+    """Which of the task's training questions are used."""
+
+    questions: Count | None = None
+    """Only the first so many training questions; None: all. Curricula that come back to questions need an end."""
+
+
 class Sampling(Section):
     """How answers are drawn in training."""
 
@@ -164,6 +171,7 @@ class Config(Section):
     seed: Whole = 0
     warmup: Warmup = Warmup()
     batch: BatchPlan = BatchPlan()
+    data: Data = Data()
     sampling: Sampling = Sampling()
     optim: Optim = Optim()
     eval: Eval = Eval()

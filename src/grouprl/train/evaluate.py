@@ -18,7 +18,7 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rollout import generate
 from grouprl.rollout.seeds import answer_seed
-from grouprl.tasks.task import Question, Task
+from grouprl.tasks.task import Message, Question, Task
 
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: intervals cover 95 %."""
@@ -299,9 +299,14 @@ class _Meter:
 
 def question_text(question: Question) -> str:
     """Return the prompt as one text: chat messages as `role: content` lines."""
-    if isinstance(question.prompt, str):
-        return question.prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in question.prompt)
+    return prompt_text(question.prompt)
+
+
+def prompt_text(prompt: str | tuple[Message, ...]) -> str:
+    """Return a prompt as one text: chat messages as `role: content` lines."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _check_request(questions: int, samples: int, k: Sequence[int], greedy: bool) -> None:

@@ -16,12 +16,15 @@ import torch
 from rich.console import Console
 
 from grouprl.batch import Batch
+from grouprl.data.collected import Collected
 from grouprl.methods.registry import method as catalogue_method
-from grouprl.train.collect import Collected, join, subset, to_batch
+from grouprl.policy.tokens import Tokens
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
 from grouprl.train.ending import conclude, read_before, write_before
+from grouprl.train.enrich import add_statistics, add_texts
 from grouprl.train.evaluate import Evaluation, evaluate, question_text
+from grouprl.train.gather import gather, remember
 from grouprl.train.interrupt import Interrupt
 from grouprl.train.metrics import check_names
 from grouprl.train.observe import (
@@ -70,6 +73,8 @@ def train(
         clock = _Clock(session)
         if session.phase == "warmup":
             warm_up(session, display, stop, clock)
+        if session.phase == "prelude" and not stop.asked:
+            prepare_run(session, display, stop, clock)
         if session.phase == "train" and not stop.asked:
             reinforce(session, display, stop, clock)
         finished = session.phase == "train" and session.step == session.config.steps and not stop.asked
@@ -98,6 +103,22 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
         if session.step % config.run.checkpoint_every == 0 and session.step < config.warmup.steps:
             session.save()
     if session.step == config.warmup.steps:
+        session.begin(session.after_warmup())
+
+
+def prepare_run(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
+    """Do what the method does once before its first step (its preludes), piece by piece."""
+    pieces = session.prelude_pieces()
+    display.phase("prelude", len(pieces), session.step)
+    while session.step < len(pieces) and not stop.asked:
+        part, number = pieces[session.step]
+        with clock.step:
+            metrics = part.piece(number, session.desk)
+            session.step += 1
+        _log(session, display, clock, "prelude", {**metrics, **session.desk.read_notes()})
+        if session.step % session.config.run.checkpoint_every == 0 and session.step < len(pieces):
+            session.save()
+    if session.step == len(pieces):
         session.begin("train")
 
 
@@ -120,8 +141,8 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: _Clock
 def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
     config, watch = session.config, Stopwatch()
     with clock.step:
-        drawn, wanted, rounds = gather(session)
-        batch = _batch(session, wanted)
+        gathered = gather(session.desk)
+        batch = _batch(session, gathered.wanted) if gathered is not None else None
         with torch.no_grad():
             judged = session.method.judge(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
@@ -131,54 +152,58 @@ def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
                 plan = config.batch
                 metrics |= _update(session, judged, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
             metrics |= judged_metrics(judged)
+        if gathered is not None:
+            remember(session.desk, gathered, judged)
         session.step += 1
-        if config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
-            _store(session, drawn, wanted, judged)
+        if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
+            _store(session, gathered.drawn, gathered.wanted, judged)
     seconds = session.collector.watch.read() | watch.read()
-    metrics |= collected_metrics(drawn) | {f"seconds_{name}": value for name, value in seconds.items()}
-    if session.method.refill is not None:
-        metrics["refill_rounds"] = float(rounds)
-    _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(drawn))
-
-
-def gather(session: Session) -> tuple[Collected, Collected, int]:
-    """Draw answers, and with a refill draw again in place of groups it does not want.
-
-    Returns everything drawn, the rows to train on, and the number of rounds.
-    """
-    config, refill = session.config, session.method.refill
-    wish, limit = config.batch.prompts, 1 if refill is None else refill.max_rounds
-    parts: list[Collected] = []
-    good: list[Collected] = []
-    missing = wish
-    for _ in range(limit):
-        part = session.collector.collect(session.source.take(missing), greedy_baseline=session.method.greedy_baseline)
-        parts.append(part)
-        kept = subset(part, part.kept_b)
-        if refill is not None and len(kept):
-            kept = subset(kept, refill.wanted(to_batch(kept, max_length=session.max_new_tokens)).numpy())
-        good.append(kept)
-        missing -= len(set(kept.group_b.tolist()))
-        if missing <= 0:
-            break
-    return join(parts), join(good), len(parts)
+    metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.desk.read_notes()
+    if gathered is not None:
+        metrics |= collected_metrics(gathered.drawn)
+        if session.method.refill is not None:
+            metrics["refill_rounds"] = float(gathered.rounds)
+    _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(gathered.drawn) if gathered else [])
 
 
 def _batch(session: Session, wanted: Collected) -> Batch | None:
     """The Batch of the rows to train on, with old, reference and critic values where they are needed; None if empty."""
     if not len(wanted):
         return None
-    batch = to_batch(wanted, max_length=session.max_new_tokens)
-    policy, tokens, needs = session.policy, batch.inputs, session.method.needs()
-    if session.method.critic is not None or not exact_sampler(policy):
-        out = policy.logp(tokens, values=session.method.critic is not None)  # type: ignore[arg-type]
-        value_bt = None if out.value_bt is None else out.value_bt.cpu()
-        batch = batch.replace(value_bt=value_bt)
-        if not exact_sampler(policy):
-            batch = batch.replace(old_bt=out.logp_bt.cpu())
-    if session.reference is not None and ("ref_bt" in needs or session.config.model.reference == "initial"):
+    batch = session.desk.batch(wanted)
+    method, tokens = session.method, wanted.tokens
+    batch = add_texts(batch, wanted, method, session.task, session.policy)
+    batch = _scored(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
+    if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(tokens).logp_bt.cpu())
-    return batch
+    return add_statistics(session.policy, batch, method.needs())
+
+
+def _scored(session: Session, batch: Batch, tokens: Tokens, foreign_b: torch.Tensor) -> Batch:
+    """Let the policy compute values, and old log-probs where those of the sampler are not its own."""
+    policy, critic = session.policy, session.method.critic is not None
+    inexact = not exact_sampler(policy)
+    if not (critic or inexact or bool(foreign_b.any())):
+        return batch
+    if not (critic or inexact):
+        rows = foreign_b.nonzero()[:, 0]
+        logp_bt = policy.logp(tokens.rows(rows.tolist())).logp_bt.cpu()
+        return with_foreign(batch, rows, torch.nn.functional.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
+    out = policy.logp(tokens, values=critic)
+    batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
+    rows = torch.ones_like(foreign_b).nonzero()[:, 0] if inexact else foreign_b.nonzero()[:, 0]
+    return with_foreign(batch, rows, out.logp_bt.cpu()[rows])
+
+
+def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:
+    """Set the old log-probs of `rows` [N]; those that nobody drew (demonstrations) also get them as behaviour."""
+    if not len(rows):
+        return batch
+    old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
+    old_bt[rows] = logp_nt
+    written = batch.from_source("demonstration")[rows]
+    behavior_bt[rows[written]] = logp_nt[written]
+    return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
 
 
 def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts: int, epochs: int) -> dict[str, float]:

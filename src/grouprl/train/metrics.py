@@ -69,7 +69,7 @@ def check_names(record: Iterable[str]) -> None:
 
 
 # ── the record itself ────────────────────────────────────────────────────────────────────────────────────────────
-define("phase", "name", "record", "which part of the run wrote the record", "warmup, train or eval")
+define("phase", "name", "record", "which part of the run wrote the record", "warmup, prelude, train or eval")
 define("step", "count", "record", "optimiser steps (warm-up) or rollout batches (train) done so far", "counts up")
 define("seconds", "s", "record", "wall-clock time since the run began, pauses before a resume left out", "counts up")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from grouprl.data.desk import data_parts
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.registry import CATALOGUE
@@ -14,9 +15,10 @@ from grouprl.train.config import Config, Section
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
-    *("token_bt", "max_length", "rewards", "inputs"),
+    *("token_bt", "max_length", "rewards", "inputs", "source_b", "step", "steps", "last_entropy"),
+    *("keys.answer", "keys.form", "past.visits", "past.mean", "past.std"),
 )
-"""Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic."""
+"""Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic, others with data parts."""
 
 
 class PromptEncoder(CausalPolicy):
@@ -64,10 +66,17 @@ def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list
     needs = method.needs()
     if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):
         yield f"{method.name} compares with a reference model, but model.reference is none. Set it to auto or initial"
-    critic = ("value_bt", "return_bt") if method.critic is not None else ()
     for name in needs:
-        if name not in (*SUPPLIED, *critic):
+        if not supplied(name, method):
             yield f"{method.name} reads batch.{name}, which a run of single answers does not have"
+
+
+def supplied(name: str, method: Method) -> bool:
+    """Whether a run of `method` fills the batch field `name`."""
+    critic = ("value_bt", "return_bt") if method.critic is not None else ()
+    offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
+    phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
+    return name in (*SUPPLIED, *critic, *offered, *phrases) or name.startswith("stats.")
 
 
 def _task_refusals(config: Config, task: Task) -> Iterator[str]:

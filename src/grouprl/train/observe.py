@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from grouprl.batch import Batch
-from grouprl.train.collect import Collected
-from grouprl.train.evaluate import question_text
+from grouprl.batch import SOURCES, Batch
+from grouprl.data.collected import Collected
+from grouprl.train.evaluate import prompt_text
 from grouprl.train.files import replacing
 
 
@@ -104,6 +104,7 @@ SCHEMA = pa.schema(
         ("group", pa.int64()),
         ("question_id", pa.string()),
         ("prompt", pa.string()),
+        ("source", pa.string()),
         ("completion", pa.string()),
         ("prompt_ids", pa.list_(pa.int32())),
         ("completion_ids", pa.list_(pa.int32())),
@@ -121,6 +122,9 @@ SCHEMA = pa.schema(
 )
 
 
+_SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
+
+
 def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float] | None]) -> dict[str, Any]:
     rollout, scores, rows = collected.rollout, collected.scores, len(collected)
     lengths_b = np.array([len(ids) for ids in rollout.response_ids])
@@ -129,7 +133,8 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "step": np.full(rows, step, dtype=np.int32),
         "group": collected.group_b,
         "question_id": [question.id for question in collected.questions],
-        "prompt": [question_text(question) for question in collected.questions],
+        "prompt": [prompt_text(prompt) for prompt in collected.prompts],
+        "source": [_SOURCE_NAMES[code] for code in collected.source_b.tolist()],
         "completion": collected.texts,
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": rollout.response_ids,

@@ -113,7 +113,7 @@ def plan(config: Config) -> Plan:
     task = load_task(config.task, config.seed)
     _load_reward(config)
     method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
-    facts = run_facts(config, method, max_new_tokens)
+    facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
     asked = _first_questions(task)
     lengths, complaints = prompt_lengths(tokenizer, asked) if tokenizer is not None else ([], [])
@@ -142,8 +142,9 @@ def plan(config: Config) -> Plan:
     )
 
 
-def run_facts(config: Config, method: Method, max_new_tokens: int) -> RunFacts:
+def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -> RunFacts:
     """Return what the parts of `method` may know of the run."""
+    size, limit = task.size("train"), config.data.questions
     dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout,
@@ -151,6 +152,10 @@ def run_facts(config: Config, method: Method, max_new_tokens: int) -> RunFacts:
         has_reference=needs_reference(config, method),
         exact_sampler=dtype in (torch.float32, torch.float64),
         max_length=max_new_tokens,
+        prompts=config.batch.prompts,
+        steps=config.steps,
+        questions=limit if size is None else size if limit is None else min(size, limit),
+        demonstrations=size != 0 and task.solution(task.question("train", 0)) is not None,
     )
 
 

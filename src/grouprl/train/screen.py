@@ -18,7 +18,7 @@ from rich.text import Text
 from grouprl.train.evaluate import Sample
 from grouprl.train.findings import Finding, percent
 
-TITLES = {"warmup": "warm-up", "train": "training", "eval": "evaluation"}
+TITLES = {"warmup": "warm-up", "prelude": "prelude", "train": "training", "eval": "evaluation"}
 BARS = "▁▂▃▄▅▆▇█"
 SEVERITY_STYLE = {"note": "cyan", "warning": "yellow", "alarm": "bold red"}
 SEVERITY_SIGN = {"note": "·", "warning": "!", "alarm": "‼"}
@@ -203,6 +203,8 @@ def line(screen: Screen, record: Mapping[str, Any]) -> Text:
     names |= {"groups_dead": "dead {:.0%}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "warmup":
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
+    if screen.name == "prelude":
+        names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
     parts = [form.format(record[name]) for name, form in names.items() if record.get(name) is not None]
     step = f"{screen.title} {screen.done}/{screen.total}"
     return Text("  ".join([step, *parts, *([f"{clock_text(left)} left"] if left is not None else [])]))

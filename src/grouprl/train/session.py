@@ -26,6 +26,7 @@ from grouprl.tasks import Task, load_task
 from grouprl.train.checkpoint import newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
 from grouprl.train.config import Config, load_config
+from grouprl.train.desk import RunDesk
 from grouprl.train.files import RunFolder, free_folder, replacing, write_json, write_text
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
@@ -33,7 +34,7 @@ from grouprl.train.health import Health
 
 @dataclass
 class Session:
-    """A run in memory. `phase` is 'warmup', 'train' or 'done'; `step` counts finished steps of the phase."""
+    """A run in memory. `phase` is 'warmup', 'prelude' or 'train'; `step` counts finished steps of the phase."""
 
     config: Config
     run: RunFolder
@@ -44,6 +45,7 @@ class Session:
     source: QuestionSource
     errors: ErrorPolicy
     collector: Collector
+    desk: RunDesk
     health: Health
     phase: str
     step: int = 0
@@ -57,11 +59,20 @@ class Session:
         """Token budget of an answer."""
         return self.config.sampling.max_new_tokens or self.task.max_new_tokens
 
+    def after_warmup(self) -> str:
+        """The phase that follows the warm-up."""
+        return "prelude" if self.method.prelude else "train"
+
+    def prelude_pieces(self) -> list[tuple[Any, int]]:
+        """Each prelude with the numbers of its pieces, in order."""
+        return [(part, number) for part in self.method.prelude for number in range(part.count(self.desk))]
+
     def begin(self, phase: str) -> None:
-        """Enter a phase: fresh optimiser, step 0; reinforcement fixes its reference policy here."""
+        """Enter a phase: fresh optimiser, step 0; the reference policy is fixed as the warm-up ends."""
+        first = self.reference is None
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.policy, phase)
-        if phase == "train" and needs_reference(self.config, self.method):
+        if phase != "warmup" and first and needs_reference(self.config, self.method):
             with replacing(self.run.reference) as temporary:
                 save_file(self.policy.trainable_state(), temporary)
             self.reference = self.policy.reference()
@@ -74,12 +85,14 @@ class Session:
             "step": self.step,
             "elapsed": self.elapsed,
             "source": self.source.state(),
+            "has_reference": self.reference is not None,
             "errors": self.errors.state_dict(),
             "metrics_size": self.run.metrics_size(),
             "torch_rng": torch.get_rng_state().tolist(),
         }
         weights = self.policy.trainable_state()
-        save_checkpoint(self.run, self.phase, self.step, weights, self.optimizer.state_dict(), state)
+        data = self.desk.state()
+        save_checkpoint(self.run, self.phase, self.step, weights, self.optimizer.state_dict(), state, data)
         prune(self.run, self.config.run.keep)
 
     def record(self, values: dict[str, Any]) -> None:
@@ -102,7 +115,7 @@ def start(config: Config, folder: Path | None) -> Session:
     write_text(run.config, config.dump())
     write_json(run.facts, {"threads": threads, "task": task.fingerprint(), "versions": versions()})
     session = assemble(config, run, task, policy)
-    session.begin("warmup" if config.warmup.steps else "train")
+    session.begin("warmup" if config.warmup.steps else session.after_warmup())
     return session
 
 
@@ -129,10 +142,10 @@ def resume(folder: Path) -> Session:
     session = assemble(config, run, task, build_policy(config, task))
     session.notes = complaints
     if checkpoint is None or state is None:
-        session.begin("warmup" if config.warmup.steps else "train")
+        session.begin("warmup" if config.warmup.steps else session.after_warmup())
         session.notes.append("no checkpoint yet: starting from the beginning")
         return session
-    if state["phase"] == "train" and run.reference.is_file():
+    if state["has_reference"]:
         session.policy.load_trainable_state(load_file(run.reference))
         session.reference = session.policy.reference()
     session.policy.load_trainable_state(checkpoint.weights)
@@ -140,6 +153,7 @@ def resume(folder: Path) -> Session:
     session.optimizer = make_optimizer(config, session.policy, session.phase)
     session.optimizer.load_state_dict(checkpoint.optimizer)
     session.source.restore(state["source"])
+    session.desk.restore(checkpoint.data)
     session.errors.load_state_dict(state["errors"])
     torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
     return session
@@ -151,19 +165,24 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -
     reward = load_reward(config.reward.function) if config.reward.function else task.reward
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     budget = config.sampling.max_new_tokens or task.max_new_tokens
-    return Session(
+    source = QuestionSource(task, config.seed, config.data.questions)
+    collector = Collector(config, policy, reward, budget, errors)
+    desk = RunDesk(config, method, task, policy, source, collector, lambda: session.step)
+    session = Session(
         config=config,
         run=run,
         task=task,
         method=method,
         policy=policy,
         reward=reward,
-        source=QuestionSource(task, config.seed),
+        source=source,
         errors=errors,
-        collector=Collector(config, policy, reward, budget, errors),
+        collector=collector,
+        desk=desk,
         health=Health(health_facts(config, method, budget, exact_sampler(policy)), run.read_metrics()),
         phase="train",
     )
+    return session
 
 
 def build_policy(config: Config, task: Task) -> CausalPolicy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,6 +58,9 @@ class Policy(Protocol):
     def parameters(self) -> list[Any]:
         """Trainable parameters."""
 
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """The same with their names; those of the critic's own begin with `value_head.`."""
+
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
     """Learning rate of rollout `step` (from 0) of `steps`: linear rise, then the schedule down to `final * lr`."""
@@ -97,11 +100,29 @@ class Learner:
         """Yield the weighed batch of each optimiser step, epoch by epoch."""
         for epoch in range(self.epochs):
             for rows in minibatches(judged.group_b, self.parts, seed=self.seed * 1009 + epoch):
-                yield self.method.weigh(judged.rows(rows))
+                yield _columns(self.method.weigh(judged.rows(rows)))
 
     def accumulate(self, step: Batch) -> dict[str, float]:
         """Add the gradient of one weighed optimiser step to the parameters' `.grad`; returns the step's metrics."""
         return accumulate(self.policy, self.method, step)
+
+    def accumulate_values(self, step: Batch) -> dict[str, float]:
+        """Add the gradient of the critic's loss of one weighed step alone; returns its metrics."""
+        value_bt = self.policy.logp(step.inputs, values=True).value_bt.requires_grad_()
+        loss = self.method.value_loss(value_bt, step)
+        (grad_bt,) = torch.autograd.grad(loss.value, value_bt)
+        self.policy.backward(step.inputs, torch.zeros_like(grad_bt), None, grad_bt)
+        return {name: float(x) for name, x in loss.metrics.items()}
+
+    @torch.no_grad()
+    def evaluate(self, step: Batch) -> tuple[float, Tensor]:
+        """Policy loss of one weighed step, regularisers included, and its log-probs [B,T], without a graph."""
+        out = _score(self.policy, self.method, step, grad=False)
+        return float(self.method.loss(out.logp_bt, step, out.entropy_bt, out.cross_bt).value), out.logp_bt
+
+    def without_critic(self) -> Learner:
+        """Return the learner of the policy's loss alone."""
+        return replace(self, method=self.method.with_parts(critic=None))
 
     def apply(self) -> float:
         """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping.

@@ -1,0 +1,46 @@
+"""What is asked of the policy: a question, shown in some form, answered so many times, in some way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from grouprl.batch import SOURCES
+from grouprl.tasks.task import Message, Question
+
+Prompt = str | tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question that gets answers; data parts change it with `dataclasses.replace`.
+
+    The seed of an answer follows from (run, `ordinal`, number of the answer), so it depends on nothing else.
+    """
+
+    ordinal: int
+    """Number of the question in this run; the group of its answers."""
+    index: int
+    """Number of the question in the task's training split."""
+    question: Question
+    answers: int
+    """How many answers are drawn."""
+    first: int = 0
+    """Number of the first answer: further answers to the same ordinal need numbers of their own."""
+    prompt: Prompt | None = None
+    """What the policy is shown; None: the question's own prompt."""
+    lead: tuple[int, ...] = ()
+    """Token ids that every answer begins with. They are scored with the answer and never trained on."""
+    temperature: float | None = None
+    """None: the run's."""
+    max_new_tokens: int | None = None
+    """None: the run's."""
+    source: int = SOURCES["drawn"]
+    """Code of `grouprl.batch.SOURCES` for the rows."""
+    keys: Mapping[str, int] = field(default_factory=dict)
+    """Groupings of the rows: `variant`, `budget`, `plan` …"""
+
+    @property
+    def shown(self) -> Prompt:
+        """The prompt that the policy sees."""
+        return self.question.prompt if self.prompt is None else self.prompt

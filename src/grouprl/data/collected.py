@@ -1,0 +1,231 @@
+"""Scored answers, row by row, on their way to becoming a Batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.batch import SOURCES, Batch
+from grouprl.data.ask import Prompt
+from grouprl.policy.tokens import Tokens
+from grouprl.rewards.scoring import Scores
+from grouprl.rollout.sampler import Rollout
+from grouprl.tasks.task import Question
+
+
+@dataclass(frozen=True)
+class Collected:
+    """B scored rows; `kept_b` says which may be trained on."""
+
+    questions: tuple[Question, ...]
+    """[B] the question of each row."""
+    prompts: tuple[Prompt, ...]
+    """[B] the prompt that the policy was shown."""
+    group_b: np.ndarray
+    """[B] ordinal of the question in this run."""
+    index_b: np.ndarray
+    """[B] number of the question in the task's training split."""
+    answer_b: np.ndarray
+    """[B] number of the answer within its group."""
+    rollout: Rollout
+    texts: tuple[str, ...]
+    scores: Scores
+    kept_b: np.ndarray
+    source_b: np.ndarray
+    """[B] int64 code of `grouprl.batch.SOURCES`."""
+    foreign_b: np.ndarray
+    """[B] bool: the log-probs of the rollout are not those of the policy at its own temperature."""
+    greedy_reward_b: np.ndarray | None = None
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Further Batch fields, [B, ...] by name: `keys.budget`, `past.advantage`, `turn_bt`, `turn_reward_bs` …"""
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The rows as a policy scores them."""
+        return self.rollout.tokens
+
+    def with_extras(self, **extras: np.ndarray) -> Collected:
+        """Return the rows with further columns; `__` in a name stands for its dot (`keys__budget`)."""
+        named = {name.replace("__", "."): values for name, values in extras.items()}
+        return replace(self, extras={**self.extras, **named})
+
+    def with_source(self, name: str) -> Collected:
+        """Return the rows with every source set to `name`."""
+        return replace(self, source_b=np.full(len(self), SOURCES[name], dtype=np.int64))
+
+
+def join(parts: Sequence[Collected]) -> Collected:
+    """Put several collections one after the other; columns that only some have are zero in the others."""
+    if len(parts) == 1:
+        return parts[0]
+    scores = [part.scores for part in parts]
+    greedy = [part.greedy_reward_b for part in parts]
+    return Collected(
+        questions=tuple(q for part in parts for q in part.questions),
+        prompts=tuple(p for part in parts for p in part.prompts),
+        group_b=np.concatenate([part.group_b for part in parts]),
+        index_b=np.concatenate([part.index_b for part in parts]),
+        answer_b=np.concatenate([part.answer_b for part in parts]),
+        rollout=_join_rollouts([part.rollout for part in parts]),
+        texts=tuple(text for part in parts for text in part.texts),
+        scores=_join_scores(scores),
+        kept_b=np.concatenate([part.kept_b for part in parts]),
+        source_b=np.concatenate([part.source_b for part in parts]),
+        foreign_b=np.concatenate([part.foreign_b for part in parts]),
+        greedy_reward_b=None
+        if any(g is None for g in greedy)
+        else np.concatenate([g for g in greedy if g is not None]),
+        extras=_join_extras(parts),
+    )
+
+
+def subset(collected: Collected, rows: np.ndarray) -> Collected:
+    """The rows of `rows` ([N] int or [B] bool)."""
+    index = np.flatnonzero(rows) if rows.dtype == bool else rows
+    rollout, scores, where = collected.rollout, collected.scores, torch.from_numpy(index)
+    return Collected(
+        questions=tuple(collected.questions[i] for i in index),
+        prompts=tuple(collected.prompts[i] for i in index),
+        group_b=collected.group_b[index],
+        index_b=collected.index_b[index],
+        answer_b=collected.answer_b[index],
+        rollout=Rollout(
+            prompt_ids=tuple(rollout.prompt_ids[i] for i in index),
+            response_ids=tuple(rollout.response_ids[i] for i in index),
+            logp_bt=rollout.logp_bt[where],
+            entropy_bt=rollout.entropy_bt[where],
+            truncated_b=rollout.truncated_b[where],
+        ),
+        texts=tuple(collected.texts[i] for i in index),
+        scores=Scores(
+            reward_b=scores.reward_b[index],
+            components={name: values[index] for name, values in scores.components.items()},
+            correct_b=scores.correct_b[index],
+            status_b=scores.status_b[index],
+            problems=scores.problems,
+        ),
+        kept_b=collected.kept_b[index],
+        source_b=collected.source_b[index],
+        foreign_b=collected.foreign_b[index],
+        greedy_reward_b=None if collected.greedy_reward_b is None else collected.greedy_reward_b[index],
+        extras={name: values[index] for name, values in collected.extras.items()},
+    )
+
+
+def sort_by_group(collected: Collected) -> Collected:
+    """Bring the rows of each group together, groups in the order of their numbers, rows in the order they came."""
+    return subset(collected, np.argsort(collected.group_b, kind="stable"))
+
+
+def to_batch(collected: Collected, *, max_length: int) -> Batch:
+    """Lay scored rows out as a Batch of B rows and T = longest answer positions, one turn, everything acted.
+
+    Where log-probs are foreign, `old_bt` still has to be computed by the policy.
+    """
+    rollout, scores = collected.rollout, collected.scores
+    tokens = Tokens(rollout.prompt_ids, rollout.response_ids)
+    width = tokens.max_response
+    mask_bt = tokens.present_bt()
+    reward_b = torch.from_numpy(scores.reward_b).to(rollout.logp_bt.dtype)
+    behavior_bt = rollout.logp_bt[:, :width]
+    batch = Batch(
+        mask_bt=mask_bt,
+        group_b=torch.from_numpy(collected.group_b),
+        reward_b=reward_b,
+        rewards={name: torch.from_numpy(x).to(reward_b.dtype) for name, x in scores.components.items()},
+        behavior_bt=behavior_bt,
+        old_bt=behavior_bt,
+        entropy_bt=rollout.entropy_bt[:, :width],
+        greedy_reward_b=_optional(collected.greedy_reward_b, reward_b.dtype),
+        truncated_b=rollout.truncated_b,
+        correct_b=torch.from_numpy(scores.correct_b),
+        source_b=torch.from_numpy(collected.source_b),
+        token_bt=_token_ids(tokens, mask_bt),
+        turn_bt=torch.where(mask_bt, 0, -1),
+        max_length=max_length,
+        inputs=tokens,
+    )
+    return batch.replace(**_extra_fields(batch, collected.extras)) if collected.extras else batch
+
+
+def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Batch fields made of extra columns: dotted names go into their mapping, token columns are cut to T."""
+    fields: dict[str, Any] = {}
+    for name, values in extras.items():
+        whole, _, key = name.partition(".")
+        tensor = torch.from_numpy(values)
+        tensor = tensor.to(batch.dtype) if tensor.is_floating_point() else tensor
+        if key:
+            fields[whole] = {**fields.get(whole, getattr(batch, whole)), key: tensor}
+        else:
+            fields[whole] = _fit(tensor, batch.size[1]) if whole.endswith("_bt") else tensor
+    return fields
+
+
+def _fit(tensor: Tensor, width: int) -> Tensor:
+    """Cut or pad [B, T'] to [B, width]."""
+    return torch.nn.functional.pad(tensor, (0, max(0, width - tensor.shape[1])))[:, :width]
+
+
+def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    return Rollout(
+        prompt_ids=tuple(ids for r in rollouts for ids in r.prompt_ids),
+        response_ids=tuple(ids for r in rollouts for ids in r.response_ids),
+        logp_bt=_stack([r.logp_bt for r in rollouts]),
+        entropy_bt=_stack([r.entropy_bt for r in rollouts]),
+        truncated_b=torch.cat([r.truncated_b for r in rollouts]),
+    )
+
+
+def _join_scores(scores: Sequence[Scores]) -> Scores:
+    names = list(dict.fromkeys(name for s in scores for name in s.components))
+    missing = [np.full(len(s.reward_b), np.nan) for s in scores]
+    return Scores(
+        reward_b=np.concatenate([s.reward_b for s in scores]),
+        components={
+            n: np.concatenate([s.components.get(n, m) for s, m in zip(scores, missing, strict=True)]) for n in names
+        },
+        correct_b=np.concatenate([s.correct_b for s in scores]),
+        status_b=np.concatenate([s.status_b for s in scores]),
+        problems=[problem for s in scores for problem in s.problems],
+    )
+
+
+def _join_extras(parts: Sequence[Collected]) -> dict[str, np.ndarray]:
+    """Columns of all parts, zero where a part has none, padded to the widest."""
+    joined: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for part in parts for name in part.extras):
+        like = next(part.extras[name] for part in parts if name in part.extras)
+        blocks = [part.extras.get(name, np.zeros((len(part), *like.shape[1:]), like.dtype)) for part in parts]
+        width = max((block.shape[1] for block in blocks if block.ndim == 2), default=0)
+        joined[name] = np.concatenate([b if b.ndim == 1 else _widen(b, width) for b in blocks])
+    return joined
+
+
+def _widen(block: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(block, ((0, 0), (0, width - block.shape[1])))
+
+
+def _token_ids(tokens: Tokens, present_bt: Tensor) -> Tensor:
+    """[B,T] int64 id of each response token, -1 where there is none."""
+    token_bt = torch.full(present_bt.shape, -1)
+    token_bt[present_bt] = tokens.targets()
+    return token_bt
+
+
+def _optional(values: np.ndarray | None, dtype: torch.dtype) -> Tensor | None:
+    return None if values is None else torch.from_numpy(values).to(dtype)
+
+
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate [B_i, T_i] along B, padded with zeros to the longest."""
+    width = max(t.shape[1] for t in tensors)
+    return torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in tensors])

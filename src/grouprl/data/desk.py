@@ -1,0 +1,165 @@
+"""What a data part works with: the run as it looks from the place where questions are chosen and answers collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from grouprl.batch import Batch
+from grouprl.data.ask import Ask, Prompt
+from grouprl.data.collected import Collected
+from grouprl.data.ledger import Ledger
+from grouprl.parts.part import Part
+from grouprl.tasks.task import Task
+
+
+class Desk(Protocol):
+    """The run's side of a data part. Everything random comes from `rng`, everything remembered lies in `store`."""
+
+    task: Task
+    ledger: Ledger
+    policy: Any
+    """The policy that is trained (`grouprl.policy.CausalPolicy`)."""
+
+    @property
+    def step(self) -> int:
+        """Number of this step, from 0."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps the run has."""
+
+    @property
+    def answers(self) -> int:
+        """Answers per question that the run asks for (`batch.group`)."""
+
+    @property
+    def prompts(self) -> int:
+        """Questions per rollout that the run asks for (`batch.prompts`)."""
+
+    @property
+    def questions(self) -> int | None:
+        """How many training questions there are; None when they never end."""
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Token budget of an answer."""
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature of the run."""
+
+    @property
+    def last_entropy(self) -> float | None:
+        """Mean token entropy of the answers of the previous step, in nats; None in the first step."""
+
+    def rng(self, part: Part) -> np.random.Generator:
+        """Return the random generator of `part` in this step."""
+
+    def store(self, part: Part) -> dict[str, Any]:
+        """Return what `part` remembers: numbers, strings, lists, dicts, tensors; saved with every checkpoint."""
+
+    def note(self, name: str, value: float) -> None:
+        """Log a metric of this step; notes of one name add up (shares and means: note them once)."""
+
+    def take(self, count: int) -> list[Ask]:
+        """Return the next `count` questions in the order of the stream."""
+
+    def ask(self, index: int) -> Ask:
+        """Return training question number `index` under a new ordinal."""
+
+    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
+        """Draw and score the answers that `asks` ask for."""
+
+    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
+        """Return one row per ask with `texts` as answers, scored, of source 'demonstration', log-probs foreign."""
+
+    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+        """Return the rows shown under other prompts, [B], instead of their own; log-probs foreign."""
+
+    def batch(self, collected: Collected) -> Batch:
+        """Lay rows out as a Batch, with the past of their questions."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a plain text."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of token ids."""
+
+
+class DataPart(Part):
+    """Base of the parts that decide what is collected. Which methods it has says its kind."""
+
+    def supplies(self) -> tuple[str, ...]:
+        """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
+        return ()
+
+    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
+        """See the rows of a finished step: all that were collected, and the judged batch of those trained on."""
+
+
+class Curriculum(DataPart):
+    """Which questions are asked."""
+
+    def choose(self, count: int, desk: Desk) -> list[Ask]:
+        """Return `count` questions."""
+        raise NotImplementedError
+
+
+class Allocation(DataPart):
+    """How many answers each question gets; none takes it out of the step."""
+
+    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks with their numbers of answers."""
+        raise NotImplementedError
+
+
+class SamplingRule(DataPart):
+    """How tokens are drawn, question by question."""
+
+    def adjust(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks with their temperatures and token budgets."""
+        return list(asks)
+
+    def adapt(self, desk: Desk) -> Any:
+        """Return a function entropy_r -> factor_r of the temperature token by token, or None."""
+        return None
+
+
+class Exploration(DataPart):
+    """What else is drawn or put in place once the answers are scored."""
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Return the rows with more, fewer or others."""
+        raise NotImplementedError
+
+
+class Replay(DataPart):
+    """Which stored rows join the new ones."""
+
+    def fresh(self, desk: Desk) -> int:
+        """How many new questions this step asks."""
+        return desk.prompts
+
+    def mix(self, collected: Collected, desk: Desk) -> Collected:
+        """Return the new rows and stored ones."""
+        raise NotImplementedError
+
+
+class Prelude(DataPart):
+    """What happens once, between the warm-up and the first step, in `count` pieces that a checkpoint can part."""
+
+    def count(self, desk: Desk) -> int:
+        """How many pieces there are."""
+        raise NotImplementedError
+
+    def piece(self, number: int, desk: Desk) -> dict[str, float]:
+        """Do piece `number` (from 0); returns its metrics."""
+        raise NotImplementedError
+
+
+def data_parts(parts: Iterator[Part]) -> list[DataPart]:
+    """Return those of `parts` that decide what is collected."""
+    return [part for part in parts if isinstance(part, DataPart)]

@@ -1,0 +1,114 @@
+"""What is known of each training question: how its answers fared, visit by visit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+KEEP = 16
+"""Visits of a question that are remembered one by one; moments are kept over all of them."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One group of answers to a question."""
+
+    step: int
+    answers: int
+    right: int
+    mean: float
+    """Mean reward."""
+    std: float
+    """Standard deviation of the rewards (n - 1; 0 for a single answer)."""
+    advantage: float
+    """Mean |advantage| of the answers that were trained on; 0 where none was."""
+    lengths: tuple[int, ...]
+    """Tokens of each right answer, ascending."""
+
+    @property
+    def rate(self) -> float:
+        """Share of right answers."""
+        return self.right / self.answers
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of the rewards over the visits of a question, each visit with equal weight (DCPO, arXiv:2509.02333)."""
+
+    visits: int
+    mean: float
+    variance: float
+
+    def after(self, mean: float, std: float) -> Moments:
+        """Return the moments with one more visit of these."""
+        n, gap = self.visits, mean - self.mean
+        variance = (n * self.variance + std**2 + n / (n + 1) * gap**2) / (n + 1)
+        return Moments(n + 1, (n * self.mean + mean) / (n + 1), variance)
+
+
+class Ledger:
+    """Visits of the training questions by their number; written after each step, read by curricula and budgets."""
+
+    def __init__(self) -> None:
+        self._visits: dict[int, list[Visit]] = {}
+        self._moments: dict[int, Moments] = {}
+
+    def __len__(self) -> int:
+        return len(self._visits)
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._visits
+
+    def visits(self, index: int) -> tuple[Visit, ...]:
+        """Return the remembered visits of question `index`, oldest first; () if it was never asked."""
+        return tuple(self._visits.get(index, ()))
+
+    def last(self, index: int) -> Visit | None:
+        """Return the last visit of question `index`."""
+        found = self._visits.get(index)
+        return found[-1] if found else None
+
+    def rate(self, index: int, unseen: float = 0.5) -> float:
+        """Share of right answers at the last visit of question `index`; `unseen` if there was none."""
+        last = self.last(index)
+        return unseen if last is None else last.rate
+
+    def moments(self, index: int) -> Moments:
+        """Return the moments of the rewards over all visits of question `index`."""
+        return self._moments.get(index, Moments(0, 0.0, 0.0))
+
+    def indices(self) -> list[int]:
+        """Return the numbers of all questions that were asked."""
+        return sorted(self._visits)
+
+    def write(self, index: int, visit: Visit) -> None:
+        """Add a visit of question `index`."""
+        self._visits[index] = [*self._visits.get(index, ()), visit][-KEEP:]
+        self._moments[index] = self.moments(index).after(visit.mean, visit.std)
+
+    def past(self, indices: Iterable[int]) -> dict[str, np.ndarray]:
+        """Columns [B] for `Batch.past`: visits so far, mean and standard deviation of the rewards over them."""
+        found = [self.moments(int(index)) for index in indices]
+        return {
+            "visits": np.array([float(m.visits) for m in found]),
+            "mean": np.array([m.mean for m in found]),
+            "std": np.sqrt([m.variance for m in found]),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Plain state for a checkpoint."""
+        return {
+            "visits": {str(i): [list(asdict(v).values()) for v in vs] for i, vs in self._visits.items()},
+            "moments": {str(i): list(asdict(m).values()) for i, m in self._moments.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._visits = {
+            int(i): [Visit(*values[:-1], lengths=tuple(values[-1])) for values in vs]
+            for i, vs in state["visits"].items()
+        }
+        self._moments = {int(i): Moments(*values) for i, values in state["moments"].items()}

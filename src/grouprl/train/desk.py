@@ -1,0 +1,150 @@
+"""The run's side of the data parts: see `grouprl.data.desk.Desk` for what each name means."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.batch import Batch
+from grouprl.data.ask import Ask, Prompt
+from grouprl.data.collected import Collected, to_batch
+from grouprl.data.desk import data_parts
+from grouprl.data.ledger import Ledger
+from grouprl.data.source import QuestionSource
+from grouprl.method import Method
+from grouprl.parts.part import Part
+from grouprl.tasks.task import Task
+from grouprl.train.collect import Collector, under
+from grouprl.train.config import Config
+
+
+class RunDesk:
+    """Questions, answers and memory of one run. `clock` returns the number of the current step."""
+
+    def __init__(
+        self,
+        config: Config,
+        method: Method,
+        task: Task,
+        policy: Any,
+        source: QuestionSource,
+        collector: Collector,
+        clock: Callable[[], int],
+    ) -> None:
+        self.config, self.method, self.task, self.policy = config, method, task, policy
+        self.source, self.collector, self._clock = source, collector, clock
+        self.ledger = Ledger()
+        self.memory: dict[str, dict[str, Any]] = {}
+        self.last_entropy: float | None = None
+        self._notes: dict[str, float] = defaultdict(float)
+        reads_past = any(name.startswith("past.") for name in method.needs())
+        self.keeps_ledger = reads_past or bool(data_parts(method.parts()))
+        """Whether the visits of questions are written down: somebody reads them."""
+
+    @property
+    def step(self) -> int:
+        """Number of this step, from 0."""
+        return self._clock()
+
+    @property
+    def steps(self) -> int:
+        """How many steps the run has."""
+        return self.config.steps
+
+    @property
+    def answers(self) -> int:
+        """Answers per question that the run asks for."""
+        return self.config.batch.group
+
+    @property
+    def prompts(self) -> int:
+        """Questions per rollout that the run asks for."""
+        return self.config.batch.prompts
+
+    @property
+    def questions(self) -> int | None:
+        """How many training questions there are; None when they never end."""
+        return self.source.size
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Token budget of an answer."""
+        return self.collector.max_new_tokens
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature of the run."""
+        return self.config.sampling.temperature
+
+    def rng(self, part: Part) -> np.random.Generator:
+        """Return the random generator of `part` in this step."""
+        return np.random.default_rng([self.config.seed, self.step, zlib.crc32(part.name.encode())])
+
+    def store(self, part: Part) -> dict[str, Any]:
+        """Return what `part` remembers."""
+        return self.memory.setdefault(f"{part.kind}.{part.name}", {})
+
+    def note(self, name: str, value: float) -> None:
+        """Add `value` to the metric `name` of this step."""
+        self._notes[name] += float(value)
+
+    def read_notes(self) -> dict[str, float]:
+        """Return the notes of this step and forget them."""
+        taken, self._notes = dict(self._notes), defaultdict(float)
+        return taken
+
+    def take(self, count: int) -> list[Ask]:
+        """Return the next `count` questions in the order of the stream."""
+        return self.source.asks(count, self.answers)
+
+    def ask(self, index: int) -> Ask:
+        """Return training question number `index` under a new ordinal."""
+        return self.source.ask(index, self.answers)
+
+    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
+        """Draw and score the answers that `asks` ask for, by the method's sampling rule."""
+        rule = self.method.sampling
+        adapt = None if rule is None or greedy else rule.adapt(self)
+        return self.collector.draw(asks, greedy=greedy, adapt=adapt, count_failures=count_failures)
+
+    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
+        """Return one row per ask with `texts` as answers."""
+        return self.collector.written(asks, texts)
+
+    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+        """Return the rows shown under other prompts."""
+        return under(self.policy, collected, prompts)
+
+    def batch(self, collected: Collected) -> Batch:
+        """Lay rows out as a Batch, with the past of their questions and the run's clock."""
+        batch = to_batch(collected, max_length=self.max_new_tokens)
+        past = {name: torch.from_numpy(x).to(batch.dtype) for name, x in self.ledger.past(collected.index_b).items()}
+        clock = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
+        return batch.replace(past=past | dict(batch.past), **clock)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a plain text."""
+        return tuple(self.policy.encode(text))
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of token ids."""
+        return list(self.policy.decode_all(rows))
+
+    def observe(self, collected: Collected, judged: Batch | None) -> None:
+        """Let every data part see a finished step."""
+        for part in data_parts(self.method.parts()):
+            part.observe(collected, judged, self)
+
+    def state(self) -> dict[str, Any]:
+        """Everything remembered, for a checkpoint: plain containers and tensors."""
+        return {"ledger": self.ledger.state(), "memory": self.memory, "last_entropy": self.last_entropy}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.ledger.restore(state["ledger"])
+        self.memory, self.last_entropy = state["memory"], state["last_entropy"]

@@ -1,0 +1,71 @@
+"""What a method reads of the texts and of the policy besides log-probs: filled in only where it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.data.collected import Collected
+from grouprl.errors import InputError
+from grouprl.method import Method
+from grouprl.tasks.task import Task
+
+
+def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, policy: Any) -> Batch:
+    """Return the batch with `keys.answer`, `keys.form` and `marks.plan` where the method needs them."""
+    needs, keys, marks = method.needs(), dict(batch.keys), dict(batch.marks)
+    pairs = list(zip(collected.questions, collected.texts, strict=True))
+    if "keys.answer" in needs:
+        answers = [task.final_answer(question, text) for question, text in pairs]
+        groups = collected.group_b.tolist()
+        keys["answer"] = numbered(i if a is None else (groups[i], a) for i, a in enumerate(answers))
+    if "keys.form" in needs:
+        forms = [task.form_of(question, text) for question, text in pairs]
+        keys["form"] = torch.where(torch.tensor([f is None for f in forms]), -1, numbered(forms))
+    if "marks.plan" in needs:
+        phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
+        marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))
+    return batch.replace(keys=keys, marks=marks)
+
+
+def add_statistics(policy: Any, batch: Batch, needs: Sequence[str]) -> Batch:
+    """Return the batch with the statistics of the policy that `needs` names as `stats.NAME`."""
+    if not any(name.startswith("stats.") and name != "stats.cross" for name in needs):
+        return batch
+    from grouprl.policy.statistics import add_statistics as fill
+
+    return fill(policy, batch, needs)
+
+
+def numbered(values: Iterable[Hashable]) -> Tensor:
+    """[B] int64: equal values get equal numbers, in the order in which they first come."""
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
+
+
+def windows(policy: Any, phrases: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the token ids of each phrase, with and without a space before it, where the tokenizer can write them."""
+    found: list[tuple[int, ...]] = []
+    for phrase in phrases:
+        for text in (phrase, f" {phrase}"):
+            try:
+                found.append(tuple(policy.encode(text)))
+            except InputError:  # a character tokenizer without these letters never writes the phrase
+                continue
+    return list(dict.fromkeys(ids for ids in found if ids))
+
+
+def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequence[tuple[int, ...]]) -> Tensor:
+    """[B,T] bool: tokens inside an occurrence of one of `phrases` (token ids)."""
+    mark_bt = torch.zeros_like(batch.mask_bt)
+    for row, ids in enumerate(response_ids):
+        whole = tuple(ids)
+        for phrase in phrases:
+            for start in range(len(whole) - len(phrase) + 1):
+                if whole[start : start + len(phrase)] == phrase:
+                    mark_bt[row, start : start + len(phrase)] = True
+    return mark_bt & batch.mask_bt

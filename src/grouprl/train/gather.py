@@ -1,0 +1,123 @@
+"""One step's experience: choose questions, draw answers, explore, refill, replay; and what is learnt from it for later.
+
+Every stage that a method does not have is the plain one: questions in their order, equally many answers each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from grouprl.batch import SOURCES, Batch
+from grouprl.data.ask import Ask
+from grouprl.data.collected import Collected, join, sort_by_group, subset
+from grouprl.data.ledger import Visit
+from grouprl.errors import RunError
+from grouprl.train.desk import RunDesk
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a step collected: everything drawn, the rows to train on, and in how many rounds."""
+
+    drawn: Collected
+    wanted: Collected
+    rounds: int
+
+
+def gather(desk: RunDesk) -> Gathered | None:
+    """Collect one step's rows; None when the method asks nothing in this step."""
+    method = desk.method
+    refill, replay = method.refill, method.replay
+    missing, limit = desk.prompts if replay is None else replay.fresh(desk), getattr(refill, "max_rounds", 1)
+    parts: list[Collected] = []
+    good: list[Collected] = []
+    for _ in range(limit):
+        part = _round(desk, missing)
+        if part is None:
+            break
+        parts.append(part)
+        kept = subset(part, part.kept_b)
+        if refill is not None and len(kept):
+            kept = subset(kept, refill.wanted(desk.batch(kept)).numpy())
+        good.append(kept)
+        missing -= len(set(kept.group_b.tolist()))
+        if missing <= 0:
+            break
+    if not parts and replay is None:
+        return None
+    wanted = join(good) if good else None
+    if replay is not None:
+        wanted = replay.mix(wanted, desk)
+    if wanted is None:
+        return None
+    return Gathered(join(parts) if parts else wanted, sort_by_group(wanted), len(parts))
+
+
+def _round(desk: RunDesk, count: int) -> Collected | None:
+    """Ask `count` questions and collect their rows; None when nothing is left to ask."""
+    method = desk.method
+    if count < 1:
+        return None
+    asks: Sequence[Ask] = desk.take(count) if method.curriculum is None else method.curriculum.choose(count, desk)
+    if method.allocation is not None:
+        asks = [ask for ask in method.allocation.allot(asks, desk) if ask.answers > 0]
+    if method.sampling is not None:
+        asks = method.sampling.adjust(asks, desk)
+    if not asks:
+        return None
+    collected = desk.draw(asks)
+    if method.greedy_baseline:
+        collected = _with_greedy(desk, asks, collected)
+    for part in method.explore:
+        collected = part(collected, desk)
+        if not len(collected):
+            raise RunError(f"{part.name} left no row of {len(asks)} questions; a step needs at least one")
+    return collected
+
+
+def _with_greedy(desk: RunDesk, asks: Sequence[Ask], collected: Collected) -> Collected:
+    reward_b = desk.collector.greedy_reward(asks, collected.group_b)
+    return replace(collected, greedy_reward_b=reward_b, kept_b=collected.kept_b & np.isfinite(reward_b))
+
+
+def remember(desk: RunDesk, gathered: Gathered, judged: Batch | None) -> None:
+    """Write the step into the ledger and let the data parts see it. Only rows drawn for this step count."""
+    drawn, wanted = gathered.drawn, gathered.wanted
+    rows = drawn.kept_b & (drawn.source_b == SOURCES["drawn"])
+    lengths_b = np.array([len(ids) for ids in drawn.rollout.response_ids])
+    if desk.keeps_ledger:
+        size = _mean_advantage(wanted, judged)
+        for group in dict.fromkeys(drawn.group_b[rows].tolist()):
+            of_group = rows & (drawn.group_b == group)
+            visit = _visit(desk.step, drawn, of_group, lengths_b, size.get(group, 0.0))
+            desk.ledger.write(int(drawn.index_b[of_group][0]), visit)
+    desk.observe(wanted, judged)
+    if rows.any():
+        desk.last_entropy = float(drawn.rollout.entropy_bt.numpy()[rows].sum() / lengths_b[rows].sum())
+
+
+def _visit(step: int, drawn: Collected, rows: np.ndarray, lengths_b: np.ndarray, advantage: float) -> Visit:
+    reward_b, correct_b = drawn.scores.reward_b[rows], drawn.scores.correct_b[rows]
+    return Visit(
+        step=step,
+        answers=len(reward_b),
+        right=int(correct_b.sum()),
+        mean=float(reward_b.mean()),
+        std=float(reward_b.std(ddof=1)) if len(reward_b) > 1 else 0.0,
+        advantage=advantage,
+        lengths=tuple(sorted(lengths_b[rows][correct_b].tolist())),
+    )
+
+
+def _mean_advantage(wanted: Collected, judged: Batch | None) -> dict[int, float]:
+    """Mean |advantage| of each group that was trained on."""
+    if judged is None:
+        return {}
+    adv_bt, count_b = judged.need("advantage_bt", "the ledger").abs(), judged.mask_bt.sum(1)
+    size_b = (adv_bt.sum(1) / count_b).double().numpy()
+    groups, where_b = np.unique(wanted.group_b, return_inverse=True)
+    means = np.bincount(where_b, weights=size_b) / np.bincount(where_b)
+    return dict(zip(groups.tolist(), means.tolist(), strict=True))
