@@ -118,8 +118,9 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
     visits_g, mean_g, std_g, baseline_g = below(3, b), normal(b), normal(b).abs(), normal(b)
     visits_b = visits_g[batch.group_b]
     seen_b = (visits_b > 0).to(dtype)
-    return batch.replace(
-        keys={name: below(3, b) for name in ("answer", "form", "variant", "budget", "plan")},
+    keys = {name: below(3, b) for name in ("answer", "form", "variant", "budget", "plan")}
+    given = batch.replace(
+        keys=keys,
         marks={"plan": batch.mask_bt & (torch.rand(b, width, generator=g) < 0.3)},
         stats={
             "certainty": normal(b, width).abs(),
@@ -137,6 +138,11 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         step=3,
         steps=10,
         last_entropy=0.7,
+    )
+    return given.replace(
+        keys={**keys, "own": below(2, b), "cut": below(2, b)},
+        rewards={"continuations": below(9, b).to(dtype)},
+        past={**given.past, "advantage": normal(b)},
     )
 
 

@@ -156,7 +156,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         equal_lengths="equal_lengths" in when,
     )
     if "all_drawn" in when:
-        case = dataclasses.replace(case, batch=case.batch.replace(source_b=None))
+        own_b = torch.ones_like(case.batch.group_b)
+        drawn = case.batch.replace(source_b=None, keys={**case.batch.keys, "own": own_b})
+        case = dataclasses.replace(case, batch=drawn)
     if "one_token_turns" not in when:
         return case
     turn_bt = torch.where(case.batch.mask_bt, torch.arange(case.logp_bt.shape[1]), -1)
@@ -327,8 +329,11 @@ def only_needed(case: Case, method: Method, without: str = "") -> Case:
     """Drop every optional field of the batch that the method does not declare, and `without`."""
     optional = {f.name for f in dataclasses.fields(Batch) if f.default is None}
     keep = set(method.needs()) - {without}
-    batch = case.batch.replace(**dict.fromkeys(optional - keep))
-    return dataclasses.replace(case, batch=batch)
+    changes = dict.fromkeys(optional - keep)
+    for whole in ("rewards", "keys", "marks", "stats", "past"):
+        entries = getattr(case.batch, whole).items()
+        changes[whole] = {key: value for key, value in entries if f"{whole}.{key}" in keep}
+    return dataclasses.replace(case, batch=case.batch.replace(**changes))
 
 
 @every_entry

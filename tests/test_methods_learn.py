@@ -55,10 +55,15 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor) -> B
     tempered = {f"logp@{t:g}": (logits / t).log_softmax(-1)[position, token_bt] for t in (0.8, 1.2)}
     certainty_bt = (logits.logsumexp(-1) - logits.mean(-1)).expand(64, 3)
     entropy = float(-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean())
+    same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
+    known = ("visits", "mean", "std", "baseline", "advantage")
     return batch.replace(
-        keys={"answer": answer_b, "form": token_bt[:, 0]},
+        keys={"answer": answer_b, "form": token_bt[:, 0], "own": torch.ones_like(answer_b), **same},
+        marks={"plan": batch.mask_bt & (position < 1)},
+        rewards={"continuations": 8 * batch.reward_b},
+        turn_reward_bs=batch.reward_b[:, None],
         stats={"certainty": certainty_bt, **tempered},
-        past={name: torch.zeros(64, dtype=torch.float64) for name in ("visits", "mean", "std", "baseline")},
+        past={name: torch.zeros(64, dtype=torch.float64) for name in known},
         step=0,
         steps=40,
         last_entropy=entropy,

@@ -254,6 +254,7 @@ _REMEDY = {
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
     "source_b": "Pass source_b, where each row comes from (grouprl.batch.SOURCES).",
     "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
+    "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
     "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
     "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.statistics computes it).",
     "past": "Pass past={{'{key}': …}}, [B]: what was known of the question before.",
