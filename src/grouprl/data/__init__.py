@@ -1,1 +1,1 @@
-"""Which questions are asked next."""
+"""Which questions are asked, how often, with what help, and which rows are used again."""

@@ -96,6 +96,10 @@ class DataPart(Part):
         """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
         return ()
 
+    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+        """Return the batch of the rows to train on with what only this part can compute (`value_bt` …)."""
+        return batch
+
     def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
         """See the rows of a finished step: all that were collected, and the judged batch of those trained on."""
 

@@ -60,7 +60,7 @@ class Display:
         self.close()
 
     def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
-        """Begin a phase ('warmup', 'prelude', 'train', 'eval') of `total` steps (None: the run's), `done` already made."""
+        """Begin a phase (one of `screen.TITLES`) of `total` steps (None: the run's), `done` already made."""
         total = self.total_steps if total is None else total
         self._screen.begin(name, total, done)
         self._last_shown, self._last_line_step = float("-inf"), -1

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from grouprl.batch import Batch
 from grouprl.data.collected import Collected
+from grouprl.data.desk import data_parts
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.policy.tokens import Tokens
 from grouprl.train.config import Config
@@ -176,6 +177,8 @@ def _batch(session: Session, wanted: Collected) -> Batch | None:
     batch = _scored(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(tokens).logp_bt.cpu())
+    for part in data_parts(method.parts()):
+        batch = part.fill(batch, wanted, session.desk)
     return add_statistics(session.policy, batch, method.needs())
 
 
