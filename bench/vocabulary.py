@@ -30,7 +30,7 @@ def measure(mode: str, vocabulary: int) -> float:
 def step(mode: str, hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> None:
     """Forward and backward of the summed log-probs."""
     if mode == "chunked":
-        logp, _ = token_logprobs(hidden, weight, None, target)
+        logp = token_logprobs(hidden, weight, None, target).logp_m
     else:
         logp = torch.log_softmax(hidden @ weight.T, -1).gather(1, target[:, None])[:, 0]
     logp.sum().backward()

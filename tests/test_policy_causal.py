@@ -129,8 +129,8 @@ def test_rows_without_cotangent_are_never_run_and_the_result_is_the_same(monkeyp
     length = TOKENS.response_lengths[2]
     g[2, :length] = 0.0  # what lies beyond the end of a row does not make it live
     assert length < SHAPE[1]
-    score = policy._engine.score
-    monkeypatch.setattr(policy._engine, "score", lambda tokens, **kw: (run.append(tokens), score(tokens, **kw))[1])
+    read = policy._engine.read
+    monkeypatch.setattr(policy._engine, "read", lambda tokens: (run.append(tokens), read(tokens))[1])
     policy.backward(TOKENS, g)
     assert sorted(p + r for t in run for p, r in zip(t.prompt_ids, t.response_ids, strict=True)) == sorted(
         TOKENS.prompt_ids[i] + TOKENS.response_ids[i] for i in (3, 5, 6, 8)
@@ -146,7 +146,7 @@ def test_rows_without_cotangent_are_never_run_and_the_result_is_the_same(monkeyp
 
 def test_nothing_is_run_for_zero_cotangents(monkeypatch):
     policy = make_policy()
-    monkeypatch.setattr(policy._engine, "score", lambda *_a, **_k: pytest.fail("ran the model"))
+    monkeypatch.setattr(policy._engine, "read", lambda *_a, **_k: pytest.fail("ran the model"))
     policy.backward(TOKENS, torch.zeros(SHAPE))
     assert all(p.grad is None for p in policy.parameters())
 

@@ -8,9 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grouprl.policy.logprobs import token_logprobs
 
 
-def dense(hidden, weight, bias, target, temperature):
-    logp = F.log_softmax(F.linear(hidden, weight, bias) / temperature, dim=-1)
-    return logp.gather(1, target[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+def dense(hidden, weight, bias, target, temperature, cross):
+    logits = F.linear(hidden, weight, bias)
+    logp = F.log_softmax(logits / temperature, dim=-1)
+    q = F.softmax(logits / cross, dim=-1).detach()
+    return logp.gather(1, target[:, None])[:, 0], -(logp.exp() * logp).sum(-1), (q * logp).sum(-1)
 
 
 def inputs(m=7, d=5, v=11, dtype=torch.float64, seed=0):
@@ -23,26 +25,26 @@ def inputs(m=7, d=5, v=11, dtype=torch.float64, seed=0):
 
 def test_hand_values():
     hidden, weight = torch.tensor([[1.0]]), torch.tensor([[math.log(3.0)], [0.0]])
-    logp, entropy = token_logprobs(hidden, weight, None, torch.tensor([0]), entropy=True)
+    logp, entropy, _ = token_logprobs(hidden, weight, None, torch.tensor([0]), entropy=True)
     assert logp.item() == pytest.approx(math.log(0.75))
     assert entropy.item() == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
-    halved, _ = token_logprobs(hidden, weight, None, torch.tensor([1]), temperature=2.0)
+    halved, *_ = token_logprobs(hidden, weight, None, torch.tensor([1]), temperature=2.0)
     assert halved.item() == pytest.approx(-math.log(1 + math.sqrt(3.0)))
 
 
 @pytest.mark.parametrize("chunk_elements", [1, 11, 25, 10_000])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("cross", [1.0, 0.4])
 @pytest.mark.parametrize("biased", [True, False])
-def test_values_and_gradients_equal_the_dense_way(chunk_elements, temperature, biased):
+def test_values_and_gradients_equal_the_dense_way(chunk_elements, temperature, cross, biased):
     hidden, weight, bias, target = inputs()
     leaves = [hidden, weight] + ([bias] if biased else [])
     bias = bias if biased else None
     g = torch.Generator().manual_seed(1)
-    cotangents = [torch.randn(7, generator=g, dtype=torch.float64) for _ in range(2)]
-    ours = token_logprobs(
-        hidden, weight, bias, target, temperature=temperature, entropy=True, chunk_elements=chunk_elements
-    )
-    theirs = dense(hidden, weight, bias, target, temperature)
+    cotangents = [torch.randn(7, generator=g, dtype=torch.float64) for _ in range(3)]
+    settings = {"temperature": temperature, "cross": cross}
+    ours = token_logprobs(hidden, weight, bias, target, entropy=True, chunk_elements=chunk_elements, **settings)
+    theirs = dense(hidden, weight, bias, target, **settings)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
     for a, b in zip(
@@ -51,9 +53,32 @@ def test_values_and_gradients_equal_the_dense_way(chunk_elements, temperature, b
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_cross_entropy_with_itself_is_minus_the_entropy_and_pulls_nowhere(temperature):
+    """q = π: Σ π log π has, with the first factor held, the gradient π - π = 0, to the bit."""
+    hidden, weight, bias, target = inputs(m=40, dtype=torch.float32)
+    _, entropy, cross = token_logprobs(
+        hidden, weight, bias, target, temperature=temperature, entropy=True, cross=temperature
+    )
+    assert torch.equal(cross, -entropy)
+    for grad in torch.autograd.grad(cross.sum(), [hidden, weight, bias]):
+        assert (grad == 0).all()
+
+
+def test_cross_entropy_hand_values():
+    """z = (ln 9, 0): π = (0.9, 0.1), at κ = 2 q = (0.75, 0.25); dz = q - π = (-0.15, 0.15)."""
+    bias = torch.tensor([math.log(9.0), 0.0], dtype=torch.float64, requires_grad=True)
+    nothing, weight = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64)
+    scores = token_logprobs(nothing, weight, bias, torch.tensor([0]), cross=2.0)
+    assert scores.cross_m.item() == pytest.approx(0.75 * math.log(0.9) + 0.25 * math.log(0.1))
+    assert scores.entropy_m is None
+    scores.cross_m.sum().backward()
+    assert bias.grad.tolist() == pytest.approx([-0.15, 0.15])
+
+
 def test_only_wanted_gradients_are_given():
     hidden, weight, bias, target = inputs()
-    logp, entropy = token_logprobs(hidden.detach(), weight, bias.detach(), target)
+    logp, entropy, _ = token_logprobs(hidden.detach(), weight, bias.detach(), target)
     logp.sum().backward()
     assert entropy is None
     assert weight.grad is not None
@@ -62,7 +87,7 @@ def test_only_wanted_gradients_are_given():
 
 def test_no_positions():
     hidden, weight, bias, _ = inputs()
-    logp, entropy = token_logprobs(hidden[:0], weight, bias, torch.zeros(0, dtype=torch.long), entropy=True)
+    logp, entropy, _ = token_logprobs(hidden[:0], weight, bias, torch.zeros(0, dtype=torch.long), entropy=True)
     (logp.sum() + entropy.sum()).backward()
     assert logp.shape == entropy.shape == (0,)
     assert torch.equal(weight.grad, torch.zeros_like(weight))
@@ -86,8 +111,8 @@ class Largest(TorchDispatchMode):
 def largest(positions, vocabulary, chunk_elements):
     hidden, weight, bias, target = inputs(positions, 4, vocabulary, torch.float32)
     with Largest() as seen:
-        logp, entropy = token_logprobs(hidden, weight, bias, target, entropy=True, chunk_elements=chunk_elements)
-        (logp.sum() + entropy.sum()).backward()
+        scores = token_logprobs(hidden, weight, bias, target, entropy=True, cross=0.5, chunk_elements=chunk_elements)
+        sum(x.sum() for x in scores).backward()
     return seen.numel
 
 

@@ -7,22 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 
-from ..errors import InputError, suggest
-from .engine import Engine, TransformersEngine
-from .lean import AUTO_LIMIT, LeanEngine, LeanModel, why_not_lean
+from ..errors import InputError
+from . import gradient_norms, statistics
+from .choose_engine import choose_engine
+from .engine import Engine, Readout
+from .frozen import FrozenPolicy
+from .lean import LeanEngine, LeanModel
 from .lora import dropping, is_adapted
-from .microbatch import split_rows
+from .microbatch import join_passes, split_rows
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
 
 VALUE_HEAD_FILE = "value_head.safetensors"
-ENGINES = ("auto", "lean", "transformers")
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
 
@@ -134,7 +135,15 @@ class CausalPolicy:
         """Return the text of each row, as `decode` does."""
         return decode_all(self.tokenizer, rows, self.eos_ids) if rows else []
 
-    def logp(self, tokens: Tokens, *, grad: bool = False, entropy: bool = False, values: bool = False) -> PolicyOutput:
+    def logp(
+        self,
+        tokens: Tokens,
+        *,
+        grad: bool = False,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> PolicyOutput:
         """Score the responses of `tokens` at the policy's temperature.
 
         Args:
@@ -142,14 +151,20 @@ class CausalPolicy:
             grad: keep the graph (of all rows at once; `backward` bounds memory by recomputing pass by pass).
             entropy: also the entropy of each position's distribution, in nats.
             values: also the value of the state before each token, from the value head.
+            cross: also the cross-entropy Σ_a sg(softmax(z/cross))_a log π(a), z the model's own logits.
         """
         with torch.set_grad_enabled(grad):
             passes = self.passes(tokens, range(len(tokens)))
-            parts = [self._run(tokens.rows(rows), entropy, values) for rows in passes]
-            where = _flat_index(tokens, [row for rows in passes for row in rows]).to(self.device)
-            columns = zip(*parts, strict=True) if parts else iter([(), (), ()])
-            logp_bt, entropy_bt, value_bt = (_assemble(tokens, where, column, self.device) for column in columns)
-        return PolicyOutput(logp_bt, entropy_bt if entropy else None, value_bt if values else None)
+            parts = [self._run(tokens.rows(rows), entropy, values, cross) for rows in passes]
+            columns = zip(*parts, strict=True) if parts else iter([()] * 4)
+            found = ([x for x in column if x is not None] for column in columns)
+            logp_bt, entropy_bt, value_bt, cross_bt = (join_passes(tokens, passes, column) for column in found)
+        return PolicyOutput(
+            logp_bt,
+            entropy_bt if entropy else None,
+            value_bt if values else None,
+            cross_bt if cross is not None else None,
+        )
 
     def backward(
         self,
@@ -157,15 +172,22 @@ class CausalPolicy:
         grad_logp_bt: torch.Tensor,
         grad_entropy_bt: torch.Tensor | None = None,
         grad_value_bt: torch.Tensor | None = None,
+        grad_cross_bt: torch.Tensor | None = None,
+        *,
+        cross: float | None = None,
     ) -> None:
         """Add the parameter gradients of sum(cotangent * output) to `.grad`, one pass at a time.
 
         Rows whose cotangents are all exactly zero are never run. Cotangents beyond a row's length are ignored.
+        `cross` is the temperature that `logp` was given for the cross-entropies of `grad_cross_bt`.
 
         Raises:
-            InputError: a cotangent that is not [B,T] of `tokens`, or one for values without a value head.
+            InputError: a cotangent that is not [B,T] of `tokens`, one for values without a value head, or one for
+                cross-entropies without their temperature.
         """
-        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt]
+        if grad_cross_bt is not None and cross is None:
+            raise InputError("cross=None with grad_cross_bt", "Cross-entropies have a temperature", "Pass cross=…")
+        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
         shape = (len(tokens), tokens.max_response)
         for cotangent in given:
             if cotangent is not None and cotangent.shape != shape:
@@ -175,15 +197,54 @@ class CausalPolicy:
         present_bt = tokens.present_bt().to(grad_logp_bt.device)
         live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
         for rows in self.passes(tokens, live_b.nonzero()[:, 0].tolist()):
-            self._backward_pass(tokens.rows(rows), [None if c is None else c[rows] for c in given])
+            self._backward_pass(tokens.rows(rows), [None if c is None else c[rows] for c in given], cross)
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""
         return split_rows(tokens, rows, self.token_budget, shared=self._engine.shares_prompts)
 
-    def _backward_pass(self, tokens: Tokens, cotangents_bt: list[torch.Tensor | None]) -> None:
+    def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
+        """Run `rows` (None: all) and yield the rows of each pass with its states; adapters' dropout is off."""
+        for own in self.passes(tokens, range(len(tokens)) if rows is None else rows):
+            yield own, self._engine.read(tokens.rows(own))
+
+    def statistics(
+        self,
+        tokens: Tokens,
+        names: Sequence[str],
+        *,
+        group_b: torch.Tensor | None = None,
+        correct_b: torch.Tensor | None = None,
+        mask_bt: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """Return statistics of the response tokens by name, [B,T]; see `statistics.statistics`."""
+        return statistics.statistics(self, tokens, names, group_b=group_b, correct_b=correct_b, mask_bt=mask_bt)
+
+    def hidden(self, tokens: Tokens) -> list[torch.Tensor]:
+        """Return each row's last hidden states, [T_b,H]; see `statistics.hidden`."""
+        return statistics.hidden(self, tokens)
+
+    def top(self, tokens: Tokens, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ids and log-probs of the `k` likeliest tokens, [B,T,k]; see `statistics.top`."""
+        return statistics.top(self, tokens, k)
+
+    def cross_logp(self, tokens: Tokens, prompts: Sequence[Sequence[int]]) -> PolicyOutput:
+        """Score the responses of `tokens` as answers to other prompts, one for each row.
+
+        Raises InputError where there is not one prompt of at least one token for each row.
+        """
+        return self.logp(Tokens.of(prompts, tokens.response_ids))
+
+    def gradient_norms(
+        self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding"
+    ) -> torch.Tensor:
+        """Return the gradient norm of each answer's log-prob, [B]; see `gradient_norms.gradient_norms`."""
+        return gradient_norms.gradient_norms(self, tokens, block)
+
+    def _backward_pass(self, tokens: Tokens, cotangents_bt: list[torch.Tensor | None], cross: float | None) -> None:
+        wanted = [cotangent is not None for cotangent in cotangents_bt]
         with torch.enable_grad():
-            outputs = self._run(tokens, cotangents_bt[1] is not None, cotangents_bt[2] is not None)
+            outputs = self._run(tokens, wanted[1], wanted[2], cross if wanted[3] else None)
         lengths = tokens.response_lengths
         pairs = [
             (out, torch.cat([c[row, :n] for row, n in enumerate(lengths)]).to(out))
@@ -193,11 +254,13 @@ class CausalPolicy:
         torch.autograd.backward([out for out, _ in pairs], [c for _, c in pairs])
 
     def _run(
-        self, tokens: Tokens, entropy: bool, values: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        self, tokens: Tokens, entropy: bool, values: bool, cross: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
-            scores = self._engine.score(tokens, temperature=self.temperature, entropy=entropy)
-        return scores.logp_m, scores.entropy_m, self._value(scores.hidden_md) if values else None
+            read = self._engine.read(tokens)
+        scores = read.score(temperature=self.temperature, entropy=entropy, cross=cross)
+        value_m = self._value(read.hidden_md) if values else None
+        return scores.logp_m, scores.entropy_m, value_m, scores.cross_m
 
     def _value(self, hidden_md: torch.Tensor) -> torch.Tensor:
         if self.value_head is None:
@@ -274,66 +337,3 @@ class CausalPolicy:
     def reference(self) -> FrozenPolicy:
         """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""
         return FrozenPolicy(self)
-
-
-class FrozenPolicy:
-    """A policy that no longer learns.
-
-    With LoRA it is the model with its adapters switched off and costs no memory; otherwise a copy of the weights.
-    """
-
-    def __init__(self, policy: CausalPolicy) -> None:
-        self._adapted = is_adapted(policy.model)
-        self._policy = policy if self._adapted else self._copy(policy)
-
-    @staticmethod
-    def _copy(policy: CausalPolicy) -> CausalPolicy:
-        return CausalPolicy(
-            copy.deepcopy(policy.model).requires_grad_(False),
-            policy.tokenizer,
-            temperature=policy.temperature,
-            engine=policy.engine,
-            token_budget=policy.token_budget,
-        )
-
-    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
-        """Score the responses of `tokens`, without a graph."""
-        with self._policy.model.disable_adapter() if self._adapted else nullcontext():
-            return self._policy.logp(tokens, entropy=entropy)
-
-
-def choose_engine(model: Any, engine: str) -> Engine:
-    """Return the engine called `engine`; "auto" is lean where that is exact and the model is not large.
-
-    Raises:
-        InputError: an unknown name, or "lean" for a model it does not compute exactly.
-    """
-    if engine not in ENGINES:
-        raise InputError(f"engine={engine!r}", "It is not a known engine", suggest(engine, ENGINES))
-    obstacle = why_not_lean(model)
-    if engine == "lean" and obstacle is not None:
-        raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
-    small = sum(p.numel() for p in model.parameters()) <= AUTO_LIMIT
-    if engine == "transformers" or obstacle is not None or (engine == "auto" and not small):
-        return TransformersEngine(model)
-    return LeanEngine(model)
-
-
-def _flat_index(tokens: Tokens, order: Sequence[int]) -> torch.Tensor:
-    row_b, length_b = (
-        np.asarray(order, dtype=np.int64),
-        np.asarray(tokens.response_lengths, dtype=np.int64)[list(order)],
-    )
-    position_m = np.arange(length_b.sum()) - np.repeat(np.cumsum(length_b) - length_b, length_b)
-    return torch.from_numpy(np.repeat(row_b * tokens.max_response, length_b) + position_m)
-
-
-def _assemble(
-    tokens: Tokens, where_m: torch.Tensor, parts: Sequence[torch.Tensor | None], device: torch.device
-) -> torch.Tensor:
-    shape = (len(tokens), tokens.max_response)
-    flat = [part for part in parts if part is not None]
-    if not flat:
-        return torch.zeros(shape, device=device)
-    values_m = torch.cat(flat)
-    return values_m.new_zeros(shape[0] * shape[1]).index_copy(0, where_m, values_m).view(shape)

@@ -4,26 +4,68 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from .logprobs import entropy_of, log_softmax_of, token_logprobs
+from ..errors import InputError
+from .logprobs import TokenScores, chunk_rows, chunks, entropy_of, log_softmax_of, softened, token_logprobs
 from .tokens import Tokens
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Scores:
-    """What a forward pass says about the M response tokens of its rows, row after row."""
+class Head:
+    """A linear output layer: logits are `hidden @ weight_vd.T + bias_v`."""
 
-    logp_m: torch.Tensor
-    entropy_m: torch.Tensor | None
+    weight_vd: torch.Tensor
+    bias_v: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What a forward pass leaves of the M response tokens of its rows, row after row: states, and the way to logits."""
+
     hidden_md: torch.Tensor
     """Last hidden state (after the final norm) that predicted each token."""
+    target_m: torch.Tensor
+    """The response tokens."""
+    head: Head | None
+    """The output layer; None where the model changes its logits after it."""
+    logits_mv: torch.Tensor | None = None
+    """The model's own logits where there is no plain `head`."""
+
+    def score(self, *, temperature: float, entropy: bool = False, cross: float | None = None) -> TokenScores:
+        """Score the response tokens at `temperature`; `cross` is as in `token_logprobs`."""
+        if cross is not None and not cross > 0:
+            raise InputError(f"cross={cross}", "The temperature of a cross-entropy is positive", "Use 1.0")
+        if self.head is not None:
+            weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
+            return token_logprobs(
+                self.hidden_md, weight_vd, bias_v, self.target_m, temperature=temperature, entropy=entropy, cross=cross
+            )
+        assert self.logits_mv is not None
+        logp_mv = log_softmax_of(self.logits_mv, temperature)
+        logp_m = logp_mv.gather(1, self.target_m[:, None])[:, 0]
+        q_mv = None if cross is None else softened(self.logits_mv, logp_mv, temperature, cross)
+        cross_m = None if q_mv is None else (q_mv * logp_mv).sum(-1)
+        return TokenScores(logp_m, entropy_of(logp_mv) if entropy else None, cross_m)
+
+    def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Yield the raw logits [C,V] of consecutive positions, as many at a time as the device's chunk holds."""
+        source = self.logits_mv if self.head is None else self.head.weight_vd
+        assert source is not None
+        rows = chunk_rows(self.hidden_md.device, source.shape[1 if self.head is None else 0])
+        for part in chunks(len(self.hidden_md), rows):
+            if self.head is None:
+                yield part, source[part]
+            else:
+                yield part, F.linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v)
 
 
 class Engine(Protocol):
@@ -33,8 +75,8 @@ class Engine(Protocol):
     shares_prompts: bool
     """Whether rows of one pass with the same prompt run it once."""
 
-    def score(self, tokens: Tokens, *, temperature: float, entropy: bool) -> Scores:
-        """Score every response token of `tokens`."""
+    def read(self, tokens: Tokens) -> Readout:
+        """Run the rows of `tokens` in one pass."""
         ...
 
 
@@ -55,35 +97,20 @@ class TransformersEngine:
                 type(self.core).__name__,
             )
 
-    def score(self, tokens: Tokens, *, temperature: float, entropy: bool) -> Scores:
-        """Run whole sequences, right-padded, and score the response positions."""
+    def read(self, tokens: Tokens) -> Readout:
+        """Run whole sequences, right-padded, and keep the response positions."""
         device = self.core.device
         ids_bl, mask_bl, at_m = (t.to(device) for t in pad_sequences(tokens))
+        inputs = {"input_ids": ids_bl, "attention_mask": mask_bl, "use_cache": False}
         target_m = tokens.targets().to(device)
         if not self.plain_head:
-            return self._score_logits(ids_bl, mask_bl, at_m, target_m, temperature, entropy)
+            out = self.core(**inputs, output_hidden_states=True)
+            hidden_bld, logits_mv = out.hidden_states[-1], out.logits.flatten(0, 1)[at_m]
+            return Readout(hidden_bld.flatten(0, 1)[at_m], target_m, None, logits_mv)
         trunk = getattr(self.core, self.core.base_model_prefix)
-        hidden_bld = trunk(input_ids=ids_bl, attention_mask=mask_bl, use_cache=False).last_hidden_state
-        hidden_md = hidden_bld.flatten(0, 1)[at_m]
         head = self.core.get_output_embeddings()
-        logp_m, entropy_m = token_logprobs(
-            hidden_md, head.weight, head.bias, target_m, temperature=temperature, entropy=entropy
-        )
-        return Scores(logp_m, entropy_m, hidden_md)
-
-    def _score_logits(
-        self,
-        ids_bl: torch.Tensor,
-        mask_bl: torch.Tensor,
-        at_m: torch.Tensor,
-        target_m: torch.Tensor,
-        temperature: float,
-        entropy: bool,
-    ) -> Scores:
-        out = self.core(input_ids=ids_bl, attention_mask=mask_bl, use_cache=False, output_hidden_states=True)
-        logp_mv = log_softmax_of(out.logits.flatten(0, 1)[at_m], temperature)
-        logp_m = logp_mv.gather(1, target_m[:, None])[:, 0]
-        return Scores(logp_m, entropy_of(logp_mv) if entropy else None, out.hidden_states[-1].flatten(0, 1)[at_m])
+        hidden_md = trunk(**inputs).last_hidden_state.flatten(0, 1)[at_m]
+        return Readout(hidden_md, target_m, Head(head.weight, head.bias))
 
 
 def pad_sequences(tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

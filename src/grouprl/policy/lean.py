@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .engine import Scores
+from .engine import Head, Readout
 from .lean_ops import HeadLayout, attend, rms_norm, rotate, swiglu
 from .lean_plan import Plan, plan_pass
-from .logprobs import token_logprobs
 from .lora import is_linear, linear_weight
 from .tokens import Tokens
 
@@ -161,7 +160,7 @@ def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any) -> torch.Tensor:
 
 
 class LeanEngine:
-    """Scores through `LeanModel`."""
+    """Runs rows through `LeanModel`."""
 
     name = "lean"
     shares_prompts = True
@@ -169,12 +168,8 @@ class LeanEngine:
     def __init__(self, model: Any) -> None:
         self.lean = LeanModel(model)
 
-    def score(self, tokens: Tokens, *, temperature: float, entropy: bool) -> Scores:
-        """Run distinct prompts once, responses behind them, and score the response tokens."""
+    def read(self, tokens: Tokens) -> Readout:
+        """Run distinct prompts once, responses behind them."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device)
-        hidden_md = self.lean.states(plan)
         head = self.lean.core.get_output_embeddings()
-        logp_m, entropy_m = token_logprobs(
-            hidden_md, linear_weight(head), head.bias, plan.target_m, temperature=temperature, entropy=entropy
-        )
-        return Scores(logp_m, entropy_m, hidden_md)
+        return Readout(self.lean.states(plan), plan.target_m, Head(linear_weight(head), head.bias))

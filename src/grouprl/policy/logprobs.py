@@ -1,9 +1,9 @@
-"""Log-probabilities and entropies of chosen tokens without ever holding [positions, vocabulary]."""
+"""Log-probabilities, entropies and cross-entropies of tokens without ever holding [positions, vocabulary]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,14 @@ from torch.autograd.function import once_differentiable
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
 """Logits held at a time: what the fast cache of a CPU likes, and what keeps a GPU's matrix units busy."""
+
+
+class TokenScores(NamedTuple):
+    """What `token_logprobs` returns, each [M]; None for what was not asked for."""
+
+    logp_m: torch.Tensor
+    entropy_m: torch.Tensor | None
+    cross_m: torch.Tensor | None
 
 
 def token_logprobs(
@@ -21,20 +29,33 @@ def token_logprobs(
     *,
     temperature: float = 1.0,
     entropy: bool = False,
+    cross: float | None = None,
     chunk_elements: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Score `target_m` under softmax((hidden @ weight.T + bias) / temperature).
+) -> TokenScores:
+    """Score `target_m` under π = softmax(z / temperature), z = hidden @ weight.T + bias.
 
     Positions are taken in chunks of at most `chunk_elements` logits (at least one position); the backward pass
     computes each chunk anew. No tensor grows with the vocabulary times the positions.
 
     Returns:
-        logp_m and, if asked for, entropy_m in nats: [M], float32 (float64 for float64 models), both differentiable.
+        logp_m and, if asked for, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
+        differentiable. cross_m is Σ_a q_a log π_a with q = softmax(z / cross) held constant.
     """
-    limit = chunk_elements or CHUNK_ELEMENTS.get(hidden_md.device.type, CHUNK_ELEMENTS["cuda"])
-    rows = max(1, limit // weight_vd.shape[0])
-    logp_m, entropy_m = _TokenLogprobs.apply(hidden_md, weight_vd, bias_v, target_m, temperature, entropy, rows)
-    return logp_m, entropy_m if entropy else None
+    rows = chunk_rows(hidden_md.device, weight_vd.shape[0], chunk_elements)
+    logp_m, entropy_m, cross_m = _TokenLogprobs.apply(
+        hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows
+    )
+    return TokenScores(logp_m, entropy_m if entropy else None, cross_m if cross is not None else None)
+
+
+def chunk_rows(device: torch.device, vocabulary: int, chunk_elements: int | None = None) -> int:
+    """Return how many positions a chunk holds, at least one; `chunk_elements` logits, by default the device's."""
+    return max(1, (chunk_elements or CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cuda"])) // vocabulary)
+
+
+def chunks(count: int, rows: int) -> Iterator[slice]:
+    """Yield slices of at most `rows` that cover `count` positions."""
+    return (slice(start, min(start + rows, count)) for start in range(0, count, rows))
 
 
 def log_softmax_of(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -48,8 +69,16 @@ def entropy_of(logp: torch.Tensor) -> torch.Tensor:
     return -(logp.exp() * logp).sum(-1)
 
 
+def softened(logits: torch.Tensor, logp: torch.Tensor, temperature: float, cross: float) -> torch.Tensor:
+    """Return q = softmax(logits / cross) without gradient; to the bit exp(logp) where both temperatures are equal."""
+    return (logp if cross == temperature else log_softmax_of(logits, cross)).detach().exp()
+
+
 class _TokenLogprobs(torch.autograd.Function):
-    """d logp / d logits = (onehot - p) / temperature; d entropy / d logits = -p (log p + entropy) / temperature."""
+    """Gradients by the logits z, each divided by the temperature.
+
+    d logp / dz = onehot - p; d entropy / dz = -p (log p + entropy); d cross / dz = q - p.
+    """
 
     @staticmethod
     def forward(
@@ -60,33 +89,46 @@ class _TokenLogprobs(torch.autograd.Function):
         target_m: torch.Tensor,
         temperature: float,
         entropy: bool,
+        cross: float | None,
         rows: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dtype = torch.float64 if hidden_md.dtype == torch.float64 else torch.float32
         logp_m = torch.empty(len(hidden_md), dtype=dtype, device=hidden_md.device)
-        entropy_m = torch.zeros_like(logp_m)
-        for part in _chunks(len(hidden_md), rows):
-            logp_cv = log_softmax_of(F.linear(hidden_md[part], weight_vd, bias_v), temperature)
+        entropy_m, cross_m = torch.zeros_like(logp_m), torch.zeros_like(logp_m)
+        for part in chunks(len(hidden_md), rows):
+            logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
+            logp_cv = log_softmax_of(logits_cv, temperature)
             logp_m[part] = logp_cv.gather(1, target_m[part, None])[:, 0]
             if entropy:
                 entropy_m[part] = entropy_of(logp_cv)
+            if cross is not None:
+                cross_m[part] = (softened(logits_cv, logp_cv, temperature, cross) * logp_cv).sum(-1)
         ctx.save_for_backward(hidden_md, weight_vd, bias_v, target_m)
-        ctx.temperature, ctx.entropy, ctx.rows = temperature, entropy, rows
-        return logp_m, entropy_m
+        ctx.temperature, ctx.entropy, ctx.cross, ctx.rows = temperature, entropy, cross, rows
+        return logp_m, entropy_m, cross_m
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logp_m: torch.Tensor, grad_entropy_m: torch.Tensor) -> tuple[Any, ...]:
+    def backward(
+        ctx: Any, grad_logp_m: torch.Tensor, grad_entropy_m: torch.Tensor, grad_cross_m: torch.Tensor
+    ) -> tuple[Any, ...]:
         hidden_md, weight_vd, bias_v, target_m = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden_md) if wants_hidden else None
         grad_weight = torch.zeros_like(weight_vd) if wants_weight else None
         grad_bias = torch.zeros_like(bias_v) if wants_bias else None
-        for part in _chunks(len(hidden_md), ctx.rows):
-            logp_cv = log_softmax_of(F.linear(hidden_md[part], weight_vd, bias_v), ctx.temperature)
+        for part in chunks(len(hidden_md), ctx.rows):
+            logits_cv = F.linear(hidden_md[part], weight_vd, bias_v)
+            logp_cv = log_softmax_of(logits_cv, ctx.temperature)
+            pull_cv = None
+            if ctx.cross is not None:
+                q_cv = softened(logits_cv, logp_cv, ctx.temperature, ctx.cross)
+                pull_cv = q_cv.sub_(logp_cv.exp()).mul_(grad_cross_m[part, None])
             grad_cv = _grad_logits(
                 logp_cv, target_m[part], grad_logp_m[part], grad_entropy_m[part] if ctx.entropy else None
             )
+            if pull_cv is not None:
+                grad_cv += pull_cv
             grad_cv = grad_cv.div_(ctx.temperature).to(weight_vd.dtype)
             if grad_hidden is not None:
                 torch.mm(grad_cv, weight_vd, out=grad_hidden[part])
@@ -94,7 +136,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 grad_weight.addmm_(grad_cv.T, hidden_md[part])
             if grad_bias is not None:
                 grad_bias += grad_cv.sum(0)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
 
 
 def _grad_logits(
@@ -107,7 +149,3 @@ def _grad_logits(
         surprise_cv = logp_cv.sub_((p_cv * logp_cv).sum(-1, keepdim=True))
         grad_cv = p_cv.mul_(-surprise_cv * grad_entropy_c[:, None] - grad_logp_c[:, None])
     return grad_cv.scatter_add_(1, target_c[:, None], grad_logp_c[:, None])
-
-
-def _chunks(count: int, rows: int) -> Iterator[slice]:
-    return (slice(start, min(start + rows, count)) for start in range(0, count, rows))

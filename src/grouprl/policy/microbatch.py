@@ -1,8 +1,11 @@
-"""Cutting rows into passes that fit a token budget."""
+"""Cutting rows into passes that fit a token budget, and putting the results of the passes together again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
+import torch
 
 from .tokens import Tokens
 
@@ -32,3 +35,24 @@ def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool
         passes[-1].append(row)
         used += cost
     return passes
+
+
+def join_passes(tokens: Tokens, passes: Sequence[Sequence[int]], results: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Lay what each pass found of its response tokens, [M, …] row after row, into [B,T,…], zero everywhere else.
+
+    Nothing found (no passes at all) is all zeros, [B,T].
+    """
+    shape = (len(tokens), tokens.max_response)
+    if not results:
+        return torch.zeros(shape)
+    values_m = torch.cat(list(results))
+    where_m = _places(tokens, [row for rows in passes for row in rows]).to(values_m.device)
+    flat = values_m.new_zeros(shape[0] * shape[1], *values_m.shape[1:])
+    return flat.index_copy(0, where_m, values_m).view(*shape, *values_m.shape[1:])
+
+
+def _places(tokens: Tokens, order: Sequence[int]) -> torch.Tensor:
+    row_b = np.asarray(order, dtype=np.int64)
+    length_b = np.asarray(tokens.response_lengths, dtype=np.int64)[row_b]
+    position_m = np.arange(length_b.sum()) - np.repeat(np.cumsum(length_b) - length_b, length_b)
+    return torch.from_numpy(np.repeat(row_b * tokens.max_response, length_b) + position_m)
