@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.batch import Batch
+from grouprl.parts.difficulty import Rate, band_rows, check_band
 from grouprl.parts.part import Part, RunFacts, part
 from grouprl.parts.selection import mixed_rows
 
@@ -32,3 +33,35 @@ class DynamicSampling(Part):
     def idle(self, run: RunFacts) -> list[str]:
         """One round is no refill."""
         return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
+
+
+@part("refill")
+class DifficultyBand(Part):
+    """Sample new questions until the batch is full of questions of middling difficulty (arXiv:2504.03380).
+
+    The share of right answers must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of sampling
+    for one batch; what is missing then is missing.
+    """
+
+    low: Rate = 0.2
+    high: Rate = 0.8
+    max_rounds: Annotated[int, Field(ge=1)] = 10
+
+    def __post_init__(self) -> None:
+        """Refuse an empty band."""
+        check_band(self.low, self.high)
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of mixed groups inside the band."""
+        return band_rows(batch, self.low, self.high)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"sample new questions until every one has between {self.low:.0%} and {self.high:.0%} right answers, at "
+            f"most {self.max_rounds} rounds"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """One round is no refill."""
+        return ["difficulty_band has no effect: max_rounds is 1"] if self.max_rounds == 1 else []

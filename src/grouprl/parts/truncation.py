@@ -1,0 +1,35 @@
+"""What becomes of answers that were cut off, once advantages are known."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.batch import Batch
+from grouprl.parts.normalize import Normalize
+from grouprl.parts.part import part
+
+
+@part("normalize")
+class ZeroTruncated(Normalize):
+    """Advantage 0 for answers that hit the length limit (SRPO, arXiv:2504.14286).
+
+    Their rewards count in the group's statistics and their tokens in the denominators; `drop_truncated` takes the
+    tokens out as well.
+    """
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A·[not truncated]."""
+        return torch.where(batch.need("truncated_b", self.name)[:, None], 0, adv_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "answers that were cut off get advantage 0; their tokens still count in the denominators"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A ← A·[not truncated]"
