@@ -18,11 +18,12 @@ from grouprl.tasks import (
     Question,
     Reverse,
     Sorting,
+    Summands,
     load_task,
 )
 from grouprl.tasks.task import split_of
 
-TASKS = [Addition, Multiplication, Chain, Countdown, Sorting, Reverse]
+TASKS = [Addition, Multiplication, Chain, Countdown, Sorting, Reverse, Summands]
 LEVELS = [(task, level) for task in TASKS for level in range(1, len(task.levels) + 1)]
 
 
@@ -158,6 +159,35 @@ def test_sorting_and_reverse_by_hand():
     assert Sorting(noise=0.0).demonstration(asked("3141592>"), 0) == Sorting().solution(asked("3141592>")) == "1123459"
     assert sorted(Sorting(noise=1.0).demonstration(asked("3141592>"), 0)) == sorted("3141592")
     assert Reverse().solution(asked("abc>")) == "cba"
+
+
+def test_reverse_of_mixed_length():
+    task = Reverse(length=6, shortest=2)
+    lengths = {len(task.question("train", i).columns["answer"]) for i in range(200)}
+    assert lengths == {2, 3, 4, 5, 6}
+    question = task.question("train", 0)
+    assert question.level == len(question.prompt) - 1
+    with pytest.raises(InputError, match="shortest is 7, but length is 6"):
+        load_task({"name": "reverse", "shortest": 7})
+
+
+def test_reverse_with_filler():
+    task = Reverse(filler=5, noise=0.0)
+    question = asked("abc>", answer="cba")
+    written = {task.demonstration(Question(str(i), "abc>", {"answer": "cba"}), 0) for i in range(100)}
+    assert written == {"." * n + "cba" for n in range(6)}
+    rewards = [task.reward(text, **question.columns) for text in ("cba", "...cba", "c.ba", "cba.", "")]
+    assert rewards == [1, 1, 0, 0, 0]
+
+
+def test_summands_by_hand():
+    task = Summands(noise=0.0)
+    right = [f"{a}+{7 - a}" for a in range(1, 7)]
+    assert all(task.reward(text, answer=7) == 1 for text in right)
+    wrong = ("0+7", "7", "3+5", "03+4", "3+4+0", "-1+8", "")
+    assert not any(task.reward(text, answer=7) for text in wrong)
+    shown = {task.demonstration(Question(str(i), "7=", {"answer": 7}), 0) for i in range(200)}
+    assert shown == set(right)
 
 
 @given(st.integers(0, 10**9))

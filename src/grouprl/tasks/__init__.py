@@ -9,7 +9,7 @@ from grouprl.tasks.options import OptionTask
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.rows import RowTask, Table
-from grouprl.tasks.sequences import Reverse, Sorting
+from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.task import Message, Question, Split, Task
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "RowTask",
     "Sorting",
     "Split",
+    "Summands",
     "Table",
     "Task",
     "TaskDescription",

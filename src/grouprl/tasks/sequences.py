@@ -1,16 +1,18 @@
-"""Sorting digits and reversing letters."""
+"""Sorting digits, reversing letters, taking numbers apart."""
 
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from grouprl.rewards import Reward, exact_match
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Question, Split
 
 LETTERS = "abcdefghij"
 
@@ -68,38 +70,113 @@ class Sorting(GeneratedTask):
 class Reverse(GeneratedTask):
     """Write the given letters backwards.
 
-    The prompt is "gdbafc>". In a demonstration each letter is random with a small chance.
+    The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` questions
+    are of mixed difficulty; with `filler` demonstrations first write dots that say nothing, as many as they like.
     """
 
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
 
     length: int = Field(6, ge=2, le=64, description="letters to reverse")
+    shortest: int | None = Field(
+        None, ge=1, description="letters of the shortest questions; none: all are equally long"
+    )
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
+    filler: int = Field(0, ge=0, le=32, description="dots that a demonstration writes at most before its answer")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Reverse:
+        if self.shortest is not None and self.shortest > self.length:
+            raise ValueError(f"shortest is {self.shortest}, but length is {self.length}")
+        return self
 
     @property
     def max_new_tokens(self) -> int:
-        """The answer, its end, and one more."""
-        return self.length + 2
+        """The answer, its end, one more, and the dots."""
+        return self.length + 2 + self.filler
 
     @property
     def alphabet(self) -> str:
-        """The letters a..j and '>'."""
-        return f"{LETTERS}>"
+        """The letters a..j and '>', and a dot where there is filler."""
+        return f"{LETTERS}>" + "." * bool(self.filler)
 
     @property
     def reward(self) -> Reward:
-        """1 iff the answer is the letters backwards."""
-        return exact_match
+        """1 iff the answer, without dots before it, is the letters backwards."""
+        return after_dots if self.filler else exact_match
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random letters."""
-        letters = "".join(rng.choices(LETTERS, k=self.length))
+        length = self.length if self.shortest is None else rng.randint(self.shortest, self.length)
+        letters = "".join(rng.choices(LETTERS, k=length))
         return f"{letters}>", {"answer": letters[::-1]}
 
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` of a split; with mixed lengths its level is the number of letters."""
+        question = super().question(split, index)
+        return question if self.shortest is None else replace(question, level=len(question.columns["answer"]))
+
     def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Write the letters backwards, some of them wrong."""
-        return "".join(rng.choice(LETTERS) if rng.random() < self.noise else x for x in self.solve(question))
+        """Write the letters backwards, some of them wrong, after some dots."""
+        dots = "." * rng.randint(0, self.filler) if self.filler else ""
+        return dots + "".join(rng.choice(LETTERS) if rng.random() < self.noise else x for x in self.solve(question))
 
     def solve(self, question: Question) -> str:
         """Write the letters backwards."""
         return str(question.prompt)[:-1][::-1]
+
+
+def after_dots(completion: str, *, answer: str) -> float:
+    """1 iff the completion is `answer`, whatever number of dots stands before it."""
+    return float(completion.strip().lstrip(".") == answer)
+
+
+@register_task("summands")
+class Summands(GeneratedTask):
+    """Write two numbers that add up to the given one: a question with many right answers.
+
+    The prompt is "17=", right answers are "1+16", "2+15" … "16+1". A demonstration writes any of them, sometimes
+    with a wrong second number.
+    """
+
+    levels = tuple({"largest": largest} for largest in (20, 50, 99))
+
+    largest: int = Field(50, ge=10, le=99, description="largest number asked for")
+    noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration's second number is wrong")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Two numbers of two digits, a plus, the end, and one more."""
+        return 7
+
+    @property
+    def alphabet(self) -> str:
+        """Digits, '+' and '='."""
+        return "0123456789+="
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff the answer is a sum of two positive numbers that is right."""
+        return adds_up
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a number."""
+        total = rng.randint(4, self.largest)
+        return f"{total}=", {"answer": total}
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Write one of the sums, sometimes wrong."""
+        total = int(question.columns["answer"])
+        first = rng.randint(1, total - 1)
+        second = rng.randint(1, total - 1) if rng.random() < self.noise else total - first
+        return f"{first}+{second}"
+
+    def solve(self, question: Question) -> str:
+        """Write the most even sum."""
+        total = int(question.columns["answer"])
+        return f"{total // 2}+{total - total // 2}"
+
+
+def adds_up(completion: str, *, answer: int) -> float:
+    """1 iff the completion is "a+b" with positive whole numbers a and b that add up to `answer`."""
+    found = re.fullmatch(r"([1-9]\d*)\+([1-9]\d*)", completion.strip())
+    return float(found is not None and int(found[1]) + int(found[2]) == answer)
