@@ -15,9 +15,9 @@ from grouprl.train.config import Optim
 from grouprl.train.update import accumulate, learning_rate, minibatches, update
 
 
-def make_policy(token_budget: int = 4096) -> CausalPolicy:
+def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:
     model, tokenizer = build_tiny("0123456789", hidden=16, layers=1, heads=2, intermediate=32, seed=1)
-    return CausalPolicy(model.double(), tokenizer, token_budget=token_budget)
+    return CausalPolicy(model.double(), tokenizer, token_budget=token_budget, value_head=value_head)
 
 
 def make_batch(policy: CausalPolicy, groups: int = 4, size: int = 4, seed: int = 0) -> Batch:

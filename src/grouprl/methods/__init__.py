@@ -18,6 +18,7 @@ from grouprl.methods import (
     normalised,
     off_policy,
     pairwise,
+    phases,
     pruning,
     rarity,
     regression,
@@ -29,6 +30,7 @@ from grouprl.methods import (
     token_choice,
     token_credit,
     token_weights,
+    trust_region,
     turns,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -62,6 +64,7 @@ __all__ = [
     "normalised",
     "off_policy",
     "pairwise",
+    "phases",
     "pruning",
     "rarity",
     "regression",
@@ -73,5 +76,6 @@ __all__ = [
     "token_choice",
     "token_credit",
     "token_weights",
+    "trust_region",
     "turns",
 ]

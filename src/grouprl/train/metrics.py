@@ -311,6 +311,27 @@ define(
     "steady. Spikes of ten times and more, or NaN, announce a collapse; 0 means that nothing is learnt",
 )
 define(
+    "unlikely_fraction",
+    "share",
+    "update",
+    "share of tokens that the two-phase update counts as unlikely",
+    "0.05 to 0.5. 0: every token is likely, and there is one phase only",
+)
+define(
+    "step_fraction",
+    "share",
+    "update",
+    "how much of the full natural step the line search left: 1, ½, ¼ …; 0 for a step that was not taken",
+    "1 most of the time. Often 0: the sampled Fisher matrix misjudges the KL; raise damping or the number of answers",
+)
+define(
+    "step_kl",
+    "nats/token",
+    "update",
+    "KL(old || new) of the natural step that was taken, by the k3 estimator on the sampled tokens",
+    "just below delta. Far below: damping decides the size of the step",
+)
+define(
     "lr", "per step", "update", "learning rate of the last optimiser step", "follows the schedule; never 0 in mid-run"
 )
 
