@@ -1,0 +1,202 @@
+"""A desk without a model: questions by number, answers that are right with a given probability."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.batch import SOURCES, Batch
+from grouprl.data.ask import Ask, Prompt
+from grouprl.data.collected import Collected, to_batch
+from grouprl.data.ledger import Ledger, Visit
+from grouprl.data.source import QuestionSource
+from grouprl.parts.part import Part
+from grouprl.rewards.scoring import Scores
+from grouprl.rollout.sampler import Rollout
+from grouprl.tasks.task import Question, Task
+
+RIGHT, WRONG, END = 7, 8, 2
+
+
+class Numbers(Task):
+    """`size` questions; number i has the level i // per_level and the source 'even' or 'odd'."""
+
+    def __init__(self, size: int | None = 8, per_level: int = 2) -> None:
+        self._size, self.per_level = size, per_level
+
+    @property
+    def reward(self) -> Any:
+        return lambda completion, answer, **_: float(completion == answer)
+
+    def size(self, split: str) -> int | None:
+        return self._size
+
+    def question(self, split: str, index: int) -> Question:
+        columns = {"answer": "right", "source": ("even", "odd")[index % 2]}
+        return Question(f"n/{index}", f"q{index}=", columns, index // self.per_level)
+
+    def solution(self, question: Question) -> str:
+        return "right"
+
+
+class CharacterPolicy:
+    """The part of a policy that needs no model: letters as tokens. Tests add what else a data part calls."""
+
+    eos_ids = (END,)
+    score_dtype = torch.float64
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(c) for c in text]
+
+    def encode_prompts(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+        return [self.encode(p if isinstance(p, str) else p[-1]["content"]) for p in prompts]
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        return ["".join(chr(i) for i in ids if i > END) for ids in rows]
+
+
+class FakeDesk:
+    """A `grouprl.data.desk.Desk` whose answers are drawn by coin.
+
+    `rates` gives the chance that an answer to question i is right (list, or a function of (i, step)), `lengths` its
+    number of tokens (a function of (i, number of the answer)). A right answer is made of token 7, a wrong one of token
+    8; a text is 'right' or 'wrong'. `drawn` holds what was drawn, call by call.
+    """
+
+    def __init__(
+        self,
+        rates: Sequence[float] | Callable[[int, int], float] = (0.5,) * 8,
+        *,
+        task: Task | None = None,
+        answers: int = 4,
+        prompts: int = 4,
+        steps: int = 10,
+        seed: int = 0,
+        max_new_tokens: int = 16,
+        lengths: Callable[[int, int], int] | None = None,
+        policy: Any = None,
+    ) -> None:
+        self.rates = rates if callable(rates) else (lambda i, step, r=tuple(rates): r[i])
+        self.task = task or Numbers(None if callable(rates) else len(rates))
+        self.answers, self.prompts, self.steps, self.seed, self.step = answers, prompts, steps, seed, 0
+        self.max_new_tokens, self.temperature, self.last_entropy = max_new_tokens, 1.0, None
+        self.lengths = lengths or (lambda i, number: 2)
+        self.policy = policy or CharacterPolicy()
+        self.source, self.ledger = QuestionSource(self.task, seed), Ledger()
+        self.memory: dict[str, dict[str, Any]] = {}
+        self.notes: dict[str, float] = defaultdict(float)
+        self.drawn: list[Collected] = []
+
+    @property
+    def questions(self) -> int | None:
+        return self.source.size
+
+    def rng(self, part: Part) -> np.random.Generator:
+        return np.random.default_rng([self.seed, self.step, zlib.crc32(part.name.encode())])
+
+    def store(self, part: Part) -> dict[str, Any]:
+        return self.memory.setdefault(f"{part.kind}.{part.name}", {})
+
+    def note(self, name: str, value: float) -> None:
+        self.notes[name] += value
+
+    def take(self, count: int) -> list[Ask]:
+        return self.source.asks(count, self.answers)
+
+    def ask(self, index: int) -> Ask:
+        return self.source.ask(index, self.answers)
+
+    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
+        """Answers by coin, each with a coin of its own; a greedy one is right where the rate is at least ½."""
+        rows = [(a, -1) for a in asks] if greedy else [(a, a.first + k) for a in asks for k in range(a.answers)]
+        right = [self._coin(ask, number) for ask, number in rows]
+        lengths = [min(self.lengths(a.index, n), a.max_new_tokens or self.max_new_tokens) for a, n in rows]
+        ids = [(RIGHT if r else WRONG,) * n for r, n in zip(right, lengths, strict=True)]
+        self.drawn.append(self.rows(rows, ids, right))
+        return self.drawn[-1]
+
+    def rows(self, rows: Sequence[tuple[Ask, int]], ids: Sequence[Sequence[int]], right: Sequence[bool]) -> Collected:
+        """Lay answers (token ids) to (ask, number of the answer) out as rows; log-probs are -1, entropies ½."""
+        correct_b = np.array(right, dtype=bool)
+        present_bt = torch.arange(max(map(len, ids)))[None] < torch.tensor([len(x) for x in ids])[:, None]
+        shown = [(*self.policy.encode_prompts([a.shown])[0], *a.lead) for a, _ in rows]
+        names = list(dict.fromkeys(name for a, _ in rows for name in a.keys))
+        return Collected(
+            questions=tuple(a.question for a, _ in rows),
+            prompts=tuple(a.shown for a, _ in rows),
+            group_b=np.array([a.ordinal for a, _ in rows], dtype=np.int64),
+            index_b=np.array([a.index for a, _ in rows], dtype=np.int64),
+            answer_b=np.array([number for _, number in rows], dtype=np.int64),
+            rollout=Rollout(
+                prompt_ids=tuple(shown),
+                response_ids=tuple(tuple(x) for x in ids),
+                logp_bt=-1.0 * present_bt.double(),
+                entropy_bt=0.5 * present_bt.double(),
+                truncated_b=torch.zeros(len(rows), dtype=torch.bool),
+            ),
+            texts=tuple("right" if r else "wrong" for r in right),
+            scores=Scores(correct_b.astype(float), {}, correct_b, np.array(["ok"] * len(rows)), []),
+            kept_b=np.ones(len(rows), dtype=bool),
+            source_b=np.array([a.source for a, _ in rows], dtype=np.int64),
+            foreign_b=np.array([a.temperature not in (None, self.temperature) for a, _ in rows], dtype=bool),
+            extras={f"keys.{n}": np.array([a.keys.get(n, 0) for a, _ in rows], dtype=np.int64) for n in names},
+        )
+
+    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
+        ids = [(*self.encode(text), END) for text in texts]
+        made = self.rows([(a, a.first) for a in asks], ids, [text == "right" for text in texts])
+        return replace(made, texts=tuple(texts), foreign_b=np.ones(len(asks), dtype=bool)).with_source("demonstration")
+
+    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+        ids = tuple(tuple(x) for x in self.policy.encode_prompts(prompts))
+        rollout = replace(collected.rollout, prompt_ids=ids)
+        foreign_b = np.ones(len(collected), dtype=bool)
+        return replace(collected, prompts=tuple(prompts), rollout=rollout, foreign_b=foreign_b)
+
+    def batch(self, collected: Collected) -> Batch:
+        batch = to_batch(collected, max_length=self.max_new_tokens)
+        past = {name: torch.from_numpy(x) for name, x in self.ledger.past(collected.index_b).items()}
+        clock: Mapping[str, Any] = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
+        return batch.replace(past=past, **clock)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.policy.encode(text))
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        return self.policy.decode_all(rows)
+
+    def finish(self, collected: Collected, *parts: Any, judged: Batch | None = None, advantage: float = 0.0) -> None:
+        """End a step: write the visits of the rows drawn for it, let `parts` observe it, count on."""
+        own = collected.source_b == SOURCES["drawn"]
+        for group in dict.fromkeys(collected.group_b[own].tolist()):
+            rows = np.flatnonzero(own & (collected.group_b == group))
+            self.visit(int(collected.index_b[rows[0]]), collected, rows, advantage)
+        for part in parts:
+            part.observe(collected, judged, self)
+        self.step += 1
+
+    def visit(self, index: int, collected: Collected, rows: np.ndarray, advantage: float) -> None:
+        reward_b, right_b = collected.scores.reward_b[rows], collected.scores.correct_b[rows]
+        lengths = sorted(len(collected.rollout.response_ids[i]) for i in rows[right_b])
+        std = float(reward_b.std(ddof=1)) if len(rows) > 1 else 0.0
+        visit = Visit(self.step, len(rows), int(right_b.sum()), float(reward_b.mean()), std, advantage, tuple(lengths))
+        self.ledger.write(index, visit)
+
+    def _coin(self, ask: Ask, number: int) -> bool:
+        rate = self.rates(ask.index, self.step)
+        if number < 0:
+            return rate >= 0.5
+        return bool(np.random.default_rng([self.seed, ask.ordinal, number]).random() < rate)
+
+
+def seen(desk: FakeDesk, index: int, right: int, answers: int, **changes: Any) -> None:
+    """Write a visit of question `index` at this step: `right` of `answers` were right."""
+    rate = right / answers
+    plain = {"mean": rate, "std": 0.0, "advantage": 0.0, "lengths": (2,) * right}
+    desk.ledger.write(index, Visit(step=desk.step, answers=answers, right=right, **(plain | changes)))
