@@ -323,3 +323,16 @@ def test_trpo_says_that_the_learning_rate_does_not_reach_the_policy() -> None:
     assert "float32" in region.refuse(RunFacts(exact_sampler=False))[0]
     with pytest.raises(InputError, match="delta"):
         method("trpo", delta=0.0)
+
+
+def test_the_plan_counts_the_steps_of_both_phases() -> None:
+    from grouprl.train.config import parse_config
+    from grouprl.train.plan import plan
+
+    run = {"task": {"name": "addition", "digits": 1}, "model": {"name": "tiny"}, "batch": {"minibatches": 1}}
+    found = plan(parse_config({**run, "method": "lopti"}))
+    assert (found.batch.updates_per_rollout, found.batch.updates) == (2, 2 * found.config.steps)
+    assert not any("clip" in sentence for sentence in found.idle), "the second phase's ratios are not 1"
+    refused = plan(parse_config({**run, "method": {"base": "reinforce", "learn": "two_phase"}})).refusals
+    assert any("× phases of learn is 2" in sentence for sentence in refused)
+    assert any("optim.lr" in sentence for sentence in plan(parse_config({**run, "method": "trpo"})).idle)

@@ -74,6 +74,11 @@ class Method:
         return max((p.couples for p in (self.objective, *self.regularize)), key=order.index)
 
     @property
+    def phases(self) -> int:
+        """How many times over the optimiser steps of a rollout are taken."""
+        return 1 if self.learn is None else self.learn.phases
+
+    @property
     def needs_entropy(self) -> bool:
         """Whether `loss` must be given differentiable entropies."""
         return any(p.entropy for p in (self.objective, *self.regularize))

@@ -107,6 +107,8 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     cut = (
         f"{b.minibatches} minibatch{'es' if b.minibatches > 1 else ''} × {b.epochs} epoch{'s' if b.epochs > 1 else ''}"
     )
+    if b.phases > 1:
+        cut += f" × {b.phases} phases"
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
     yield "an update", f"{b.answers} / {b.minibatches} = {b.rows_per_update} answers"
     if not b.prompt_tokens:

@@ -49,6 +49,7 @@ class Arithmetic:
     answers: int
     minibatches: int
     epochs: int
+    phases: int
     updates_per_rollout: int
     updates: int
     rows_per_update: int
@@ -112,7 +113,9 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
     return facts, tokenizer
 
 
-def batch_arithmetic(config: Config, prompt_tokens: int, max_new_tokens: int, refill_rounds: int) -> Arithmetic:
+def batch_arithmetic(
+    config: Config, prompt_tokens: int, max_new_tokens: int, refill_rounds: int, phases: int = 1
+) -> Arithmetic:
     """Work out what a rollout holds and how it is cut."""
     plan = config.batch
     answers = plan.prompts * plan.group
@@ -124,8 +127,9 @@ def batch_arithmetic(config: Config, prompt_tokens: int, max_new_tokens: int, re
         answers=answers,
         minibatches=plan.minibatches,
         epochs=plan.epochs,
-        updates_per_rollout=config.updates_per_rollout,
-        updates=config.updates_per_rollout * config.steps,
+        phases=phases,
+        updates_per_rollout=config.updates_per_rollout * phases,
+        updates=config.updates_per_rollout * phases * config.steps,
         rows_per_update=rows,
         prompt_tokens=prompt_tokens,
         max_new_tokens=max_new_tokens,

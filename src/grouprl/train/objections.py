@@ -60,8 +60,9 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
 def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list[str]) -> Iterator[str]:
     if method.on_policy and facts.updates_per_rollout > 1:
         yield (
-            f"{method.name} is only right with one update per rollout, but batch.minibatches × batch.epochs is "
-            f"{facts.updates_per_rollout}. Set both to 1"
+            f"{method.name} is only right with one update per rollout, but batch.minibatches × batch.epochs"
+            f"{' × phases of learn' * (method.phases > 1)} is {facts.updates_per_rollout}. Set both to 1"
+            f"{' and leave out the part learn' * (method.phases > 1)}"
         )
     needs = method.needs()
     if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):

@@ -118,7 +118,7 @@ def plan(config: Config) -> Plan:
     asked = _first_questions(task)
     lengths, complaints = prompt_lengths(tokenizer, asked) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
-    batch = batch_arithmetic(config, longest, max_new_tokens, getattr(method.refill, "max_rounds", 1))
+    batch = batch_arithmetic(config, longest, max_new_tokens, getattr(method.refill, "max_rounds", 1), method.phases)
     costs = memory(model, batch, reference=needs_reference(config, method)) if model is not None else ()
     no_room = room(model.positions, longest, max_new_tokens) if model is not None else []
     first = asked[0] if asked else None
@@ -147,7 +147,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
     size, limit = task.size("train"), config.data.questions
     dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     return RunFacts(
-        updates_per_rollout=config.updates_per_rollout,
+        updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group,
         has_reference=needs_reference(config, method),
         exact_sampler=dtype in (torch.float32, torch.float64),

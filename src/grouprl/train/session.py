@@ -231,7 +231,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
     weights = [p.settings().get("coef") for p in (*method.regularize, *method.shape) if "kl" in p.name]
     return HealthFacts(
         answers=config.batch.prompts * config.batch.group,
-        updates_per_rollout=config.updates_per_rollout,
+        updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact,
         clips="old_bt" in method.objective.needs(),
         kl_weight=weights[0] if weights else None,
