@@ -203,7 +203,8 @@ def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]
     cross = {} if method.cross is None else {"grad_cross_bt": cotangents[3], "cross": method.cross}
     policy.backward(step.inputs, logp_cotangent, *cotangents[1:3], **cross)  # type: ignore[arg-type]
     sums: dict[str, float] = defaultdict(float)
-    alive_b = (logp_cotangent != 0).any(1).to(torch.float64)
+    pulled = [logp_cotangent, *(x for x in cotangents[1:] if x is not None)]
+    alive_b = torch.stack([(x != 0).any(1) for x in pulled]).any(0).to(torch.float64)
     _add(sums, {**metrics, "loss": total.detach(), **_gap(out.logp_bt, step)})
     return _closed(sums) | {"rows_trained": float(alive_b.mean())}
 

@@ -1,0 +1,499 @@
+"""Statistics of a policy's distributions against the model's own full logits."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Gemma2Config, GPT2Config, LlamaConfig
+
+from grouprl import Batch, method
+from grouprl.errors import InputError
+from grouprl.parts.part import TokenLoss
+from grouprl.parts.regularize import Regularizer
+from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy import logprobs as logprobs_module
+from grouprl.policy.lora import add_lora
+from grouprl.policy.statistics import add_statistics, certainty
+from grouprl.train.update import accumulate
+from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
+
+OTHERS = {
+    "gpt2": GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64),
+    "gemma2": Gemma2Config(**{**SIZES, "head_dim": 8, "final_logit_softcapping": 1.0}),
+}
+CASES = [
+    *[(family, "lean") for family in FAMILIES],
+    *[(family, "transformers") for family in ("llama-gqa-tied", "qwen3", *OTHERS)],
+]
+BOTH = pytest.mark.parametrize("engine", ["lean", "transformers"])
+_drawn = make_tokens([3, 6, 6], 3, 6, seed=5)
+TOKENS = Tokens.of([*_drawn.prompt_ids, [1, 4]], [*_drawn.response_ids, []])
+SHAPE = (len(TOKENS), TOKENS.max_response)
+GROUP = torch.tensor([0, 7, 0, 7, 0, 3, 3, 7, 7, 0])
+CORRECT = torch.tensor([True, False, True, False, False, False, False, True, False, False])
+NAMES = ["certainty", "entropy", "logp@1.2", "logp@0.8", "influence"]
+
+
+def policy_of(family="llama-gqa-tied", engine="auto", **options):
+    model = make_model({**FAMILIES, **OTHERS}[family], torch.float64)
+    if family != "gemma2":  # whose norms have no such form
+        precise_norms(model)
+    return CausalPolicy(model, char_tokenizer(ALPHABET), engine=engine, **options)
+
+
+def tolerance(family):
+    return 1e-5 if family == "gemma2" else 1e-10  # its norms round to float32 inside
+
+
+def dense(policy, tokens, row):
+    """The model's own logits [T,V] and last hidden states [T,H] for one row, nothing padded, nothing shared."""
+    prompt, response = tokens.prompt_ids[row], tokens.response_ids[row]
+    out = policy.model(torch.tensor([[*prompt, *response]]), output_hidden_states=True)
+    at = slice(len(prompt) - 1, len(prompt) - 1 + len(response))
+    return out.logits[0, at], out.hidden_states[-1][0, at]
+
+
+def padded(rows):
+    return torch.stack([F.pad(row, (0, SHAPE[1] - len(row))) for row in rows])
+
+
+def dense_statistics(policy, tokens):
+    found = {name: [] for name in NAMES if name != "influence"}
+    for row in range(len(tokens)):
+        z = dense(policy, tokens, row)[0] / policy.temperature
+        chosen = torch.arange(len(z)), torch.tensor(tokens.response_ids[row], dtype=torch.long)
+        p = z.softmax(-1)
+        found["certainty"].append(z.logsumexp(-1) - z.mean(-1))
+        found["entropy"].append(-(p * p.log()).sum(-1))
+        for name in ("logp@1.2", "logp@0.8"):
+            found[name].append((z / float(name[5:])).softmax(-1).log()[chosen])
+    return {name: padded(rows) for name, rows in found.items()}
+
+
+def dense_influence(policy, tokens, group_b, correct_b):
+    """The double sum of the definition, token by token."""
+    errors, states = [], []
+    for row in range(len(tokens)):
+        ids = sorted({i for r in range(len(tokens)) if group_b[r] == group_b[row] for i in tokens.response_ids[r]})
+        z, h = dense(policy, tokens, row)
+        p = (z / policy.temperature).softmax(-1)[:, ids]
+        own = torch.tensor([[float(i == token) for i in ids] for token in tokens.response_ids[row]])
+        errors.append(own.reshape(p.shape) - p)
+        states.append(h)
+    score_bt = torch.zeros(SHAPE, dtype=torch.float64)
+    for j in range(len(tokens)):
+        for at in range(len(states[j])):
+            for i in range(len(tokens)):
+                if group_b[i] == group_b[j] and correct_b[i]:
+                    for k in range(len(states[i])):
+                        score_bt[j, at] += (errors[i][k] @ errors[j][at]) * (states[i][k] @ states[j][at])
+    return score_bt
+
+
+# ---- statistics ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "engine"), CASES)
+@torch.no_grad()
+def test_statistics_equal_those_of_full_logits(family, engine, monkeypatch):
+    monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", 40)  # two positions of 17 tokens
+    policy = policy_of(family, engine, temperature=0.7, token_budget=20)
+    found = policy.statistics(TOKENS, NAMES, group_b=GROUP, correct_b=CORRECT)
+    expected = dense_statistics(policy, TOKENS) | {"influence": dense_influence(policy, TOKENS, GROUP, CORRECT)}
+    assert list(found) == NAMES
+    for name in NAMES:
+        scale = max(1.0, float(expected[name].abs().max()))
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=tolerance(family) * scale, msg=name)
+        assert (found[name][~TOKENS.present_bt()] == 0).all()
+        assert found[name].abs().max() > 0.1
+        assert not found[name].requires_grad
+
+
+@BOTH
+def test_chunks_and_passes_do_not_matter(engine, monkeypatch):
+    found = []
+    for elements, budget in ((1, 10_000), (40, 13), (10_000, 30)):
+        monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", elements)
+        policy = policy_of(engine=engine, token_budget=budget)
+        found.append(policy.statistics(TOKENS, NAMES, group_b=GROUP, correct_b=CORRECT))
+    for other in found[1:]:
+        for name in NAMES:
+            torch.testing.assert_close(other[name], found[0][name], rtol=1e-10, atol=1e-10, msg=name)
+
+
+class Largest(TorchDispatchMode):
+    """Records the largest tensor any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self.numel = max(self.numel, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return out
+
+
+@BOTH
+def test_no_tensor_grows_with_positions_times_vocabulary(engine, monkeypatch):
+    vocabulary, hidden = 2000, 8
+    sizes = {"vocab_size": vocabulary, "hidden_size": hidden, "num_attention_heads": 2, "num_key_value_heads": 2}
+    policy = CausalPolicy(make_model(LlamaConfig(**{**SIZES, **sizes})), char_tokenizer(ALPHABET), engine=engine)
+    tokens = make_tokens([3, 3], 4, 20, shortest=15)
+    positions = sum(tokens.response_lengths)
+    group_b, correct_b = torch.tensor([0] * 4 + [1] * 4), torch.arange(8) % 2 == 0
+    seen = {}
+    for elements in (4000, 10**9):
+        monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", elements)
+        with Largest() as largest:
+            policy.statistics(tokens, NAMES, group_b=group_b, correct_b=correct_b)
+            policy.top(tokens, 3)
+        seen[elements] = largest.numel
+    assert seen[4000] <= vocabulary * hidden  # the weight of the head
+    assert seen[10**9] == positions * vocabulary  # the measure sees what it should
+
+
+def test_certainty_of_two_tokens_and_of_none():
+    """-(ln 0.9 + ln 0.1) / 2 = 1.2040; an even distribution over V has ln V, the least there is."""
+    logp_cv = torch.tensor([[0.9, 0.1], [0.5, 0.5]], dtype=torch.float64).log()
+    assert certainty(logp_cv, torch.tensor([0, 0])).tolist() == pytest.approx([1.2040, math.log(2)], abs=5e-5)
+
+
+@BOTH
+def test_even_logits_have_certainty_and_entropy_log_v(engine):
+    policy = policy_of("llama", engine)
+    torch.nn.init.zeros_(policy.model.lm_head.weight)
+    found = policy.statistics(TOKENS, ["certainty", "entropy", "logp@3"])
+    for name, sign in (("certainty", 1), ("entropy", 1), ("logp@3", -1)):
+        torch.testing.assert_close(found[name], sign * math.log(17) * TOKENS.present_bt().double())
+
+
+@BOTH
+def test_a_constant_added_to_all_logits_changes_nothing(engine):
+    policy = policy_of("llama", engine, temperature=0.7)
+    before = policy.statistics(TOKENS, NAMES[:4])
+    policy.model.lm_head.bias = torch.nn.Parameter(torch.full((17,), 50.0, dtype=torch.float64))
+    after = policy.statistics(TOKENS, NAMES[:4])
+    for name in NAMES[:4]:
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-11, msg=name)
+    with torch.no_grad():
+        policy.model.lm_head.bias[3] += 1.0
+    assert (policy.statistics(TOKENS, ["certainty"])["certainty"] - before["certainty"]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("temperature", [0.8, 1.0, 1.25])
+def test_tempered_probabilities_of_all_next_tokens_sum_to_one(temperature):
+    policy = policy_of(temperature=0.9)
+    every = Tokens.of([[1, 5, 6]] * 17, [[v] for v in range(17)])
+    name = f"logp@{temperature}"
+    q = policy.statistics(every, [name])[name].exp()
+    assert q.sum().item() == pytest.approx(1.0, abs=1e-12)
+    if temperature == 1.0:
+        torch.testing.assert_close(q.log(), policy.logp(every).logp_bt, rtol=0, atol=1e-12)
+
+
+def test_names_that_are_not_known():
+    policy = make_policy()
+    with pytest.raises(InputError, match="Did you mean 'certainty'"):
+        policy.statistics(TOKENS, ["certanty"])
+    for name in ("logp@", "logp@-1", "logp@0", "logp@inf", "logp@hot", "log@1.2"):
+        with pytest.raises(InputError, match="positive number"):
+            policy.statistics(TOKENS, [name])
+    with pytest.raises(InputError, match="group_b and correct_b"):
+        policy.statistics(TOKENS, ["influence"], group_b=GROUP)
+
+
+def test_no_rows():
+    none = Tokens((), ())
+    empty = torch.zeros(0, dtype=torch.long)
+    found = make_policy().statistics(none, NAMES, group_b=empty, correct_b=empty.bool())
+    assert {x.shape for x in found.values()} == {(0, 0)}
+    assert make_policy().hidden(none) == []
+
+
+# ---- influence -------------------------------------------------------------------------------------------------------
+
+
+def test_a_right_answers_own_token_has_the_largest_influence_at_the_same_state():
+    """One state h, one right token y: s_v = (1[v=y] - p_y - p_v + |p|²) |h|², largest at v = y."""
+    policy = policy_of()
+    every = Tokens.of([[1, 5, 6]] * 17, [[v] for v in range(17)])
+    right = 9
+    found = policy.statistics(
+        every, ["influence"], group_b=torch.zeros(17, dtype=torch.long), correct_b=torch.arange(17) == right
+    )["influence"][:, 0]
+    with torch.no_grad():
+        z, h = dense(policy, every, 0)
+    p, own = z[0].softmax(-1), (torch.arange(17) == right).double()
+    torch.testing.assert_close(found, (own - p[right] - p + p @ p) * (h[0] @ h[0]), rtol=1e-10, atol=1e-10)
+    assert int(found.argmax()) == right
+
+
+def test_groups_without_a_right_answer_have_none_and_are_not_run(monkeypatch):
+    policy = make_policy()
+    found = policy.statistics(TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT)["influence"]
+    assert (found[GROUP == 3] == 0).all()
+    assert (found[TOKENS.present_bt() & (GROUP != 3)[:, None]] != 0).all()
+    monkeypatch.setattr(policy._engine, "read", lambda *_a: pytest.fail("ran the model"))
+    nothing = policy.statistics(TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT & False)["influence"]
+    assert torch.equal(nothing, torch.zeros(SHAPE))
+
+
+def test_influence_of_a_group_does_not_depend_on_other_groups():
+    policy = policy_of()
+    together = policy.statistics(TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT)["influence"]
+    rows = [8, 3, 7, 1]
+    alone = policy.statistics(TOKENS.rows(rows), ["influence"], group_b=GROUP[rows], correct_b=CORRECT[rows])
+    torch.testing.assert_close(alone["influence"], together[rows][:, : alone["influence"].shape[1]])
+
+
+def test_only_written_tokens_of_right_answers_count():
+    """Two right answers of which one is masked out altogether are as one right answer."""
+    policy = policy_of()
+    mask_bt = TOKENS.present_bt() & (torch.arange(len(TOKENS)) != 2)[:, None]
+    masked = policy.statistics(TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT, mask_bt=mask_bt)
+    one_less = policy.statistics(
+        TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT & (torch.arange(len(TOKENS)) != 2)
+    )
+    torch.testing.assert_close(masked["influence"], one_less["influence"])
+
+
+# ---- states, likeliest tokens, other prompts -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "engine"), CASES)
+@torch.no_grad()
+def test_hidden_states_are_those_after_the_final_norm(family, engine):
+    policy = policy_of(family, engine, token_budget=20)
+    found = policy.hidden(TOKENS)
+    assert len(found) == len(TOKENS)
+    for row, states in enumerate(found):
+        expected = dense(policy, TOKENS, row)[1]
+        torch.testing.assert_close(states, expected, rtol=0, atol=tolerance(family) * 10)
+
+
+@pytest.mark.parametrize(("family", "engine"), CASES)
+@torch.no_grad()
+def test_top_tokens_are_those_of_the_full_distribution(family, engine, monkeypatch):
+    monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", 40)
+    policy = policy_of(family, engine, temperature=0.7, token_budget=20)
+    token_btk, logp_btk = policy.top(TOKENS, 3)
+    assert token_btk.shape == logp_btk.shape == (*SHAPE, 3)
+    for row, length in enumerate(TOKENS.response_lengths):
+        best = (dense(policy, TOKENS, row)[0] / 0.7).log_softmax(-1).topk(3)
+        assert torch.equal(token_btk[row, :length], best.indices)
+        torch.testing.assert_close(logp_btk[row, :length], best.values, rtol=0, atol=tolerance(family))
+        assert (token_btk[row, length:] == 0).all()
+        assert (logp_btk[row, length:] == 0).all()
+
+
+def test_all_tokens_sum_to_one_and_no_more_can_be_had():
+    policy = policy_of()
+    sums = policy.top(TOKENS, 17)[1].exp().sum(-1)
+    torch.testing.assert_close(sums[TOKENS.present_bt()], torch.ones(sum(TOKENS.response_lengths)).double())
+    for k in (0, 18):
+        with pytest.raises(InputError, match="17 tokens"):
+            policy.top(TOKENS, k)
+
+
+@BOTH
+@torch.no_grad()
+def test_responses_scored_as_answers_to_other_prompts(engine):
+    policy = policy_of(engine=engine, temperature=0.7)
+    prompts = [[1, *range(3, 3 + row % 4)] for row in range(len(TOKENS))]
+    found = policy.cross_logp(TOKENS, prompts).logp_bt
+    exchanged = Tokens.of(prompts, TOKENS.response_ids)
+    for row, ids in enumerate(TOKENS.response_ids):
+        logp = (dense(policy, exchanged, row)[0] / 0.7).log_softmax(-1)
+        expected = [logp[t, token].item() for t, token in enumerate(ids)]
+        assert found[row, : len(ids)].tolist() == pytest.approx(expected, abs=1e-10)
+    own = policy.logp(TOKENS).logp_bt
+    assert torch.equal(policy.cross_logp(TOKENS, TOKENS.prompt_ids).logp_bt, own)
+    assert (found - own).abs().max() > 0.1
+    with pytest.raises(InputError, match="9 prompts and 10 responses"):
+        policy.cross_logp(TOKENS, prompts[1:])
+
+
+# ---- gradient norms --------------------------------------------------------------------------------------------------
+
+
+def dense_norm(policy, row, parameters):
+    z = dense(policy, TOKENS, row)[0] / policy.temperature
+    ids = torch.tensor(TOKENS.response_ids[row], dtype=torch.long)
+    total = z.log_softmax(-1).gather(1, ids[:, None]).sum()
+    grads = torch.autograd.grad(total, parameters, allow_unused=True)
+    return math.sqrt(sum(float(g.square().sum()) for g in grads if g is not None))
+
+
+@pytest.mark.parametrize(("family", "engine"), [("llama", "lean"), *CASES[-4:]])
+@pytest.mark.parametrize("block", ["embedding", "head", "trainable"])
+def test_gradient_norms_are_those_of_each_answer_by_itself(family, engine, block):
+    policy = policy_of(family, engine, temperature=0.7)
+    layers = {"embedding": policy.model.get_input_embeddings, "head": policy.model.get_output_embeddings}
+    parameters = [layers[block]().weight] if block in layers else list(policy.model.parameters())
+    found = policy.gradient_norms(TOKENS, block)
+    expected = [dense_norm(policy, row, parameters) for row in range(len(TOKENS) - 1)]
+    assert found.tolist() == pytest.approx([*expected, 0.0], rel=1e-4 if family == "gemma2" else 1e-9)
+    assert len({round(x, 6) for x in expected}) == len(expected)
+    assert all(p.grad is None for p in policy.parameters())
+
+
+def test_adapters_have_only_a_gradient_of_their_own():
+    model = add_lora(make_model(FAMILIES["llama"]), {"r": 2, "dropout": 0.5})
+    policy = CausalPolicy(model, char_tokenizer(ALPHABET))
+    for block in ("embedding", "head"):
+        with pytest.raises(InputError, match="block='trainable'"):
+            policy.gradient_norms(TOKENS, block)
+    found = policy.gradient_norms(TOKENS, "trainable")
+    adapters = [p for p in model.parameters() if p.requires_grad]
+    expected = [dense_norm(policy, row, adapters) for row in range(len(TOKENS) - 1)]
+    assert found.tolist() == pytest.approx([*expected, 0.0], rel=1e-3)
+    assert min(expected) > 0
+    with pytest.raises(InputError, match="Did you mean 'embedding'"):
+        policy.gradient_norms(TOKENS, "embeddings")
+
+
+# ---- differentiable cross-entropies ----------------------------------------------------------------------------------
+
+
+def gradients(policy):
+    found = {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in policy.named_parameters()}
+    for p in policy.parameters():
+        p.grad = None
+    return found
+
+
+def cotangents(count):
+    g = torch.Generator().manual_seed(3)
+    return [torch.randn(SHAPE, generator=g, dtype=torch.float64) for _ in range(count)]
+
+
+def dense_cross(policy, kappa):
+    rows = []
+    for row in range(len(TOKENS)):
+        z = dense(policy, TOKENS, row)[0]
+        rows.append(((z / kappa).softmax(-1).detach() * (z / policy.temperature).log_softmax(-1)).sum(-1))
+    return padded(rows)
+
+
+@pytest.mark.parametrize(("family", "engine"), CASES)
+@pytest.mark.parametrize("kappa", [0.5, 0.7])
+def test_cross_entropy_and_its_gradient_equal_autograd_on_full_logits(family, engine, kappa):
+    policy = policy_of(family, engine, temperature=0.7, token_budget=30)
+    (g,) = cotangents(1)
+    expected = dense_cross(policy, kappa)
+    expected.backward(g)
+    theirs = gradients(policy)
+    torch.testing.assert_close(policy.logp(TOKENS, cross=kappa).cross_bt, expected.detach(), rtol=0, atol=1e-5)
+    policy.backward(TOKENS, torch.zeros(SHAPE), None, None, g, cross=kappa)
+    for name, grad in gradients(policy).items():
+        scale = max(1.0, float(theirs[name].abs().max()))
+        torch.testing.assert_close(grad, theirs[name], rtol=0, atol=tolerance(family) * scale, msg=name)
+        if kappa == policy.temperature and family != "gemma2":
+            assert (grad == 0).all()
+
+
+@BOTH
+def test_backward_with_all_cotangents_equals_autograd_through_logp(engine):
+    policy = policy_of(engine=engine, value_head=True, token_budget=20)
+    parts = cotangents(4)
+    policy.backward(TOKENS, *parts, cross=0.6)
+    recomputed = gradients(policy)
+    out = policy.logp(TOKENS, grad=True, entropy=True, values=True, cross=0.6)
+    torch.autograd.backward([out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt], parts)
+    for name, grad in gradients(policy).items():
+        torch.testing.assert_close(grad, recomputed[name], rtol=0, atol=1e-9, msg=name)
+    assert (out.cross_bt[~TOKENS.present_bt()] == 0).all()
+    assert policy.logp(TOKENS).cross_bt is None
+
+
+def test_cross_entropies_need_a_positive_temperature():
+    policy = make_policy()
+    with pytest.raises(InputError, match="positive"):
+        policy.logp(TOKENS, cross=0.0)
+    with pytest.raises(InputError, match="Pass cross="):
+        policy.backward(TOKENS, torch.zeros(SHAPE), grad_cross_bt=torch.zeros(SHAPE))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pull(Regularizer):
+    """Minus the cross-entropy to the sharpened policy."""
+
+    name = "pull"
+    cross = 0.5
+
+    def __call__(self, logp_bt, batch, entropy_bt=None):
+        return TokenLoss(-batch.need("stats.cross", "pull"), {})
+
+    def zero_rows(self, batch):
+        return torch.zeros_like(batch.mask_bt[:, 0])
+
+
+def training_batch():
+    tokens = TOKENS.rows(range(9))
+    logp_bt = policy_of(temperature=0.7).logp(tokens).logp_bt
+    return Batch(
+        mask_bt=tokens.present_bt(),
+        group_b=torch.arange(9) // 3,
+        reward_b=torch.tensor([1.0, 0, 0, 1, 1, 0, 0, 0, 0], dtype=torch.float64),
+        correct_b=torch.tensor([1, 0, 0, 1, 1, 0, 0, 0, 0]).bool(),
+        old_bt=logp_bt,
+        behavior_bt=logp_bt,
+        inputs=tokens,
+    )
+
+
+def test_a_term_on_cross_entropies_trains_alike_in_one_pass_and_in_two(monkeypatch):
+    grpo = method("grpo")
+    pulled = grpo.with_parts(regularize=(*grpo.regularize, Pull()))
+    policy = policy_of(temperature=0.7)
+    step = pulled.prepare(training_batch())
+    accumulate(policy, pulled, step)
+    one = gradients(policy)
+    monkeypatch.setattr(type(pulled), "couples", "batch")
+    accumulate(policy, pulled, step)
+    two = gradients(policy)
+    out = policy.logp(step.inputs, grad=True, cross=0.5)
+    (grpo.loss(out.logp_bt, step).value - (step.weight_bt * out.cross_bt).sum()).backward()
+    for name, grad in gradients(policy).items():
+        torch.testing.assert_close(one[name], grad, rtol=1e-9, atol=1e-12, msg=name)
+        torch.testing.assert_close(two[name], grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
+# ---- into the batch --------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_gets_the_statistics_a_method_needs_at_its_own_width():
+    policy, narrow = policy_of(temperature=0.7), training_batch()
+    width = narrow.size[1] + 3
+    wide = Batch(
+        mask_bt=F.pad(narrow.mask_bt, (0, 3)),
+        group_b=narrow.group_b,
+        reward_b=narrow.reward_b,
+        correct_b=narrow.correct_b,
+        inputs=narrow.inputs,
+        stats={"entropy": torch.full((9, width), 5.0, dtype=torch.float64)},
+    )
+    needs = ("old_bt", "stats.certainty", "stats.influence", "stats.cross", "stats.entropy", "stats.certainty")
+    filled = add_statistics(policy, wide, needs)
+    assert set(filled.stats) == {"entropy", "certainty", "influence"}
+    assert (filled.stats["entropy"] == 5.0).all()  # what is known is not computed again
+    expected = policy.statistics(
+        narrow.inputs, ["certainty", "influence"], group_b=narrow.group_b, correct_b=narrow.correct_b
+    )
+    for name, value in expected.items():
+        assert torch.equal(filled.stats[name], F.pad(value, (0, 3)))
+    assert add_statistics(policy, wide, ("old_bt", "stats.cross")) is wide
+
+
+def test_a_batch_that_lacks_what_a_statistic_needs_is_refused():
+    policy, batch = make_policy(), training_batch()
+    with pytest.raises(InputError, match="correct_b"):
+        add_statistics(policy, batch.replace(correct_b=None), ("stats.influence",))
+    with pytest.raises(InputError, match="Tokens"):
+        add_statistics(policy, batch.replace(inputs=None), ("stats.certainty",))
+    with pytest.raises(InputError, match="unknown statistic 'confidence'"):
+        add_statistics(policy, batch, ("stats.confidence",))
