@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
+import torch
 from pydantic import Field
 from torch import Tensor
 

@@ -1,0 +1,243 @@
+"""Methods in which answers have a budget of tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from grouprl.levels import Alone, Scale
+from grouprl.method import Method
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.group import grpo
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.parts.advantage import Relative
+from grouprl.parts.aggregate import TokenMean
+from grouprl.parts.budget import BudgetCosine, BudgetGap, Longest, OverBudget
+from grouprl.parts.objective import Clipped
+from grouprl.parts.segments import Baseline, BudgetSegments, Prior
+
+TWO = "at least two answers per question"
+
+
+@entry(
+    "hbpo",
+    Card(
+        title="Hierarchical Budget Policy Optimization",
+        papers=[
+            Paper("Hierarchical Budget Policy Optimization for Adaptive Reasoning", "2507.15844", 2025),
+        ],
+        summary="Answers of one question have different token budgets; each budget is judged by its own ideal score.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
+            "A_i = (R_i - mean_g R)/(std_g R + eps) + w·(mean_{g,b} R - f(b)),  f(n) = β cos(πn/(2 Lmax)),  "
+            "right: R = f(b) if n ≤ b else f(n) - α(n - b);  wrong: R = 0"
+        ),
+        defaults={
+            "beta": "the paper: 4",
+            "alpha": "1/Lmax, which is the paper's 1/4096 at its Lmax = 4096",
+            "length": "the longest allowed answer; 4096 in the paper",
+            "below": "the paper: no bonus for staying below the budget; the release takes the smaller formula (min)",
+            "floor": "none, as published: a right answer far behind a small budget gets less than a wrong one",
+            "intra_weight": "the paper: once; the release adds the term twice (2)",
+            "clip_low": "the paper: 0.2",
+            "clip_high": "the paper: 0.28",
+            "eps": "the release: 1e-6",
+            "alone": ALONE,
+        },
+        differs=[
+            "Rewards are not rounded to two decimals as in the release.",
+            "A malformed answer gets -1 in the release; here a wrong answer keeps a negative reward of the task.",
+            "Rewards of right answers are multiplied by the task's own (1 in the paper).",
+            "A row without budget is rewarded as in the release, β cos(πn/(2 Lmax)); having no ideal score, it has no "
+            "second term.",
+        ],
+        reduces=[
+            Reduction(
+                "dapo",
+                ["mixed_groups"],
+                settings={"intra_weight": 0.0, "alpha": 0.0, "length": 1_000_000_000},
+                why="without the second term and with a limit out of reach, right is 4 and wrong is 0",
+            ),
+        ],
+        needs=[TWO, "a token budget for every row (keys.budget)", "the longest allowed answer"],
+        source="ZJU-REAL/HBPO: paper, rllm/rewards/math_reward.py, verl/trainer/ppo/core_algos.py",
+        golden=[
+            Golden(
+                rewards=[1, 0, 1, 0],
+                lengths=[2, 1, 3, 1],
+                fields={"keys.budget": [2, 2, 1, 1], "max_length": 4},
+                advantage=[-0.017246068, -2.137412679, -3.130720527, -3.903350382],
+                grad=[[0.002463724] * 2, [0.305344668], [0.44724579] * 3, [0.557621483]],
+                why="R = 4cos(π/4), 0, 4cos(3π/8) - 2/4, 0; the budgets miss 4cos(π/4)/2 and 4cos(π/8) - R_3/2",
+            )
+        ],
+        recommended={
+            "group": 16,
+            "budgets": "512, 1024, 2048, 2560 tokens, four answers each",
+            "max_length": 4096,
+            "learning_rate": 1e-6,
+            "prompts": 64,
+        },
+        notes=["The second term is the same for all answers of a budget and at most 0: it pushes down what is late."],
+    ),
+)
+def hbpo(
+    beta: Positive = 4.0,
+    alpha: NonNegative | None = None,
+    length: Longest = None,
+    below: Literal["flat", "min"] = "flat",
+    floor: float | None = None,
+    intra_weight: NonNegative = 1.0,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.28,
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose HBPO.
+
+    Right answers earn 4cos(πb/(2Lmax)) within their budget b and less behind it; the advantage is the group's, plus how
+    far the budget's mean stays behind its ideal; token mean of DAPO's clip. The paper adds that term once.
+    """
+    gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
+    return Method(
+        shape=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
+        advantage=Relative("group", eps=eps, alone=alone),
+        normalize=(gap,) if intra_weight > 0 else (),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=TokenMean(),
+    )
+
+
+@entry(
+    "brpo",
+    Card(
+        title="Budget Relative Policy Optimization (AnytimeReasoner)",
+        papers=[
+            Paper("Optimizing Anytime Reasoning via Budget Relative Policy Optimization", "2505.13438", 2025),
+        ],
+        summary="A thought is cut at several budgets; each stretch of it earns what the answers behind it are worth.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_s = Ret_s - (s·V1_s + (S-s)·V2_s)/S,  "
+            "Ret_s = Σ_{j≥s} P_j r_j,  V1_s = Σ_{j≥s} P_j · Σ_{j<s} 2^j r_j/Σ_{j<s} 2^j,  V2_s = mean_g Ret_s;  "
+            "answers: A = R - mean_cut R"
+        ),
+        defaults={
+            "prior": "the paper's uniform prior over budgets; linear and base are its others",
+            "baseline": "the paper: both; the release also has v1only, v2only and none",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+        },
+        differs=[
+            "The linear prior counts budgets 1..S: right for equally spaced ones, as in the paper (2000 to 8000).",
+        ],
+        needs=[
+            TWO,
+            "the budget segment of each thought token (turn_bt) and the mean score of the answers drawn at the end of "
+            "each segment (turn_reward_bs)",
+            "answers as rows of source 'extra', those drawn at one cut sharing keys.cut",
+        ],
+        source="sail-sg/AnytimeReasoner verl/trainer/ppo/brpo.py: compute_cot_advantage, compute_summary_advantage",
+        golden=[
+            Golden(
+                rewards=[0, 0],
+                lengths=[4, 4],
+                fields={
+                    "turn_bt": [[0, 1, 2, 3], [0, 1, 2, 3]],
+                    "turn_reward_bs": [[0.0, 0.5, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]],
+                    "keys.cut": [-1, -1],
+                },
+                advantage=[[0.1875, 0.296875, 0.229166667, 0.053571429], [-0.1875, -0.078125, 0.0625, 0.1875]],
+                grad=[
+                    [-0.0234375, -0.037109375, -0.028645833, -0.006696429],
+                    [0.0234375, 0.009765625, -0.0078125, -0.0234375],
+                ],
+                why="Ret = (.625, .625, .5, .25) and (.25, .25, .25, .25); V1 = (0, 0, 1/6, 5/28) and 0; eight tokens",
+            ),
+            Golden(
+                rewards=[0, 0, 1, 0],
+                lengths=[1, 1, 1, 2],
+                fields={
+                    "turn_bt": [[0], [0], [-1], [-1, -1]],
+                    "turn_reward_bs": [[1.0], [0.0], [0.0], [0.0]],
+                    "keys.cut": [-1, -1, 3, 3],
+                    "source_b": [0, 0, 6, 6],
+                },
+                advantage=[0.5, -0.5, 0.5, -0.5],
+                grad=[[-0.1], [0.1], [-0.1], [0.1, 0.1]],
+                why="one budget: score minus the thoughts' mean; answers minus the mean at their cut; five tokens",
+            ),
+        ],
+        recommended={
+            "group": 8,
+            "budgets": "2000, 4000, 6000, 8000 tokens, four answers at each",
+            "temperature": 1.0,
+            "learning_rate": 1e-6,
+            "prompts": 64,
+        },
+        notes=["With one budget this is Dr. GRPO's advantage."],
+    ),
+)
+def brpo(
+    prior: Prior = "uniform",
+    baseline: Baseline = "both",
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+) -> Method:
+    """Compose BRPO.
+
+    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of answers cut off behind it
+    and later; no division by a spread, as in the paper. Answers are judged at their own cut.
+    """
+    return Method(
+        advantage=BudgetSegments(prior=prior, baseline=baseline),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=TokenMean(),
+    )
+
+
+@entry(
+    "palu",
+    Card(
+        title="Performance-Aware Length Update",
+        papers=[Paper("Concise Reasoning in the Lens of Lagrangian Optimization", "2510.10168", 2025)],
+        summary="GRPO in which an answer longer than its question's budget earns nothing; solved questions get less.",
+        formula=(
+            "L = GRPO's with R ← min(R, 0) where |y| > L_q;  pass rate of the last visit ≥ C: "
+            "L_q ← L_q - (Q_1 - Q_{1-τ}) of the lengths of right answers, else L_q ← Lmax"
+        ),
+        defaults={
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=["Not in this composition: the rule that moves the budget of each question (C = 0.8, τ = 0.5)."],
+        needs=[TWO, "the budget of each row's question in tokens (keys.budget; 0: none)"],
+        confidence="partly",
+        uncertain="Whether an answer over budget is cut off or only earns nothing.",
+        source="notes on the paper and its reviews",
+        golden=[
+            Golden(
+                rewards=[1, 1, 0],
+                lengths=[2, 3, 1],
+                fields={"keys.budget": [2, 2, 2]},
+                settings={"scale": "none"},
+                advantage=[2 / 3, -1 / 3, -1 / 3],
+                grad=[[-1 / 9] * 2, [1 / 27] * 3, [1 / 9]],
+                why="three tokens are over the budget of two: rewards 1, 0, 0",
+            )
+        ],
+        notes=["Without a budget (0) it is GRPO."],
+    ),
+)
+def palu(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose PALU: GRPO after answers longer than their question's budget have lost their reward."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(shape=(OverBudget(),))
