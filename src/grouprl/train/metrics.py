@@ -332,7 +332,43 @@ define(
     "just below delta. Far below: damping decides the size of the step",
 )
 define(
+    "tokens_rejected",
+    "share",
+    "update",
+    "share of tokens left out because their own step would change objective or policy too much",
+    "below 0.08. Always 0: the thresholds never act. Near 1: nothing is learnt; thresholds go with the square of lr",
+)
+define(
+    "objective_shift",
+    "reward",
+    "update",
+    "mean size of the change of A·(ρ - 1) that a token's own step on the output layer is expected to make",
+    "below the threshold of the method for nearly all tokens",
+)
+define(
+    "policy_shift",
+    "nats",
+    "update",
+    "mean of ½(Δ log π)² that a token's own step on the output layer is expected to make",
+    "below the threshold of the method for nearly all tokens",
+)
+define(
     "lr", "per step", "update", "learning rate of the last optimiser step", "follows the schedule; never 0 in mid-run"
+)
+
+define(
+    "replayed_fraction",
+    "share",
+    "update",
+    "share of the rows of the step that were drawn in earlier steps",
+    "0 while the store fills, then the method's share",
+)
+define(
+    "replay_age",
+    "steps",
+    "update",
+    "mean number of steps since the replayed rows were drawn",
+    "small. Large: the rows come from a policy that is long gone",
 )
 
 
