@@ -61,6 +61,12 @@ class Desk(Protocol):
     def store(self, part: Part) -> dict[str, Any]:
         """Return what `part` remembers: numbers, strings, lists, dicts, tensors; saved with every checkpoint."""
 
+    def held(self, part: Part) -> dict[str, Any]:
+        """Return what `part` keeps in memory alone, such as a model whose weights lie in its store."""
+
+    def renew_reference(self) -> None:
+        """Make the policy as it is now the reference of KL terms; nothing where no reference is kept."""
+
     def note(self, name: str, value: float) -> None:
         """Log a metric of this step; notes of one name add up (shares and means: note them once)."""
 
@@ -147,8 +153,8 @@ class Replay(DataPart):
         """How many new questions this step asks."""
         return desk.prompts
 
-    def mix(self, collected: Collected, desk: Desk) -> Collected:
-        """Return the new rows and stored ones."""
+    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+        """Return the new rows (None: none were asked for) and stored ones; None when there is nothing at all."""
         raise NotImplementedError
 
 

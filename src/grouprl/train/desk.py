@@ -24,7 +24,10 @@ from grouprl.train.config import Config
 
 
 class RunDesk:
-    """Questions, answers and memory of one run. `clock` returns the number of the current step."""
+    """Questions, answers and memory of one run.
+
+    `clock` returns the number of the current step; `renew_reference` makes the policy the reference of KL terms.
+    """
 
     def __init__(
         self,
@@ -35,11 +38,14 @@ class RunDesk:
         source: QuestionSource,
         collector: Collector,
         clock: Callable[[], int],
+        renew_reference: Callable[[], None],
     ) -> None:
         self.config, self.method, self.task, self.policy = config, method, task, policy
         self.source, self.collector, self._clock = source, collector, clock
+        self.renew_reference = renew_reference
         self.ledger = Ledger()
         self.memory: dict[str, dict[str, Any]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
         self._notes: dict[str, float] = defaultdict(float)
         reads_past = any(name.startswith("past.") for name in method.needs())
@@ -88,6 +94,10 @@ class RunDesk:
     def store(self, part: Part) -> dict[str, Any]:
         """Return what `part` remembers."""
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
+
+    def held(self, part: Part) -> dict[str, Any]:
+        """Return what `part` keeps in memory alone."""
+        return self._held.setdefault(f"{part.kind}.{part.name}", {})
 
     def note(self, name: str, value: float) -> None:
         """Add `value` to the metric `name` of this step."""

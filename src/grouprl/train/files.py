@@ -124,6 +124,10 @@ class RunFolder:
             if int(path.stem.removeprefix("step-")) > step:
                 path.unlink()
 
+    def reference_of(self, renewed: int | None) -> Path:
+        """Where the weights of the reference lie: the first one's, or those of the policy at step `renewed`."""
+        return self.reference if renewed is None else self.path / f"reference-{renewed:06d}.safetensors"
+
     def rollout_file(self, step: int) -> Path:
         """Where the rollouts of `step` (counted from 1) lie."""
         return self.rollouts / f"step-{step:06d}.parquet"

@@ -194,7 +194,8 @@ def _scored(session: Session, batch: Batch, tokens: Tokens, foreign_b: torch.Ten
         return with_foreign(batch, rows, torch.nn.functional.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
     out = policy.logp(tokens, values=critic)
     batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
-    rows = torch.ones_like(foreign_b).nonzero()[:, 0] if inexact else foreign_b.nonzero()[:, 0]
+    stored_b = batch.from_source("replay", "reference")
+    rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
     return with_foreign(batch, rows, out.logp_bt.cpu()[rows])
 
 

@@ -178,6 +178,50 @@ define(
     "a few. Always 1: the refill does nothing. Always the limit: the questions are far too easy or too hard",
 )
 
+define(
+    "answers_probed",
+    "answers",
+    "groups",
+    "answers drawn in this step only to measure questions; they are not trained on and not counted in tokens",
+    "small beside the answers trained on: it is the price of choosing",
+)
+define(
+    "answers_least",
+    "answers",
+    "groups",
+    "answers to the question that got fewest in this step",
+    "at least 2 where answers are compared with each other. Equal to answers_most: nothing was allotted",
+)
+define("answers_most", "answers", "groups", "answers to the question that got most in this step", "see answers_least")
+define(
+    "questions_skipped",
+    "share",
+    "groups",
+    "share of the questions chosen that were left out before answers were drawn, because they are solved",
+    "rises slowly. Near 1 there is hardly anything left to learn",
+)
+define(
+    "questions_open",
+    "share",
+    "groups",
+    "share of the training questions that the curriculum still deals out",
+    "falls slowly as questions are solved. 0: every question is solved, and no more is asked",
+)
+define(
+    "levels_open",
+    "levels",
+    "groups",
+    "levels of difficulty from which the curriculum draws",
+    "rises to the number of levels. Stuck at 1: the mastery threshold is never reached",
+)
+define(
+    "length_budget",
+    "tokens",
+    "answers",
+    "mean token budget of the questions of this step",
+    "falls while questions stay solved, and jumps back where they do not",
+)
+
 # ── policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
 define(
     "entropy",

@@ -19,6 +19,7 @@ from grouprl.methods.compose import compose
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
+from grouprl.policy.second import second_policy
 from grouprl.policy.threads import choose_threads
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.loading import load_reward
@@ -52,6 +53,8 @@ class Session:
     elapsed: float = 0.0
     optimizer: torch.optim.Optimizer | None = None
     reference: Any = None
+    renewed: int | None = None
+    """Step in which the reference last became the policy anew; None: it is the policy after the warm-up."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -77,6 +80,15 @@ class Session:
                 save_file(self.policy.trainable_state(), temporary)
             self.reference = self.policy.reference()
 
+    def renew_reference(self) -> None:
+        """Make the policy as it is now the reference; nothing where none is kept."""
+        if self.reference is None:
+            return
+        self.renewed = self.step
+        with replacing(self.run.reference_of(self.step)) as temporary:
+            save_file(self.policy.trainable_state(), temporary)
+        self.reference = second_policy(self.policy, trainable=False)
+
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then drop the oldest."""
         assert self.optimizer is not None
@@ -86,6 +98,7 @@ class Session:
             "elapsed": self.elapsed,
             "source": self.source.state(),
             "has_reference": self.reference is not None,
+            "reference_renewed": self.renewed,
             "errors": self.errors.state_dict(),
             "metrics_size": self.run.metrics_size(),
             "torch_rng": torch.get_rng_state().tolist(),
@@ -146,8 +159,10 @@ def resume(folder: Path) -> Session:
         session.notes.append("no checkpoint yet: starting from the beginning")
         return session
     if state["has_reference"]:
-        session.policy.load_trainable_state(load_file(run.reference))
-        session.reference = session.policy.reference()
+        session.renewed = state["reference_renewed"]
+        session.policy.load_trainable_state(load_file(run.reference_of(session.renewed)))
+        first = session.renewed is None
+        session.reference = session.policy.reference() if first else second_policy(session.policy, trainable=False)
     session.policy.load_trainable_state(checkpoint.weights)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.optimizer = make_optimizer(config, session.policy, session.phase)
@@ -167,7 +182,8 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -
     budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = QuestionSource(task, config.seed, config.data.questions)
     collector = Collector(config, policy, reward, budget, errors)
-    desk = RunDesk(config, method, task, policy, source, collector, lambda: session.step)
+    clock, renew = (lambda: session.step), (lambda: session.renew_reference())
+    desk = RunDesk(config, method, task, policy, source, collector, clock, renew)
     session = Session(
         config=config,
         run=run,
