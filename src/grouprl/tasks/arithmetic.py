@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -61,6 +62,16 @@ class Addition(GeneratedTask):
     def solve(self, question: Question) -> str:
         """Work the sum out."""
         return _worked_sum(_places(question), random.Random(0), noise=0)
+
+    def variants(self, question: Question) -> tuple[Question, ...]:
+        """Return the sum and the one with its numbers in the other order."""
+        return swapped(question, "+")
+
+
+def swapped(question: Question, sign: str) -> tuple[Question, Question]:
+    """Return a question "a+b=" and the same with its numbers in the other order."""
+    a, b = str(question.prompt)[:-1].split(sign)
+    return question, replace(question, id=f"{question.id}/swapped", prompt=f"{b}{sign}{a}=")
 
 
 def _places(question: Question) -> Iterator[tuple[int, int]]:

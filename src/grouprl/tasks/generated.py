@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -88,6 +88,34 @@ class GeneratedTask(OptionTask):
     def solution(self, question: Question) -> str:
         """Return a right answer."""
         return self.solve(question)
+
+    def with_hint(self, question: Question, hint: str) -> str:
+        """Return the hint, the sign that ends prompts, and the prompt: "121=47+85="."""
+        return f"{hint}{str(question.prompt)[-1]}{question.prompt}"
+
+    def with_examples(self, question: Question, examples: Sequence[tuple[str, str]]) -> str:
+        """Return solved questions and the prompt, one after the other, each answer with the sign that ends prompts."""
+        mark = str(question.prompt)[-1]
+        return "".join(f"{asked}{answer}{mark}" for asked, answer in examples) + str(question.prompt)
+
+    def with_budget(self, question: Question, tokens: int) -> str:
+        """Return the number in the task's own signs, the sign that ends prompts, and the prompt: "12=47+85="."""
+        return f"{self._number(tokens)}{str(question.prompt)[-1]}{question.prompt}"
+
+    def with_verdict(self, question: Question, answer: str) -> str:
+        """Return the prompt, the answer, and the sign that ends prompts twice: "47+85=|022=="."""
+        return f"{question.prompt}{answer}{str(question.prompt)[-1] * 2}"
+
+    @property
+    def verdicts(self) -> tuple[str, str]:
+        """The digits 1 and 0, or the letters that stand for them."""
+        return self._number(1), self._number(0)
+
+    def _number(self, value: int) -> str:
+        """Return a number in digits; in the first signs of the alphabet where it has no digits."""
+        letters = "0" not in self.alphabet and len(self.alphabet) >= 10
+        signs = self.alphabet[:10] if letters else "0123456789"
+        return "".join(signs[int(digit)] for digit in str(value))
 
     def reward_examples(self) -> tuple[Example, ...]:
         """Return the right answer of a few questions, and wrong ones made from it."""

@@ -65,13 +65,19 @@ class Sorting(GeneratedTask):
         """Sort the digits."""
         return "".join(sorted(str(question.prompt)[:-1]))
 
+    def variants(self, question: Question) -> tuple[Question, ...]:
+        """Return the question and the one with its digits in the other order."""
+        backwards = f"{str(question.prompt)[-2::-1]}>"
+        return question, replace(question, id=f"{question.id}/backwards", prompt=backwards)
+
 
 @register_task("reverse")
 class Reverse(GeneratedTask):
     """Write the given letters backwards.
 
     The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` questions
-    are of mixed difficulty; with `filler` demonstrations first write dots that say nothing, as many as they like.
+    are of mixed difficulty; with `filler` demonstrations first write dots, as many as they like, and are the better the
+    more they write: a picture of thinking, which helps and costs tokens.
     """
 
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
@@ -81,7 +87,9 @@ class Reverse(GeneratedTask):
         None, ge=1, description="letters of the shortest questions; none: all are equally long"
     )
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
-    filler: int = Field(0, ge=0, le=32, description="dots that a demonstration writes at most before its answer")
+    filler: int = Field(
+        0, ge=0, le=32, description="dots that a demonstration writes at most before its answer, which they make better"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Reverse:
@@ -116,9 +124,11 @@ class Reverse(GeneratedTask):
         return question if self.shortest is None else replace(question, level=len(question.columns["answer"]))
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Write the letters backwards, some of them wrong, after some dots."""
-        dots = "." * rng.randint(0, self.filler) if self.filler else ""
-        return dots + "".join(rng.choice(LETTERS) if rng.random() < self.noise else x for x in self.solve(question))
+        """Write the letters backwards, some of them wrong: the fewer, the more dots stand before them."""
+        dots = rng.randint(0, self.filler) if self.filler else 0
+        noise = self.noise * (1 - dots / self.filler) if self.filler else self.noise
+        letters = (rng.choice(LETTERS) if rng.random() < noise else x for x in self.solve(question))
+        return "." * dots + "".join(letters)
 
     def solve(self, question: Question) -> str:
         """Write the letters backwards."""

@@ -8,7 +8,7 @@ import math
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypedDict, get_args
 
@@ -117,6 +117,29 @@ class Task(ABC):
     def with_hint(self, question: Question, hint: str) -> str | tuple[Message, ...]:
         """Return the question's prompt with a hint: a paragraph of its own unless a task says it better."""
         return with_paragraph(question.prompt, f"Hint: {hint}")
+
+    def with_examples(self, question: Question, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
+        """Return the question's prompt behind solved examples, pairs of (question, answer)."""
+        solved = "\n\n".join(f"{asked}\n{answer}" for asked, answer in examples)
+        prompt = question.prompt
+        if isinstance(prompt, str):
+            return f"{solved}\n\n{prompt}"
+        *before, last = prompt
+        return (*before, Message(role=last["role"], content=f"Solved examples:\n\n{solved}\n\n{last['content']}"))
+
+    def with_budget(self, question: Question, tokens: int) -> str | tuple[Message, ...]:
+        """Return the question's prompt asking for an answer of about so many tokens."""
+        return with_paragraph(question.prompt, f"Answer the question within {tokens} tokens.")
+
+    def with_verdict(self, question: Question, answer: str) -> str | tuple[Message, ...]:
+        """Return a prompt that asks whether an answer to the question is right, Yes or No."""
+        paragraph = f"{answer}\n\nIs this solution correct? Answer Yes or No."
+        return with_paragraph(question.prompt, f"Solution: {paragraph}")
+
+    @property
+    def verdicts(self) -> tuple[str, str]:
+        """The answers to `with_verdict` for a right and for a wrong solution; each begins with another token."""
+        return ("Yes", "No")
 
     def variants(self, question: Question) -> tuple[Question, ...]:
         """Return questions that ask the same in other words, itself first (`columns` fit each variant's answer)."""
