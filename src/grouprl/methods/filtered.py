@@ -1,0 +1,300 @@
+"""Methods that leave answers or questions out, or bring old ones back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.levels import Alone, Scale
+from grouprl.method import Method
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.group import grpo
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.parts.advantage import Relative
+from grouprl.parts.aggregate import SequenceMean, TokenMean
+from grouprl.parts.difficulty import DifficultyBand, GreedyUnsolved, Rate
+from grouprl.parts.objective import Clipped
+from grouprl.parts.refill import DifficultyBand as RefillBand
+from grouprl.parts.stored import ReplayApart, StoredAdvantage
+from grouprl.parts.truncation import ZeroTruncated
+
+TWO = "at least two answers per question"
+GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
+AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
+DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+
+
+@entry(
+    "srpo_history",
+    Card(
+        title="two-Staged history-Resampling Policy Optimization",
+        papers=[
+            Paper(
+                "SRPO: A Cross-Domain Implementation of Large-Scale Reinforcement Learning on LLM", "2504.14286", 2025
+            )
+        ],
+        summary="GRPO per token; solved questions leave after each epoch, and answers that were cut off teach nothing.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
+            "A_i = (R_i - mean_g R)/(std_g R + eps)·[not truncated]"
+        ),
+        defaults=DEFAULTS,
+        differs=[
+            "Not in this composition: dropping questions whose answers were all right at the end of each epoch, and "
+            "the two stages (mathematics, then code).",
+            "The penalty on mixed languages belongs to the task.",
+        ],
+        needs=[TWO, "which answers were cut off"],
+        confidence="partly",
+        uncertain="The clip; the rest comes from a survey and the abstract.",
+        source="survey notes on the paper and its abstract",
+        golden=[
+            Golden(
+                rewards=[1, 0, 0, 0],
+                lengths=[2, 1, 1, 1],
+                fields={"truncated_b": [False, True, False, False]},
+                advantage=[1.499997, 0.0, -0.499999, -0.499999],
+                grad=[[-0.2999994] * 2, [0.0], [0.0999998], [0.0999998]],
+                why="the cut answer counts in mean, spread and the five tokens, but gets 0",
+            )
+        ],
+        recommended={"prompts": 256, "group": 32, "learning_rate": 1e-6, "adam betas": "0.9, 0.95"},
+    ),
+)
+def srpo_history(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose SRPO (Kwai): token mean of GRPO's clip without KL; answers that were cut off get advantage 0."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(normalize=(ZeroTruncated(),), aggregate=TokenMean())
+
+
+@entry(
+    "online_difficulty",
+    Card(
+        title="Online Difficulty Filtering",
+        papers=[
+            Paper("Online Difficulty Filtering for Reasoning Oriented Reinforcement Learning", "2504.03380", 2025),
+        ],
+        summary="GRPO on questions of middling difficulty; others are replaced before the update.",
+        formula=f"{GRPO_LOSS} over groups with T_low ≤ share of right answers ≤ T_high",
+        defaults={
+            "low": "an example of the paper, not verified: 0.2",
+            "high": "an example of the paper, not verified: 0.8",
+            "max_rounds": "as dapo: 10",
+            **DEFAULTS,
+        },
+        differs=[
+            "Groups that are all right or all wrong leave whatever the band.",
+            "Refilling stops after max_rounds rounds with the groups found so far.",
+            AS_GRPO,
+        ],
+        reduces=[
+            Reduction("grpo", ["mixed_groups"], settings={"low": 0.0, "high": 1.0}, why="every mixed group is kept"),
+            Reduction(
+                "dapo",
+                ["mixed_groups", "equal_lengths"],
+                settings={"low": 0.0, "high": 1.0, "clip_high": 0.28},
+                why="DAPO's filter is the open band (0, 1)",
+            ),
+        ],
+        needs=[TWO, "raw correctness, or a reward that tells right from wrong"],
+        confidence="partly",
+        uncertain="The thresholds and the loss around them.",
+        source="third-party notes on the paper and its abstract",
+        golden=[
+            Golden(
+                rewards=[1, 1, 0, 0, 1, 1, 1, 1, 1, 0],
+                lengths=[1] * 10,
+                groups=[0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
+                advantage=[0.866023904, 0.866023904, -0.866023904, -0.866023904, 0, 0, 0, 0, 0, 0],
+                grad=[*[[-0.216505976]] * 2, *[[0.216505976]] * 2, *[[0.0]] * 6],
+                why="five of six right is more than 0.8: that question leaves the loss and the denominator of 4",
+            )
+        ],
+    ),
+)
+def online_difficulty(
+    low: Rate = 0.2,
+    high: Rate = 0.8,
+    max_rounds: Annotated[int, Field(ge=1)] = 10,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose online difficulty filtering: GRPO on groups whose share of right answers lies in [low, high]."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    band = DifficultyBand(low=low, high=high)
+    return base.with_parts(select=(band,), refill=RefillBand(low=low, high=high, max_rounds=max_rounds))
+
+
+@entry(
+    "self",
+    Card(
+        title="SELF: greedy filtering of solved questions",
+        papers=[
+            Paper(
+                "The Reasoning Boundary Paradox: How Reinforcement Learning Constrains Language Models",
+                "2510.02230",
+                2025,
+            )
+        ],
+        summary="GRPO on the questions whose greedy answer is not right yet; solved ones get no more weight.",
+        formula=f"{GRPO_LOSS} over questions with R(greedy answer) < 1",
+        defaults={"solved": "the paper: reward 1", **DEFAULTS},
+        differs=[
+            "Solved questions leave after their answers were drawn, which costs samples and changes no gradient; the "
+            "authors' code leaves them out before.",
+            "A step in which all questions are solved changes nothing, as theirs is skipped.",
+            AS_GRPO,
+        ],
+        reduces=[Reduction("grpo", ["always"], settings={"solved": 2.0}, why="no greedy answer earns 2")],
+        needs=[TWO, "one greedy answer per question"],
+        source="mail-research/SELF-llm-interference verl/trainer/ppo/ray_trainer.py, slurm/train_max_ppo.sh",
+        golden=[
+            Golden(
+                rewards=[1, 0, 1, 0],
+                lengths=[1, 1, 1, 1],
+                groups=[0, 0, 1, 1],
+                fields={"greedy_reward_b": [0.0, 0.0, 1.0, 1.0]},
+                advantage=[0.707105781, -0.707105781, 0.0, 0.0],
+                grad=[[-0.353552891], [0.353552891], [0.0], [0.0]],
+                why="question 1 is solved greedily and leaves, also from the denominator",
+            )
+        ],
+        recommended={"group": 8, "batch": 128, "learning_rate": 1e-6},
+    ),
+)
+def self_filtered(
+    solved: float = 1.0,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose SELF: GRPO on the questions whose greedy answer earns less than `solved`."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(select=(GreedyUnsolved(solved=solved),), greedy_baseline=True)
+
+
+@entry(
+    "dots",
+    Card(
+        title="Difficulty-targeted Online Data Selection and Rollout Replay",
+        papers=[
+            Paper(
+                "Improving Data Efficiency for LLM Reinforcement Fine-tuning Through Difficulty-targeted Online Data "
+                "Selection and Rollout Replay",
+                "2506.05316",
+                2025,
+            )
+        ],
+        summary="GRPO on questions predicted to be half solved, with recent groups replayed under their old log-probs.",
+        formula=(
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior;  "
+            "P(question) ∝ exp(-|p̂ - 0.5|/τ)"
+        ),
+        defaults=DEFAULTS,
+        differs=["Not in this composition: the choice of questions and the replay of recent groups.", AS_GRPO],
+        reduces=[Reduction("grpo", ["on_policy"], why="nothing is old: π_behavior is π_old is π")],
+        needs=[TWO, "log-probs under the policy that drew each answer"],
+        source="ASTRAL-Group/data-efficient-llm-rl ray_trainer.py, model.py, scripts",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                fields={"behavior_bt": [[-1.1], [-1.5]], "source_b": [3, 3]},
+                advantage=[0.707105781, -0.707105781],
+                loss=0.192173798,
+                grad=[[-0.390736373], [0.582910171]],
+                why="ratios e^0.1 and e^0.5 to the log-probs of then; the second is not clipped where A < 0",
+            )
+        ],
+        recommended={"group": 8, "batch": 512, "temperature": 0.6, "learning_rate": 1e-6, "fresh share": 0.5},
+    ),
+)
+def dots(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose DOTS with rollout replay: GRPO whose ratio is that to the log-probs under which an answer was drawn."""
+    return Method(
+        advantage=Relative("group", scale=scale, eps=eps, alone=alone),
+        objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
+        aggregate=SequenceMean(),
+    )
+
+
+@entry(
+    "skywork_r1v2",
+    Card(
+        title="Selective Sample Buffer (Skywork R1V2)",
+        papers=[Paper("Skywork R1V2: Multimodal Hybrid Reinforcement Learning for Reasoning", "2504.16656", 2025)],
+        summary="GRPO joined by old answers of large advantage, which keep that advantage and their log-probs.",
+        formula=(
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior,  "
+            "A_i = (R_i - mean_g R)/(std_g R + eps), or the stored one;  P(replay) ∝ |A|"
+        ),
+        defaults=DEFAULTS,
+        differs=[
+            "The GRPO half alone: the paper combines it with MPO (a preference, a quality and a likelihood loss), "
+            "whose weights are not known.",
+            "Not in this composition: the buffer itself.",
+            AS_GRPO,
+        ],
+        reduces=[Reduction("grpo", ["on_policy", "all_drawn"], why="an empty buffer")],
+        needs=[
+            TWO,
+            "log-probs under the policy that drew each answer; for rows of source replay the advantage they had "
+            "(past['advantage'])",
+        ],
+        confidence="partly",
+        uncertain="How the two halves are combined, the priorities' exponent, the clip.",
+        source="third-party notes on the paper and its abstract",
+        golden=[
+            Golden(
+                rewards=[1, 0, 1],
+                lengths=[1, 1, 1],
+                fields={
+                    "behavior_bt": [[-1.0], [-1.0], [-1.1]],
+                    "source_b": [0, 0, 3],
+                    "past.advantage": [0.0, 0.0, 2.0],
+                },
+                advantage=[0.707105781, -0.707105781, 2.0],
+                grad=[[-0.235701927], [0.235701927], [-0.736780612]],
+                why="the replayed answer is no member of the group: 2·e^0.1 over three answers",
+            )
+        ],
+    ),
+)
+def skywork_r1v2(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose the GRPO half of Skywork R1V2.
+
+    PPO's clip against the log-probs of then; replayed answers keep the advantage that they had in their own group. The
+    paper's MPO half is not part of it.
+    """
+    return Method(
+        select=(ReplayApart(),),
+        advantage=Relative("group", scale=scale, eps=eps, alone=alone),
+        normalize=(StoredAdvantage(),),
+        objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
+        aggregate=SequenceMean(),
+    )
