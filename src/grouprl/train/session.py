@@ -182,8 +182,16 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -
     budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = QuestionSource(task, config.seed, config.data.questions)
     collector = Collector(config, policy, reward, budget, errors)
-    clock, renew = (lambda: session.step), (lambda: session.renew_reference())
-    desk = RunDesk(config, method, task, policy, source, collector, clock, renew)
+    desk = RunDesk(
+        config,
+        method,
+        task,
+        policy,
+        source,
+        collector,
+        clock=lambda: session.step,
+        renew_reference=lambda: session.renew_reference(),
+    )
     session = Session(
         config=config,
         run=run,
