@@ -84,6 +84,11 @@ class Ledger:
         """Return the numbers of all questions that were asked."""
         return sorted(self._visits)
 
+    def at(self, step: int) -> dict[int, list[Visit]]:
+        """Return the visits of `step` by question, of questions that were not asked again later."""
+        latest = {i: v for i, v in self._visits.items() if v[-1].step == step}
+        return {i: [v for v in latest[i] if v.step == step] for i in sorted(latest)}
+
     def write(self, index: int, visit: Visit) -> None:
         """Add a visit of question `index`."""
         self._visits[index] = [*self._visits.get(index, ()), visit][-KEEP:]

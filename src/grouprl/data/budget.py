@@ -1,0 +1,129 @@
+"""How long an answer may be and how hot its tokens are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.batch import SOURCES
+from grouprl.data.ask import Ask
+from grouprl.data.collected import Collected
+from grouprl.data.desk import Desk, SamplingRule
+from grouprl.data.ledger import Visit
+from grouprl.parts.part import RunFacts, part
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@part("sampling")
+class LengthBudget(SamplingRule):
+    """A token budget for each question that shrinks while it is solved (PALU, arXiv:2510.10168).
+
+    After a visit with a share of right answers ≥ `target` the budget falls by Q_1 - Q_{1-shrink} of the lengths of the
+    right answers (their longest less a quantile), never below `floor` times the run's budget; else it is the run's
+    budget again. An answer that runs out of budget is cut off, and scored as it is.
+    """
+
+    target: Share = 0.8
+    shrink: Share = 0.5
+    floor: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    def adjust(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks with their budgets."""
+        budgets = desk.store(self).get("budget", {})
+        found = [
+            min(budgets.get(ask.index, desk.max_new_tokens), ask.max_new_tokens or desk.max_new_tokens) for ask in asks
+        ]
+        if found:
+            desk.note("length_budget", sum(found) / len(found))
+        return [replace(ask, max_new_tokens=budget) for ask, budget in zip(asks, found, strict=True)]
+
+    def observe(self, collected: Any, judged: Any, desk: Desk) -> None:
+        """Move the budgets of the questions of this step."""
+        budgets = desk.store(self).setdefault("budget", {})
+        for index, visits in desk.ledger.at(desk.step).items():
+            for visit in visits:
+                budgets[index] = self.after(budgets.get(index, desk.max_new_tokens), visit, desk.max_new_tokens)
+
+    def after(self, budget: int, visit: Visit, most: int) -> int:
+        """Return the budget after a visit, from the one before and the run's (`most`)."""
+        if visit.rate < self.target or not visit.lengths:
+            return most
+        longest, usual = np.quantile(visit.lengths, [1.0, 1 - self.shrink])
+        least = max(1, round(self.floor * most))
+        return max(least, round(budget - float(longest - usual)))
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"a token budget per question that shrinks while at least {self.target:.0%} of its answers are right, "
+            f"down to {self.floor:.0%} of the run's"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"L_q <- L_q - (Q_1 - Q_{1 - self.shrink:g})(right lengths) if p_q ≥ {self.target:g}, else L_max"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A budget is for the next visit."""
+        endless = "length_budget comes back to questions, but they never end. Set data.questions, e.g. 512"
+        return [endless] if run.questions is None else []
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A budget that cannot fall."""
+        off = self.shrink == 0 or self.floor == 1
+        return ["length_budget has no effect: shrink is 0 or floor is 1"] if off else []
+
+
+@part("sampling")
+class EntropyTemperature(SamplingRule):
+    """Draw uncertain tokens hotter and certain ones colder: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
+
+    ĥ in [-1, 1] is log H around its `pivot`-quantile, each side scaled to its extreme; pivot and extremes are those of
+    the answers of the previous step, so the first step is drawn at the run's temperature. `released`: the authors' code
+    divides the negative side by its signed minimum, so that ĥ is never negative.
+    """
+
+    tau: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    pivot: Share = 0.8
+    released: bool = False
+
+    def adapt(self, desk: Desk) -> Callable[[Tensor], Tensor] | None:
+        """Return entropies [R] -> factors [R] of the temperature; None before the first step."""
+        scale = desk.store(self).get("scale")
+        if scale is None:
+            return None
+        pivot, top, bottom = scale
+        below = bottom if self.released else -bottom
+
+        def factor(entropy_r: Tensor) -> Tensor:
+            around_r = entropy_r.clamp(min=1e-8).log() - pivot
+            h_r = torch.where(around_r > 0, around_r / top, around_r / below)
+            return 1 + self.tau * h_r.clamp(-1, 1)
+
+        return factor
+
+    def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
+        """Keep pivot and extremes of log H of the answers drawn in this step."""
+        drawn = torch.from_numpy(collected.source_b == SOURCES["drawn"])
+        entropy_n = collected.rollout.entropy_bt[collected.tokens.present_bt() & drawn[:, None]].double()
+        if not len(entropy_n):
+            return
+        log_n = entropy_n.clamp(min=1e-8).log().sort().values
+        pivot = float(log_n[round(self.pivot * (len(log_n) - 1))])
+        top, bottom = max(float(log_n[-1]) - pivot, 1e-8), min(float(log_n[0]) - pivot, -1e-8)
+        desk.store(self)["scale"] = [pivot, top, bottom]
+
+    def words(self) -> str:
+        """Describe."""
+        return f"a temperature that follows each token's entropy by up to ±{self.tau:.0%}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"T_t = T·(1 + {self.tau:g}·ĥ_t)"

@@ -1,0 +1,415 @@
+"""Curricula: which questions are asked, by hand-made pasts and by simulated question sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from desks import CharacterPolicy, FakeDesk, Numbers, seen
+from grouprl import InputError
+from grouprl.data.bandit import BanditOverSources, ThompsonSampling, ucb
+from grouprl.data.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
+from grouprl.data.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
+from grouprl.parts import RunFacts
+
+ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSampling(), BanditOverSources()]
+ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0)]
+
+
+def step(part: Any, desk: FakeDesk, advantage: float = 0.0) -> list[int]:
+    """One step: choose, answer, observe; returns the numbers of the questions."""
+    asks = part.choose(desk.prompts, desk)
+    desk.finish(desk.draw(asks), part, advantage=advantage)
+    return [ask.index for ask in asks]
+
+
+def copied(desk: FakeDesk) -> FakeDesk:
+    """A desk that goes on where `desk` is, from what a checkpoint would hold."""
+    other = FakeDesk(desk.rates, task=desk.task, prompts=desk.prompts, answers=desk.answers, steps=desk.steps)
+    other.step, other.memory = desk.step, torch.load(_saved(desk.memory), weights_only=True)
+    other.source.restore(desk.source.state())
+    other.ledger.restore(torch.load(_saved(desk.ledger.state()), weights_only=True))
+    return other
+
+
+def _saved(state: Any) -> Any:
+    import io
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return buffer
+
+
+RATES = [k / 11 for k in range(12)]
+
+
+@pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
+def test_equal_seeds_and_resumes_choose_equally(part: Any) -> None:
+    one, two = FakeDesk(RATES, prompts=4), FakeDesk(RATES, prompts=4)
+    first = [step(part, one, 0.3) for _ in range(4)]
+    assert [step(part, two, 0.3) for _ in range(4)] == first
+    resumed = copied(one)
+    assert [step(part, resumed, 0.3) for _ in range(4)] == [step(part, one, 0.3) for _ in range(4)]
+
+
+@pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
+def test_every_choice_is_a_question_and_the_count_is_right(part: Any) -> None:
+    desk = FakeDesk(RATES, prompts=5)
+    for _ in range(3):
+        chosen = step(part, desk)
+        assert len(chosen) == 5
+        assert set(chosen) <= set(range(12))
+
+
+@pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)
+def test_endless_questions_are_refused(part: Any) -> None:
+    (said,) = part.refuse(RunFacts(questions=None))
+    assert "never end. Set data.questions" in said
+    assert part.refuse(RunFacts(questions=64)) == []
+
+
+@pytest.mark.parametrize(
+    "part", [*ALL[1:3], EasyToHard(until=0.1), HardStage(after=0.0, keep=1.0)], ids=lambda p: p.name
+)
+def test_a_second_round_of_a_step_asks_other_questions(part: Any) -> None:
+    desk = FakeDesk(RATES, prompts=4)
+    desk.step = 5
+    first = [ask.index for ask in part.choose(4, desk)]
+    second = [ask.index for ask in part.choose(4, desk)]
+    assert not set(first) & set(second)
+    assert len({*first, *second}) == 8
+
+
+def test_best_takes_the_largest_and_starts_again_when_there_are_too_few() -> None:
+    key_n = np.array([0.1, 0.9, 0.5])
+    assert best(key_n, 2, []) == [1, 2]
+    assert best(key_n, 2, [1]) == [2, 0]
+    assert best(key_n, 5, []) == [1, 2, 0, 1, 2]
+
+
+def test_at_random_takes_none_twice() -> None:
+    rng = np.random.default_rng(0)
+    assert sorted(at_random(np.arange(6), 6, rng, [])) == list(range(6))
+    assert set(at_random(np.arange(6), 4, rng, [0, 1])) == {2, 3, 4, 5}
+
+
+# ── variance ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_variance_scores_of_certain_and_open_questions() -> None:
+    part = VarianceSampling(outcome=1.0, diversity=0.0, momentum=0.0)
+    desk = FakeDesk([0.0, 1.0, 0.5])
+    for index, right in enumerate((0, 4, 2)):
+        seen(desk, index, right, 4)
+    part.observe(desk.draw([desk.ask(i) for i in range(3)]), None, desk)
+    assert desk.store(part)["weight"].tolist() == pytest.approx([0.0, 0.0, 0.25 / (0.25 + 1e-8)])
+
+
+def test_momentum_one_keeps_and_zero_replaces_the_weights() -> None:
+    for momentum, expected in ((1.0, [1.0, 1.0]), (0.0, [0.0, 1.0]), (0.75, [0.75, 1.0])):
+        part = VarianceSampling(outcome=1.0, diversity=0.0, momentum=momentum)
+        desk = FakeDesk([0.0, 0.5])
+        seen(desk, 0, 0, 4)
+        seen(desk, 1, 2, 4)
+        part.observe(desk.draw([desk.ask(0)]), None, desk)
+        assert desk.store(part)["weight"].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_without_a_weighted_share_the_stream_is_the_plain_one() -> None:
+    desk, plain = FakeDesk(RATES), FakeDesk(RATES)
+    part = VarianceSampling(share=0.0)
+    for _ in range(5):
+        assert step(part, desk) == [ask.index for ask in plain.take(4)]
+
+
+def test_weighted_draws_have_the_frequencies_of_the_weights() -> None:
+    part, desk = VarianceSampling(share=1.0), FakeDesk([0.5] * 4)
+    weight = [0.0, 1.0, 2.0, 5.0]
+    part._memory(desk)["weight"] = torch.tensor(weight, dtype=torch.float64)
+    drawn = Counter(part.pick(8000, np.random.default_rng(1), [], desk))
+    for index, w in enumerate(weight):
+        share = w / 8
+        assert abs(drawn[index] / 8000 - share) <= 3 * (share * (1 - share) / 8000) ** 0.5
+
+
+def test_equal_weights_of_zero_are_drawn_uniformly() -> None:
+    part, desk = VarianceSampling(share=1.0), FakeDesk([0.5] * 4)
+    part._memory(desk)["weight"] = torch.zeros(4, dtype=torch.float64)
+    assert set(part.pick(100, np.random.default_rng(1), [], desk)) == {0, 1, 2, 3}
+
+
+def test_distinct_3_counts_runs_of_three() -> None:
+    assert distinct_3([(1, 2, 3, 4), (1, 2, 3, 4)]) == 0.5
+    assert distinct_3([(1, 1, 1, 1, 1)]) == pytest.approx(1 / 3)
+    assert distinct_3([(1,), (1,), (2,)]) == pytest.approx(2 / 3)
+
+
+def test_a_refresh_measures_every_question_and_trains_on_none() -> None:
+    part = VarianceSampling(refresh_every=2, probe=8, outcome=1.0, diversity=0.0)
+    desk = FakeDesk([0.0, 0.5, 1.0], prompts=2)
+    step(part, desk)
+    assert desk.notes["answers_probed"] == 24
+    assert desk.store(part)["rate"][0] == 0
+    assert desk.store(part)["rate"][2] == 1
+    step(part, desk)
+    assert desk.notes["answers_probed"] == 24
+    step(part, desk)
+    assert desk.notes["answers_probed"] == 48
+    assert sum(len(desk.ledger.visits(i)) for i in range(3)) == 6
+
+
+# ── a wanted difficulty ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Embedder(CharacterPolicy):
+    """Hidden states by hand: two kinds of prompts."""
+
+    def hidden(self, tokens: Any) -> list[torch.Tensor]:
+        kinds = [
+            int(chr(ids[0])) if prompt == (ord("q"),) else 0
+            for prompt, ids in zip(tokens.prompt_ids, tokens.response_ids, strict=True)
+        ]
+        return [torch.tensor([[1.0, 0.0], [1.0, 0.0]]) if k % 2 else torch.tensor([[0.0, 1.0]]) for k in kinds]
+
+
+def test_the_wanted_difficulty_is_taken_for_certain() -> None:
+    part, desk = DifficultyTargeted(predict="ledger"), FakeDesk([0, 0.25, 0.5, 0.75, 1.0], prompts=1)
+    for index in range(5):
+        seen(desk, index, index, 4)
+    for desk.step in range(20):
+        assert [ask.index for ask in part.choose(1, desk)] == [2]
+
+
+def test_a_high_temperature_chooses_uniformly() -> None:
+    part, desk = DifficultyTargeted(predict="ledger", temperature=1e9), FakeDesk([0.5] * 4)
+    for index in range(4):
+        seen(desk, index, index, 4)
+    drawn = Counter(part.pick(1, np.random.default_rng(k), [], desk)[0] for k in range(2000))
+    assert all(abs(drawn[i] / 2000 - 0.25) < 3 * (0.25 * 0.75 / 2000) ** 0.5 for i in range(4))
+
+
+def test_equal_references_predict_the_same_for_all() -> None:
+    z_nh = torch.randn(7, 3)
+    rate_n = attend(z_nh, z_nh[:4], torch.full((4,), 0.3, dtype=torch.float64), 1.0)
+    assert rate_n.tolist() == pytest.approx([0.3] * 7)
+
+
+def test_attention_by_hand() -> None:
+    rate_n = attend(
+        torch.tensor([[2.0**0.5, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1.0, 0.0]), 1.0
+    )
+    assert rate_n.item() == pytest.approx(np.e / (np.e + 1))
+
+
+def test_questions_that_look_alike_are_predicted_alike() -> None:
+    part = DifficultyTargeted(reference=4, every=2)
+    desk = FakeDesk([0.0, 1.0] * 5, answers=8, policy=Embedder())
+    part.choose(2, desk)
+    rate_n, drawn = desk.store(part)["rate"], desk.notes["answers_probed"]
+    assert drawn == 32
+    assert rate_n[0::2].max() < rate_n[1::2].min()
+    desk.step = 1
+    part.choose(2, desk)
+    assert desk.notes["answers_probed"] == drawn
+    desk.step = 2
+    part.choose(2, desk)
+    assert desk.notes["answers_probed"] == 2 * drawn
+
+
+# ── Thompson sampling ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_decay_the_posterior_counts_every_answer() -> None:
+    part, desk = ThompsonSampling(decay=1.0, asked_decay=1.0), FakeDesk(RATES)
+    for _ in range(6):
+        step(part, desk)
+    right_n, wrong_n = part.counts(desk)
+    for index in range(12):
+        visits = desk.ledger.visits(index)
+        assert right_n[index] == sum(v.right for v in visits)
+        assert right_n[index] + wrong_n[index] == 4 * len(visits)
+
+
+def test_full_decay_returns_to_the_prior() -> None:
+    part, desk = ThompsonSampling(decay=0.0, asked_decay=0.0), FakeDesk(RATES)
+    asked = set(step(part, desk))
+    again = set(step(part, desk))
+    right_n, wrong_n = part.counts(desk)
+    assert all(right_n[i] + wrong_n[i] == (4 if i in again else 0) for i in asked | again)
+
+
+def test_counts_shrink_faster_where_asked() -> None:
+    part, desk = ThompsonSampling(decay=0.5, asked_decay=0.25), FakeDesk([1.0, 1.0])
+    desk.store(part)["counts"] = torch.tensor([[8.0, 8.0], [4.0, 4.0]], dtype=torch.float64)
+    seen(desk, 0, 3, 4)
+    part.observe(desk.draw([desk.ask(0)]), None, desk)
+    right_n, wrong_n = part.counts(desk)
+    assert right_n.tolist() == [8 / 4 + 3, 4]
+    assert wrong_n.tolist() == [4 / 4 + 1, 2]
+
+
+def test_thompson_sampling_settles_on_questions_of_even_odds() -> None:
+    rates = [0.0] * 15 + [0.5] * 10 + [1.0] * 15
+    part, desk = ThompsonSampling(), FakeDesk(rates, prompts=5, answers=8, steps=200)
+    chosen = [step(part, desk) for _ in range(60)]
+    late = [index for indices in chosen[-20:] for index in indices]
+    assert np.mean([15 <= i < 25 for i in late]) > 0.9
+
+
+@pytest.mark.parametrize(("decay", "found"), [(1.0, False), (0.97, True)])
+def test_a_question_that_became_possible_is_found_again_only_with_decay(decay: float, found: bool) -> None:
+    def rate(index: int, step: int) -> float:
+        return 0.5 if index < 2 or step >= 60 else 0.0
+
+    part = ThompsonSampling(decay=decay, asked_decay=decay)
+    desk = FakeDesk(rate, task=Numbers(4), prompts=2, answers=16, steps=400)
+    desk.store(part)["counts"] = torch.tensor([[0.0] * 4, [0.0, 0.0, 400.0, 400.0]], dtype=torch.float64)
+    chosen = [step(part, desk) for _ in range(200)]
+    late = {index for indices in chosen[-60:] for index in indices}
+    assert ({2, 3} <= late) is found
+
+
+def test_the_information_gain_prefers_harder_questions() -> None:
+    desk = FakeDesk([0.5] * 2)
+    counts = torch.tensor([[3300.0, 6700.0], [6700.0, 3300.0]], dtype=torch.float64)
+    for gain, firsts in (("variance", {0, 1}), ("information", {0})):
+        part = ThompsonSampling(gain=gain)
+        desk.store(part)["counts"] = counts
+        assert {part.pick(1, np.random.default_rng(k), [], desk)[0] for k in range(40)} == firsts
+
+
+# ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_scores_of_sources_by_hand() -> None:
+    assert ucb([0.2] * 10, 10, 100) == pytest.approx(1.1160, abs=1e-4)
+    assert ucb([0.3] * 90, 90, 100) == pytest.approx(0.6185, abs=1e-4)
+    assert ucb([], 0, 0) == 0
+
+
+def test_chances_of_sources() -> None:
+    part = BanditOverSources(temperature=0.5)
+    assert part.probabilities({}, ["a", "b"]).tolist() == pytest.approx([0.5, 0.5])
+    store = {"windows": {"a": [0.2] * 10, "b": [0.3] * 90}, "asked": {"a": 10, "b": 90}}
+    p = part.probabilities(store, ["a", "b", "new"])
+    assert p[0] > p[1] > 0
+    assert p[2] > p[0]
+    expected = np.exp((1.11595 - 0.61851) / 0.5)
+    assert p[0] / p[1] == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_window_forgets_and_the_count_does_not() -> None:
+    part, desk = BanditOverSources(window=6), FakeDesk([0.5] * 4)
+    for desk.step, size in enumerate((0.1, 0.7)):
+        seen(desk, 0, 2, 4, advantage=size)
+        part.observe(desk.draw([desk.ask(0)]), None, desk)
+    assert desk.store(part)["windows"] == {"even": [0.1] * 2 + [0.7] * 4}
+    assert desk.store(part)["asked"] == {"even": 8}
+
+
+def test_the_source_that_teaches_is_asked_most() -> None:
+    part, desk = BanditOverSources(), FakeDesk([0.5, 0.0] * 10, prompts=8, steps=100)
+    chosen: list[int] = []
+    for _ in range(60):
+        asks = part.choose(8, desk)
+        drawn = desk.draw(asks)
+        for ask in asks:
+            seen(desk, ask.index, 0, 4, advantage=0.8 if ask.index % 2 == 0 else 0.0)
+        part.observe(drawn, None, desk)
+        chosen = [*chosen, *(ask.index for ask in asks)]
+        desk.step += 1
+    assert np.mean([index % 2 == 0 for index in chosen[-160:]]) > 0.9
+
+
+def test_sources_by_level_and_a_missing_column() -> None:
+    assert len(BanditOverSources(by="level").choose(4, FakeDesk([0.5] * 8))) == 4
+    with pytest.raises(InputError, match="no such column"):
+        BanditOverSources(by="origin").choose(4, FakeDesk([0.5] * 8))
+
+
+# ── epochs and levels ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_solved_questions_are_left_out_of_the_next_epoch() -> None:
+    part, desk = HistoryResampling(), FakeDesk([1.0, 0.5, 0.0], prompts=3, answers=2)
+    assert sorted(step(part, desk)) == [0, 1, 2]
+    for index, right in enumerate((4, 2, 0)):
+        seen(desk, index, right, 4)
+    assert sorted(ask.index for ask in part.choose(2, desk)) == [1, 2]
+    assert desk.notes["questions_open"] == pytest.approx(1 + 2 / 3)
+
+
+def test_solved_questions_come_back_only_by_option() -> None:
+    def epochs(part: HistoryResampling) -> list[set[int]]:
+        desk = FakeDesk([1.0, 0.0, 0.0, 0.0], prompts=1)
+        found = []
+        for _ in range(4):
+            now: set[int] = set(step(part, desk))
+            while desk.store(part)["left"]:
+                now |= set(step(part, desk))
+            found.append(now)
+        return found
+
+    rest, whole = {1, 2, 3}, {0, 1, 2, 3}
+    assert epochs(HistoryResampling()) == [whole, rest, rest, rest]
+    assert epochs(HistoryResampling(readmit_every=2)) == [whole, rest, whole, rest]
+
+
+def test_when_everything_is_solved_nothing_is_asked() -> None:
+    part, desk = HistoryResampling(), FakeDesk([1.0] * 4, prompts=3)
+    assert len(step(part, desk)) == 3
+    assert len(step(part, desk)) == 3  # the last of the first epoch, and those whose answers were not in by then
+    while asked := part.choose(3, desk):
+        desk.finish(desk.draw(asked), part)
+        assert desk.step < 6
+    assert part.choose(3, desk) == []
+
+
+def test_levels_are_unlocked_evenly() -> None:
+    part, desk = EasyToHard(), FakeDesk([0.5] * 8, prompts=8, steps=8)
+    hardest = [max(desk.task.question("train", i).level for i in step(part, desk)) for _ in range(8)]
+    assert hardest == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_levels_are_all_open_after_until() -> None:
+    part, desk = EasyToHard(until=0.5), FakeDesk([0.5] * 8, prompts=8, steps=8)
+    assert [len(set(step(part, desk))) for _ in range(5)] == [2, 4, 6, 8, 8]
+
+
+def test_a_level_opens_when_the_one_before_is_mastered() -> None:
+    def rate(index: int, step: int) -> float:
+        return float(step >= 3)
+
+    part = EasyToHard(mastery=0.9)
+    desk = FakeDesk(rate, task=Numbers(8), prompts=8, steps=100)
+    assert [len(set(step(part, desk))) for _ in range(6)] == [2, 2, 2, 2, 4, 6]
+
+
+def test_one_level_is_no_order() -> None:
+    with pytest.raises(InputError, match="at least two levels"):
+        EasyToHard().choose(2, FakeDesk([0.5] * 4, task=Numbers(4, per_level=9)))
+
+
+def test_the_hard_stage_asks_the_questions_of_lowest_reward() -> None:
+    part, desk = HardStage(after=0.5, keep=0.5), FakeDesk(RATES, prompts=12, answers=32, steps=4)
+    plain = FakeDesk(RATES)
+    for _ in range(2):
+        assert step(part, desk) == [ask.index for ask in plain.take(12)]
+    assert set(step(part, desk)) == set(range(6))
+
+
+@pytest.mark.parametrize("part", [HardStage(after=1.0), HardStage(keep=1.0)])
+def test_a_stage_that_never_comes_or_keeps_all_is_idle(part: HardStage) -> None:
+    assert part.idle(RunFacts())
+
+
+def test_settings_without_effect_are_named() -> None:
+    assert VarianceSampling(momentum=1.0).idle(RunFacts())
+    assert VarianceSampling(share=0.0).idle(RunFacts())
+    assert EasyToHard(mastery=0.5, until=0.5).idle(RunFacts())
+    assert not any(part.idle(RunFacts()) for part in ALL[:6])
