@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -86,8 +87,9 @@ class EntropyTemperature(SamplingRule):
     """Draw uncertain tokens hotter and certain ones colder: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
 
     ĥ in [-1, 1] is log H around its `pivot`-quantile, each side scaled to its extreme; pivot and extremes are those of
-    the answers of the previous step, so the first step is drawn at the run's temperature. `released`: the authors' code
-    divides the negative side by its signed minimum, so that ĥ is never negative.
+    the answers of the previous step, so the first step is drawn at the run's temperature; a side on which nothing lay
+    changes nothing. `released`: the authors' code divides the negative side by its signed minimum, so that ĥ is never
+    negative.
     """
 
     tau: Annotated[float, Field(gt=0, lt=1)] = 0.05
@@ -117,8 +119,7 @@ class EntropyTemperature(SamplingRule):
             return
         log_n = entropy_n.clamp(min=1e-8).log().sort().values
         pivot = float(log_n[round(self.pivot * (len(log_n) - 1))])
-        top, bottom = max(float(log_n[-1]) - pivot, 1e-8), min(float(log_n[0]) - pivot, -1e-8)
-        desk.store(self)["scale"] = [pivot, top, bottom]
+        desk.store(self)["scale"] = [pivot, _extent(float(log_n[-1]) - pivot), -_extent(pivot - float(log_n[0]))]
 
     def words(self) -> str:
         """Describe."""
@@ -127,3 +128,8 @@ class EntropyTemperature(SamplingRule):
     def formula(self) -> str:
         """Formula."""
         return f"T_t = T·(1 + {self.tau:g}·ĥ_t)"
+
+
+def _extent(width: float) -> float:
+    """Scale of one side; without end where it has no width, so that every score on it is 0."""
+    return width if width > 1e-6 else math.inf
