@@ -179,6 +179,14 @@ def test_stages_read_only_what_they_need():
         paid(None)
 
 
+def test_settings_of_another_stage_say_that_they_do_nothing():
+    assert not ParallelReward(period=5).idle(RunFacts())
+    assert ParallelReward(stage="block", period=5).idle(RunFacts()) == [
+        "parallel_reward.period has no effect with stage block"
+    ]
+    assert len(ParallelReward(stage="accuracy", with_block=2.0, block_bonus=1.0).idle(RunFacts())) == 2
+
+
 def test_more_bonus_steps_than_steps_are_refused():
     with pytest.raises(ValueError, match="bonus_steps 3 > period 2"):
         ParallelReward(period=2, bonus_steps=3)

@@ -74,6 +74,8 @@ def test_a_prefix_part_says_what_cannot_work():
     assert PrefixMask().refuse(RunFacts(max_length=2))
     assert not PrefixMask().refuse(RunFacts(max_length=100))
     assert PrefixMask(start=1.0, limit=1.0).idle(RunFacts())
+    assert PrefixMask(grow=0.0).idle(RunFacts())
+    assert not PrefixMask().idle(RunFacts())
     with pytest.raises(ValueError, match=r"limit 0\.1 < start 0\.15"):
         PrefixMask(limit=0.1)
 

@@ -41,7 +41,8 @@ EXAMPLES = (
 def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
     """Return the batch and the log-probs of an example; what a method may need beyond it is neutral.
 
-    The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated.
+    The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated;
+    one variant of each question, a plan for each answer, no budget, nothing known from before, the run's first step.
     """
     length_b = torch.tensor(example.lengths)
     b, t = len(length_b), int(length_b.max())
@@ -66,8 +67,34 @@ def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple
         truncated_b=torch.zeros(b, dtype=torch.bool),
         correct_b=reward_b > 0,
         max_length=t,
+        step=0,
+        steps=10,
+        last_entropy=1.0,
     )
-    return batch, old_bt + shift_bt
+    return _with_mappings(batch, old_bt), old_bt + shift_bt
+
+
+def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
+    """Add the neutral entries of the batch's mappings, and one score per answer as its only segment."""
+    zero_b, zero = torch.zeros_like(batch.reward_b), torch.zeros_like(batch.group_b)
+    return batch.replace(
+        turn_reward_bs=batch.reward_b[:, None],
+        rewards={"continuations": zero_b},
+        keys={
+            "answer": batch.reward_b.long(),
+            "plan": torch.arange(len(zero)),
+            "own": zero + 1,
+            **dict.fromkeys(("form", "variant", "budget", "cut"), zero),
+        },
+        marks={"plan": torch.zeros_like(batch.mask_bt)},
+        stats={
+            "certainty": torch.zeros_like(old_bt),
+            "influence": torch.zeros_like(old_bt),
+            "logp@0.8": old_bt,
+            "logp@1.2": old_bt,
+        },
+        past=dict.fromkeys(("visits", "mean", "std", "baseline", "advantage"), zero_b),
+    )
 
 
 def numbers(method: Method, example: Example) -> list[dict[str, Any]]:

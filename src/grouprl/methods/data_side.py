@@ -122,7 +122,7 @@ def dump(
             )
         ],
         summary="GRPO on the questions that a Beta posterior of their pass rate, drawn at random, calls informative.",
-        formula=f"{GRPO_LOSS};  p̃ ~ Beta(a, b) per question, the largest p̃(1-p̃) are asked",
+        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per question, the largest p(1-p) are asked",
         defaults=DEFAULTS,
         differs=["Not in this composition: the posterior of each question and the draw from it.", AS_GRPO],
         reduces=[SAME_LOSS],

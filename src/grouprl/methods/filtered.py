@@ -201,7 +201,7 @@ def self_filtered(
         summary="GRPO on questions predicted to be half solved, with recent groups replayed under their old log-probs.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior;  "
-            "P(question) ∝ exp(-|p̂ - 0.5|/τ)"
+            "P(question) ∝ exp(-|p - 0.5|/τ),  p predicted"
         ),
         defaults=DEFAULTS,
         differs=["Not in this composition: the choice of questions and the replay of recent groups.", AS_GRPO],

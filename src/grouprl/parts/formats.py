@@ -122,3 +122,10 @@ class ParallelReward(Shaping):
             f"{self.period - self.bonus_steps}",
         }[self.stage]
         return plain + more
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Settings that the stage does not read."""
+        read = {"accuracy": (), "block": ("block_bonus",), "alternating": ("period", "bonus_steps", "with_block")}
+        names = [name for names in read.values() for name in names if name not in read[self.stage]]
+        changed = [name for name in names if getattr(self, name) != getattr(type(self), name)]
+        return [f"parallel_reward.{name} has no effect with stage {self.stage}" for name in changed]

@@ -70,8 +70,11 @@ class PrefixMask(Weighting):
         return f"× [t ≤ ⌊η|y|⌋]{grows}" if grows else f"× [t ≤ ⌊{self.start:g}|y|⌋]"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Everything is the prefix."""
-        return ["prefix_mask has no effect: its share is 1"] if self.start == 1 else []
+        """Everything is the prefix, or a limit that is never reached."""
+        if self.start == 1:
+            return ["prefix_mask has no effect: its share is 1"]
+        stuck = self.grow == 0 and self.limit > self.start
+        return ["prefix_mask.limit has no effect: the share never grows"] if stuck else []
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Some answer must have a prefix."""
