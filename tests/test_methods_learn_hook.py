@@ -13,7 +13,7 @@ from grouprl import Batch, InputError, method
 from grouprl.methods.compose import compose
 from grouprl.parts.curvature import CurvatureMask, adam, plain, reduced, shifts, trained_head
 from grouprl.parts.learn import PHASE, TwoPhase, only
-from grouprl.parts.trust_region import Fisher, TrustRegion, conjugate_gradients, flat, mean_kl, natural_step
+from grouprl.parts.trust_region import Fisher, TrustRegion, conjugate_gradients, flat, mean_kl, natural_step, thinned
 from grouprl.policy.causal_lm import PolicyOutput
 from grouprl.policy.tokens import Tokens
 from grouprl.train.update import Learner, update
@@ -260,6 +260,16 @@ def test_fisher_products_are_those_of_the_tokens_gradients(dtype, close) -> None
     found = Fisher(policy, parameters, batch, 0.1)(v_p.to(dtype))
     assert float((found.double() - expected).norm() / expected.norm()) < close
     assert torch.equal(flat(parameters), start), "looking moves nothing"
+
+
+def test_thinned_fisher_products_are_those_of_the_answers_left() -> None:
+    batch = make_batch(make_policy())
+    few = thinned(batch, 5)
+    assert few.inputs.response_ids == batch.inputs.response_ids[::5]
+    assert few.size == (4, max(len(ids) for ids in batch.inputs.response_ids[::5]))
+    policy = Bandit(logits_of_a_bandit())
+    metrics = climbed(policy, play(policy), thin=5, damping=1e-6, accept=1.5)
+    assert 0.007 < metrics["step_kl"] < 0.013
 
 
 def test_a_step_that_cannot_be_accepted_leaves_the_policy_alone() -> None:

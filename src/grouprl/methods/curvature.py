@@ -71,9 +71,9 @@ from grouprl.parts.objective import Clipped
             )
         ],
         notes=[
-            "The thresholds bound what one token would do if it were the whole batch: Adam then takes a step of about "
-            "lr·3 in every entry, so m_F grows with lr² and with the square of the width of the model. At a learning "
-            "rate of 1e-3 the default rejects almost every token; the recipes have 1.5e-5.",
+            "The shifts are those of a token that is the whole batch: m_H grows with lr and m_F with lr², so a much "
+            "larger learning rate wants larger thresholds. tokens_rejected shows how many are left out; the authors "
+            "see less than 8 %.",
         ],
         recommended={"learning_rate": 1.5e-5, "group": 8, "batch": 24, "kl_coef": 0.0},
     ),

@@ -34,6 +34,7 @@ Count = Annotated[int, Field(ge=1)]
             "delta": "the paper, table 1: 0.01",
             "damping": "customary: 0.1 (OpenAI baselines, Stable-Baselines)",
             "cg_iterations": "the paper, appendix C: 10",
+            "fisher_thin": "OpenAI baselines: every fifth",
             "backtracks": "customary: 10 halvings",
             "accept": "the paper: the bound itself; implementations allow 1.5·δ",
             "critic_steps": "OpenAI baselines fit the values 3 to 5 times per rollout: 5",
@@ -46,7 +47,7 @@ Count = Annotated[int, Field(ge=1)]
             "The Fisher matrix is the sampled one, 1/N Σ_t ∇log π(y_t) ∇log π(y_t)ᵀ: on tokens that the policy drew "
             "its expectation is the KL's Hessian. The paper takes the Hessian over all actions of each state.",
             "The KL of the line search is k3 on the sampled tokens, which estimates KL(old || new).",
-            "All tokens give the Fisher products; the paper takes a tenth of them.",
+            "Every fifth answer gives the Fisher products; the paper takes a tenth of the data.",
             "The critic is a head on the policy's own trunk: the trunk moves by the natural step alone, the head is "
             "fitted by the optimiser. The paper has a value network of its own.",
         ],
@@ -69,7 +70,8 @@ Count = Annotated[int, Field(ge=1)]
             )
         ],
         notes=[
-            "A step costs about 2·cg_iterations forward and cg_iterations backward passes over the rollout.",
+            "A step costs 2·cg_iterations forward and cg_iterations backward passes over the answers that give the "
+            "Fisher products, some more forward passes for the line search, and critic_steps full ones.",
             "The sampled Fisher matrix has no more directions than there are tokens: damping decides in the others.",
         ],
         recommended={"delta": 0.01, "lam": "0.95 to 0.98"},
@@ -79,6 +81,7 @@ def trpo(
     delta: Positive = 0.01,
     damping: NonNegative = 0.1,
     cg_iterations: Count = 10,
+    fisher_thin: Count = 5,
     backtracks: Count = 10,
     accept: Positive = 1.0,
     critic_steps: Count = 5,
@@ -95,6 +98,7 @@ def trpo(
         delta=delta,
         damping=damping,
         iterations=cg_iterations,
+        thin=fisher_thin,
         backtracks=backtracks,
         accept=accept,
         critic_steps=critic_steps,

@@ -50,15 +50,16 @@ class TrustRegion(Learning):
     """TRPO's step (arXiv:1502.05477, appendix C): x = F⁻¹g, scaled to a mean KL of δ, halved until the KL holds.
 
     F is the Fisher matrix of the sampled tokens, 1/N Σ_t ∇log π_t ∇log π_tᵀ, plus `damping`: its products with a
-    vector need no second derivatives. A step is taken when KL(old || new), by k3 on those tokens, is at most
-    `accept`·δ and the loss has fallen; after `backtracks` trials in vain the policy stays as it is. A critic's own
-    parameters are fitted by the optimiser, `critic_steps` steps per rollout; the trunk it shares moves by the natural
-    step alone.
+    vector need no second derivatives, and every `thin`-th answer gives them. A step is taken when KL(old || new), by
+    k3 on the sampled tokens, is at most `accept`·δ and the loss has fallen; after `backtracks` trials in vain the
+    policy stays as it is. A critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout;
+    the trunk it shares moves by the natural step alone.
     """
 
     delta: Annotated[float, Field(gt=0)] = 0.01
     damping: Annotated[float, Field(ge=0)] = 0.1
     iterations: Annotated[int, Field(ge=1)] = 10
+    thin: Annotated[int, Field(ge=1)] = 1
     backtracks: Annotated[int, Field(ge=1)] = 10
     accept: Annotated[float, Field(gt=0)] = 1.0
     critic_steps: Annotated[int, Field(ge=1)] = 5
@@ -80,7 +81,7 @@ class TrustRegion(Learning):
         norm = float(uphill_p.norm())
         if not math.isfinite(norm):
             raise RunError(f"the gradient is not finite (norm {norm}); no step was taken. Look at the last rewards")
-        fisher = Fisher(learner.policy, own, step, self.damping)
+        fisher = Fisher(learner.policy, own, thinned(step, self.thin), self.damping)
         step_p = natural_step(uphill_p, fisher, self.delta, self.iterations) if norm > 0 else None
         clear(learner.policy)
         found = (0.0, 0.0) if step_p is None else self.search(learner, step, own, step_p)
@@ -112,9 +113,10 @@ class TrustRegion(Learning):
 
     def words(self) -> str:
         """Describe."""
+        answers = "all answers" if self.thin == 1 else f"every {self.thin}th answer"
         return (
             f"one natural gradient step of mean KL {self.delta:g} ({self.iterations} conjugate gradients on the "
-            f"sampled Fisher matrix, damping {self.damping:g}), halved until the KL is at most "
+            f"Fisher matrix of the tokens of {answers}, damping {self.damping:g}), halved until the KL is at most "
             f"{self.accept * self.delta:g} and the loss has fallen; a critic's head takes {self.critic_steps} steps "
             "of the optimiser"
         )
@@ -205,6 +207,13 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
             break
         way_p, before = rest_p + after / before * way_p, after
     return x_p, b_p - rest_p
+
+
+def thinned(step: Batch, every: int) -> Batch:
+    """Every `every`-th row, cut to the columns those rows use."""
+    rows = step.rows(torch.arange(0, step.size[0], every))
+    inputs: Any = rows.inputs
+    return rows.trim(inputs.max_response)
 
 
 def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
