@@ -163,10 +163,8 @@ def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, A
         whole, _, key = name.partition(".")
         tensor = torch.from_numpy(values)
         tensor = tensor.to(batch.dtype) if tensor.is_floating_point() else tensor
-        if key:
-            fields[whole] = {**fields.get(whole, getattr(batch, whole)), key: tensor}
-        else:
-            fields[whole] = _fit(tensor, batch.size[1]) if whole.endswith("_bt") else tensor
+        tensor = _fit(tensor, batch.size[1]) if whole.endswith("_bt") or whole in ("marks", "stats") else tensor
+        fields[whole] = {**fields.get(whole, getattr(batch, whole)), key: tensor} if key else tensor
     return fields
 
 

@@ -16,7 +16,10 @@ from grouprl.tasks.task import Task
 
 
 def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, policy: Any) -> Batch:
-    """Return the batch with `keys.answer`, `keys.form` and `marks.plan` where the method needs them."""
+    """Return the batch with `keys.answer`, `keys.form` and `marks.plan` where the method needs them.
+
+    Plans that the rows were drawn with stay as they are.
+    """
     needs, keys, marks = method.needs(), dict(batch.keys), dict(batch.marks)
     pairs = list(zip(collected.questions, collected.texts, strict=True))
     if "keys.answer" in needs:
@@ -26,7 +29,7 @@ def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, po
     if "keys.form" in needs:
         forms = [task.form_of(question, text) for question, text in pairs]
         keys["form"] = torch.where(torch.tensor([f is None for f in forms]), -1, numbered(forms))
-    if "marks.plan" in needs:
+    if "marks.plan" in needs and "plan" not in marks:
         phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
         marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))
     return batch.replace(keys=keys, marks=marks)

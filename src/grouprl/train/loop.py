@@ -200,12 +200,12 @@ def _scored(session: Session, batch: Batch, tokens: Tokens, foreign_b: torch.Ten
 
 
 def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:
-    """Set the old log-probs of `rows` [N]; those that nobody drew (demonstrations) also get them as behaviour."""
+    """Set the old log-probs of `rows` [N]; those that nobody drew (written ones) also get them as behaviour."""
     if not len(rows):
         return batch
     old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
     old_bt[rows] = logp_nt
-    written = batch.from_source("demonstration")[rows]
+    written = batch.from_source("demonstration", "verification")[rows]
     behavior_bt[rows[written]] = logp_nt[written]
     return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
 

@@ -222,6 +222,54 @@ define(
     "falls while questions stay solved, and jumps back where they do not",
 )
 
+define(
+    "groups_guided",
+    "groups",
+    "groups",
+    "groups without a right answer that got rows drawn with a hint or behind solved examples",
+    "falls as the policy learns",
+)
+define(
+    "guidance_rounds",
+    "rounds",
+    "groups",
+    "how often dead groups were drawn again in this step, each time with a longer hint",
+    "falls as the policy learns. Always the number of levels: even the longest hint is not enough",
+)
+define(
+    "groups_demonstrated",
+    "groups",
+    "groups",
+    "groups that got the task's right solution because the policy's answers were too weak",
+    "falls as the policy learns. All groups all along: this is supervised learning",
+)
+define("continuations", "answers", "answers", "continuations drawn to judge how answers begin", "as many as asked for")
+define(
+    "plans",
+    "answers",
+    "answers",
+    "answers that hold a plan (the sign that ends one) and were carried out several times",
+    "near the number of answers asked for. 0: the policy does not write plans, and nothing branches",
+)
+define("restarts", "questions", "groups", "questions answered from a beginning of the solution", "as asked for")
+define(
+    "cut_answers", "answers", "answers", "answers drawn where thoughts were cut", "thoughts x budgets x answers each"
+)
+define(
+    "extra_rows",
+    "answers",
+    "answers",
+    "good answers drawn at another temperature that joined the step",
+    "above 0. Always 0: no good answer was found at that temperature",
+)
+define(
+    "verification_rows",
+    "rows",
+    "answers",
+    "rows that ask whether an answer of this step is right",
+    "above 0. Always 0: no group has right and wrong answers",
+)
+
 # ── policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
 define(
     "entropy",

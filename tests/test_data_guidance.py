@@ -1,0 +1,340 @@
+"""Help for dead groups and demonstrations: who gets it, what is replaced, and that hints are never trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from desks import END, FakeDesk, Numbers
+from grouprl import InputError, RunError
+from grouprl.batch import SOURCES
+from grouprl.data.again import again, drawn_rows, further_numbers, leads, splice, through
+from grouprl.data.ask import Ask
+from grouprl.data.collected import Collected, subset
+from grouprl.data.demonstrations import DemonstrationRow, Demonstrations, DemonstrationSwitch
+from grouprl.data.guidance import GroupHints, RowHint, SolvedExemplars, overlap
+from grouprl.parts.part import RunFacts, build_part
+
+SOLUTION = "abcdefghij"
+
+
+class Letters(Numbers):
+    """Solutions of ten letters, so that shares of them are easy to count."""
+
+    def solution(self, question: Any) -> str | None:
+        return None if question.id == "n/3" else SOLUTION
+
+
+class OracleDesk(FakeDesk):
+    """Answers are right where `oracle(ask, number of the answer)` says so."""
+
+    def __init__(self, oracle: Callable[[Ask, int], bool], **settings: Any) -> None:
+        super().__init__(**({"task": Letters(4), "rates": (0.0,) * 4} | settings))
+        self.oracle = oracle
+
+    def _coin(self, ask: Ask, number: int) -> bool:
+        return self.oracle(ask, number)
+
+
+def hint_of(ask: Ask) -> str:
+    """What an ask gives away: the hint in its prompt, or the letters that its answers begin with."""
+    text = str(ask.shown)
+    return text.split("Hint: ")[1].strip() if "Hint: " in text else "".join(map(chr, ask.lead))
+
+
+def needs_half(ask: Ask, number: int) -> bool:
+    """Question 0 is easy for one answer; the others need half of the solution."""
+    return (ask.index == 0 and number == 1) or len(hint_of(ask)) >= 5
+
+
+def rows_of(collected: Collected, index: int) -> Collected:
+    return subset(collected, collected.index_b == index)
+
+
+def same_rows(a: Collected, b: Collected) -> bool:
+    """Whether all columns are equal to the bit; padding behind the answers does not count."""
+    width = min(a.rollout.logp_bt.shape[1], b.rollout.logp_bt.shape[1])
+    fields = ("prompts", "texts")
+    arrays = ("group_b", "index_b", "answer_b", "kept_b", "source_b", "foreign_b")
+    return (
+        all(getattr(a, name) == getattr(b, name) for name in fields)
+        and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
+        and a.rollout.prompt_ids == b.rollout.prompt_ids
+        and a.rollout.response_ids == b.rollout.response_ids
+        and torch.equal(a.rollout.logp_bt[:, :width], b.rollout.logp_bt[:, :width])
+        and np.array_equal(a.scores.reward_b, b.scores.reward_b)
+    )
+
+
+def test_a_policy_that_needs_half_the_solution_is_asked_twice_more():
+    desk = OracleDesk(needs_half)
+    plain = desk.draw(desk.take(4))
+    guided = GroupHints()(plain, desk)
+    assert len(desk.drawn) == 1 + 2
+    assert desk.notes["guidance_rounds"] == 2
+    assert desk.notes["groups_guided"] == 2  # question 3 has no solution
+    assert [hint_of(ask) for ask in asked_of(desk, 1)] == ["abc"] * 4 + ["abcde"] * 4
+    for index in (1, 2):
+        rows = rows_of(guided, index)
+        assert rows.scores.correct_b.all()
+        assert set(rows.source_b) == {SOURCES["guided"]}
+        assert not rows.foreign_b.any()
+        assert set(rows.prompts) == {f"q{index}=\nHint: abcde\n"}
+    for index in (0, 3):
+        assert same_rows(rows_of(guided, index), rows_of(plain, index))
+    assert len(guided) == len(plain)
+
+
+def asked_of(desk: FakeDesk, index: int) -> list[Ask]:
+    """An ask per row drawn for a question after the first draw."""
+    found = []
+    for drawn in desk.drawn[1:]:
+        rows = rows_of(drawn, index)
+        found += [
+            Ask(0, index, rows.questions[i], 1, prompt=rows.prompts[i], lead=tuple(rows.rollout.prompt_ids[i][3:]))
+            if "Hint" not in str(rows.prompts[i])
+            else Ask(0, index, rows.questions[i], 1, prompt=rows.prompts[i])
+            for i in range(len(rows))
+        ]
+    return found
+
+
+def test_the_hint_is_never_in_the_action_mask():
+    for part in (GroupHints(), GroupHints(place="answer"), RowHint()):
+        desk = OracleDesk(needs_half)
+        guided = part(desk.draw(desk.take(4)), desk)
+        batch = desk.batch(guided)
+        assert set(batch.token_bt[batch.mask_bt].tolist()) == {7, 8}
+        assert batch.from_source("guided").any()
+
+
+def test_seeds_of_further_rounds_are_new_ones():
+    desk = OracleDesk(lambda ask, number: False)
+    GroupHints()(desk.draw(desk.take(4)), desk)
+    numbers = [rows_of(drawn, 1).answer_b.tolist() for drawn in desk.drawn]
+    assert numbers == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+
+
+def test_a_hint_can_be_the_beginning_of_the_answer():
+    desk = OracleDesk(needs_half)
+    guided = GroupHints(place="answer")(desk.draw(desk.take(4)), desk)
+    rows = rows_of(guided, 1)
+    assert rows.prompts[0] == "q1="
+    assert "".join(map(chr, rows.rollout.prompt_ids[0])) == "q1=abcde"
+    assert leads(rows, [0], desk) == [tuple(map(ord, "abcde"))]
+
+
+def test_what_never_helps_ends_with_the_longest_hint():
+    desk = OracleDesk(lambda ask, number: False)
+    guided = GroupHints()(desk.draw(desk.take(4)), desk)
+    assert not guided.scores.correct_b.any()
+    assert set(rows_of(guided, 1).prompts) == {"q1=\nHint: abcdefgh\n"}
+
+
+def test_live_groups_draw_nothing_more():
+    desk = OracleDesk(lambda ask, number: number == 0)
+    plain = desk.draw(desk.take(4))
+    for part in (GroupHints(), RowHint(), SolvedExemplars()):
+        assert part(plain, desk) is plain
+    assert len(desk.drawn) == 1
+
+
+def test_trained_under_the_own_prompt_log_probs_are_foreign():
+    desk = OracleDesk(needs_half)
+    rows = rows_of(GroupHints(train_on="original")(desk.draw(desk.take(4)), desk), 1)
+    assert set(rows.prompts) == {"q1="}
+    assert rows.foreign_b.all()
+
+
+def test_help_starts_at_its_step():
+    desk = OracleDesk(needs_half)
+    plain = desk.draw(desk.take(4))
+    late = GroupHints(start=0.3)
+    assert late(plain, desk) is plain
+    desk.step = 3
+    assert late(plain, desk) is not plain
+
+
+def test_the_tasks_own_hints():
+    desk = OracleDesk(needs_half)
+    rows = rows_of(GroupHints(levels=None)(desk.draw(desk.take(4)), desk), 1)
+    assert set(rows.prompts) == {"q1=\nHint: abcde\n"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"levels": (0.5, 0.25)}, "says more"), ({"place": "answer", "train_on": "original"}, "begins with the hint")],
+)
+def test_settings_that_contradict_each_other(settings, message):
+    with pytest.raises(InputError, match=message):
+        build_part("explore", "group_hints", settings)
+
+
+def test_the_least_hint_that_helps_replaces_the_first_row_only():
+    desk = OracleDesk(needs_half)
+    plain = desk.draw(desk.take(4))
+    guided = RowHint()(plain, desk)
+    assert len(desk.drawn) == 2
+    assert len(desk.drawn[1]) == 2 * 3  # one answer per hint of the two dead groups with a solution
+    for index in (1, 2):
+        before, after = rows_of(plain, index), rows_of(guided, index)
+        least = int(np.flatnonzero(after.source_b == SOURCES["guided"])[0])
+        assert after.prompts[least] == f"q{index}=\nHint: abcde\n"
+        rest = subset(after, after.source_b == SOURCES["drawn"])
+        assert same_rows(rest, subset(before, np.arange(1, 4)))
+    advantage_b = (guided.scores.reward_b[4:8] - 0.25) / 0.5
+    assert sorted(advantage_b.tolist()) == [-0.5, -0.5, -0.5, 1.5]
+
+
+def test_a_hinted_row_can_be_trained_both_ways():
+    desk = OracleDesk(needs_half)
+    rows = rows_of(RowHint(train_on="both")(desk.draw(desk.take(4)), desk), 1)
+    guided = subset(rows, rows.source_b == SOURCES["guided"])
+    assert guided.prompts == ("q1=\nHint: abcde\n", "q1=")
+    assert guided.foreign_b.tolist() == [False, True]
+    assert len(set(rows.answer_b.tolist())) == len(rows) == 4
+    rows = rows_of(RowHint(train_on="original")(desk.draw(desk.take(4)), desk), 1)
+    assert [p for p, s in zip(rows.prompts, rows.source_b, strict=True) if s == SOURCES["guided"]] == ["q1="]
+
+
+def test_where_no_hint_helps_the_group_stays():
+    desk = OracleDesk(lambda ask, number: False)
+    plain = desk.draw(desk.take(4))
+    assert RowHint()(plain, desk) is plain
+    assert len(desk.drawn) == 2
+
+
+def test_solved_questions_stand_before_an_unsolved_one():
+    desk = OracleDesk(lambda ask, number: ask.index != 2 or "Solved" in str(ask.shown) or "\n\n" in str(ask.shown))
+    part = SolvedExemplars(count=2)
+    guided = part(desk.draw([desk.ask(i) for i in (0, 1, 2)]), desk)
+    rows = rows_of(guided, 2)
+    assert set(rows.prompts) == {"q0=\n\x07\x07\n\nq1=\n\x07\x07\n\nq2="}
+    assert rows.scores.correct_b.all()
+    assert list(desk.store(part)["solved"]) == ["0", "1"]
+
+
+def test_without_enough_solved_questions_nothing_is_drawn():
+    desk = OracleDesk(lambda ask, number: ask.index == 0)
+    plain = desk.draw([desk.ask(i) for i in (0, 1)])
+    assert SolvedExemplars(count=2)(plain, desk) is plain
+
+
+def test_the_store_of_solved_questions_forgets_the_oldest():
+    desk = OracleDesk(lambda ask, number: True)
+    part = SolvedExemplars(keep=2)
+    for index in (0, 1, 0, 2):
+        part(desk.draw([desk.ask(index)]), desk)
+    assert list(desk.store(part)["solved"]) == ["0", "2"]
+    torch.save(desk.memory, "/dev/null")
+
+
+def test_overlap_of_tokens():
+    a, b = frozenset([(1,), (2,), (1, 2)]), frozenset([(1,), (3,), (1, 3)])
+    assert overlap(a, a) == 1.0
+    assert overlap(a, b) == pytest.approx(1 / 5)
+    assert overlap(frozenset(), frozenset()) == 0.0
+
+
+# --- demonstrations ------------------------------------------------------------------------------------------------
+
+
+def test_the_solution_takes_the_last_answers_place():
+    desk = OracleDesk(lambda ask, number: False)
+    plain = desk.draw(desk.take(4))
+    shown = DemonstrationRow()(plain, desk)
+    rows = rows_of(shown, 1)
+    assert rows.source_b.tolist() == [0, 0, 0, SOURCES["demonstration"]]
+    assert rows.texts[-1] == SOLUTION
+    assert rows.rollout.response_ids[-1] == (*map(ord, SOLUTION), END)
+    assert rows.foreign_b.tolist() == [False, False, False, True]
+    assert same_rows(subset(rows, np.arange(3)), subset(rows_of(plain, 1), np.arange(3)))
+    assert same_rows(rows_of(shown, 3), rows_of(plain, 3))
+    assert len(rows_of(DemonstrationRow(replace=False)(plain, desk), 1)) == 5
+
+
+@pytest.mark.parametrize(
+    ("gamma", "switched"), [(-1.0, []), (0.0, [0]), (0.25, [0, 1]), (0.5, [0, 1, 2]), (1.0, [0, 1, 2])]
+)
+def test_the_switch_is_at_gamma(gamma, switched):
+    desk = OracleDesk(lambda ask, number: number < ask.index)  # question i: i of 4 right; 3 has no solution
+    plain = desk.draw([desk.ask(i) for i in range(4)])
+    shown = DemonstrationSwitch(gamma=gamma)(plain, desk)
+    for index in range(4):
+        rows = rows_of(shown, index)
+        if index in switched:
+            assert rows.source_b.tolist() == [SOURCES["demonstration"]]
+        else:
+            assert same_rows(rows, rows_of(plain, index))
+    assert desk.notes["groups_demonstrated"] == len(switched)
+
+
+def test_the_soft_switch_keeps_the_answers():
+    desk = OracleDesk(lambda ask, number: False)
+    rows = rows_of(DemonstrationSwitch(strategy="soft")(desk.draw(desk.take(4)), desk), 0)
+    assert rows.source_b.tolist() == [0, 0, 0, 0, SOURCES["demonstration"]]
+
+
+def test_only_demonstrations_draw_nothing():
+    desk = OracleDesk(lambda ask, number: False, prompts=3)
+    part = Demonstrations()
+    assert part.fresh(desk) == 0
+    shown = part.mix(None, desk)
+    assert 2 <= len(shown) <= 3
+    assert set(shown.texts) == {SOLUTION}
+    assert desk.drawn == []
+    desk.task.solution = lambda question: None  # type: ignore[method-assign]
+    with pytest.raises(RunError, match="none of this step's questions"):
+        part.mix(None, desk)
+
+
+@pytest.mark.parametrize("part", [GroupHints(), RowHint(), DemonstrationRow(), DemonstrationSwitch(), Demonstrations()])
+def test_a_task_without_solutions_is_refused(part):
+    assert "solution" in part.refuse(RunFacts(demonstrations=False))[0]
+    assert part.refuse(RunFacts()) == []
+    assert len(part.words()) > 10
+
+
+def test_what_cannot_act_is_named():
+    assert GroupHints(start=1.0).idle(RunFacts())
+    assert DemonstrationSwitch(gamma=-1.0).idle(RunFacts())
+    assert DemonstrationRow().refuse(RunFacts(group_size=1))
+    assert not GroupHints().idle(RunFacts())
+
+
+# --- asking again ---------------------------------------------------------------------------------------------------
+
+
+def test_asking_again_keeps_prompt_keys_and_counts_on():
+    desk = FakeDesk()
+    ask = dataclasses.replace(desk.ask(0), prompt="other", keys={"budget": 12}, first=5)
+    rows = desk.draw([ask])
+    more = again(rows, 2, 3, answers=2)
+    assert (more.shown, dict(more.keys), more.first, more.ordinal) == ("other", {"budget": 12}, 12, ask.ordinal)
+    assert further_numbers(rows, np.array([0, 3])).tolist() == [9, 10]
+
+
+def test_splice_gives_new_rows_the_greedy_reward_of_their_group():
+    desk = FakeDesk()
+    rows = dataclasses.replace(desk.draw(desk.take(2)), greedy_reward_b=np.repeat([0.25, 0.75], 4))
+    added = desk.draw([again(rows, 7)])
+    spliced = splice(rows, np.arange(8) == 0, [added])
+    assert spliced.greedy_reward_b.tolist() == [0.25] * 3 + [0.75] * 5
+    assert spliced.group_b.tolist() == sorted(spliced.group_b.tolist())
+
+
+def test_rows_that_failed_are_not_counted_as_drawn():
+    desk = FakeDesk()
+    rows = desk.draw(desk.take(1))
+    kept = dataclasses.replace(rows, kept_b=np.array([True, False, True, True]))
+    assert drawn_rows(kept).tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize(("sign", "expected"), [("b", 2), ("cd", 4), ("a", 1), ("x", None)])
+def test_how_many_tokens_it_takes_to_say_something(sign, expected):
+    assert through(FakeDesk(), tuple(map(ord, "abcdb")), sign) == expected
