@@ -12,7 +12,7 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.policy.tokens import Tokens
 from grouprl.train.config import Optim
-from grouprl.train.update import accumulate, learning_rate, minibatches, update
+from grouprl.train.update import Learner, accumulate, learning_rate, minibatches, update
 
 
 def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:
@@ -160,6 +160,53 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     with pytest.raises(RunError, match="not finite"):
         update(policy, optimizer, grpo, judged)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+def with_values(policy: CausalPolicy) -> Batch:
+    batch = make_batch(policy)
+    return batch.replace(value_bt=torch.rand(batch.size, generator=torch.Generator().manual_seed(2)).double())
+
+
+def test_a_learner_takes_policy_and_critic_apart() -> None:
+    """The whole gradient is that of the policy's loss plus that of the critic's."""
+    policy, ppo = make_policy(value_head=True), method("ppo")
+    learner = Learner(policy, torch.optim.SGD(policy.parameters(), lr=0.0), ppo)
+    (step,) = learner.steps(ppo.judge(with_values(policy)))
+    losses, found = [], []
+    for pull in (learner.accumulate, learner.without_critic().accumulate, learner.accumulate_values):
+        losses.append(pull(step))
+        found.append(
+            torch.cat(
+                [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in policy.parameters()]
+            )
+        )
+        for p in policy.parameters():
+            p.grad = None
+    torch.testing.assert_close(found[1] + found[2], found[0], rtol=1e-9, atol=1e-13)
+    assert min(float(x.norm()) for x in found) > 0
+    assert losses[2]["value_loss"] == pytest.approx(losses[0]["value_loss"], rel=1e-10)
+    value, logp_bt = learner.evaluate(step)
+    assert value == pytest.approx(losses[1]["loss"], rel=1e-10)
+    assert not logp_bt.requires_grad
+
+
+def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
+    class Plain:
+        phases = 1
+
+        def __call__(self, learner: Learner, judged: Batch):
+            for step in learner.steps(judged):
+                yield learner.take(step)
+
+    found = []
+    for learn in (None, Plain()):
+        policy = make_policy()
+        grpo = dataclasses.replace(method("grpo"), learn=learn)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
+        metrics = update(policy, optimizer, grpo, grpo.judge(make_batch(policy)), parts=2, epochs=2, seed=5)
+        found.append((torch.cat([p.detach().flatten() for p in policy.parameters()]), metrics))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
 
 
 def test_learning_rate_rises_and_falls() -> None:

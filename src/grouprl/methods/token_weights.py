@@ -52,8 +52,7 @@ AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs
             "alone": ALONE,
         },
         differs=[
-            "Only Advantage Reweighting. Lopti, the paper's second part, takes two optimiser steps per batch (unlikely "
-            "tokens first) and is not here.",
+            "Only Advantage Reweighting. Lopti, the paper's second part, is the method lopti; both are ar_lopti.",
         ],
         reduces=[
             Reduction(
@@ -93,7 +92,7 @@ def advantage_reweighting(
 ) -> Method:
     """Compose GRPO with Advantage Reweighting.
 
-    Token mean of the clipped loss times α·π_old(y_t) + 1 - α, plus β·KL. Lopti's two-step update is not part of it.
+    Token mean of the clipped loss times α·π_old(y_t) + 1 - α, plus β·KL, in one update.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),

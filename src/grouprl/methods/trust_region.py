@@ -73,6 +73,8 @@ Count = Annotated[int, Field(ge=1)]
             "A step costs 2·cg_iterations forward and cg_iterations backward passes over the answers that give the "
             "Fisher products, some more forward passes for the line search, and critic_steps full ones.",
             "The sampled Fisher matrix has no more directions than there are tokens: damping decides in the others.",
+            "The head alone learns values slowly while the trunk moves under it: lam=1 leans on it least. Without a "
+            "critic: {base: dr_grpo, objective: importance, learn: trust_region}.",
         ],
         recommended={"delta": 0.01, "lam": "0.95 to 0.98"},
     ),
