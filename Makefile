@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test lint docs bench learn parity clean
+.PHONY: help train test lint docs bench zoo parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,9 +35,11 @@ docs: $(READY)  ## generate docs/methods from the cards
 bench: $(READY)  ## measure speed against TRL and the machine's matrix products
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/methods.py
 
-learn: $(READY)  ## record how every method of the catalogue learns (about twenty minutes)
+zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py
+	$(BIN)/python scripts/effects.py
 
 parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl.py

@@ -152,7 +152,7 @@ def listed(lines: list[str]) -> str:
 
 PAGE = """# Every method learns
 
-Recorded by `make learn` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one core of a
+Recorded by `make zoo` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one core of a
 machine that did other things beside, {date}. All runs of a task begin with the same tiny model, warmed up on imperfect
 demonstrations; that warm-up is the run of `sft`, whose row tells of the untouched model and of the warmed-up one. Then
 each method gets the same number of rollouts of 32 questions with 16 answers, AdamW, and a learning rate that rises over

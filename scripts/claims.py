@@ -1,0 +1,100 @@
+"""What each method's paper claims, as something that a toy run can show or not show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Setup = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`measure` of `method` is higher (sign +1), lower (-1) or no worse (0) than that of `rival` in the arena.
+
+    Without a rival the method is compared with itself before training. `changes` are run settings for both.
+    """
+
+    method: Setup
+    arena: str
+    measure: str
+    sign: int
+    words: str
+    rival: Setup = "grpo"
+    changes: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The method's catalogue name."""
+        return self.method if isinstance(self.method, str) else str(self.method["name"])
+
+
+PASS, DISTINCT, ENTROPY, SHORT = "eval/pass@1", "distinct_right", "train/entropy", "length_right"
+ROWS, DEAD, TOKENS = "whole/rows_trained", "whole/groups_dead", "whole/tokens"
+
+LEARNS = "learns from rewards alone"
+BASE = (
+    Claim("reinforce", "plain", PASS, 1, LEARNS, rival=""),
+    Claim("sft", "plain", PASS, 0, "imitating its own answers, good or bad, does not lose what is there", rival=""),
+    Claim("grpo", "plain", PASS, 1, "the group as a baseline beats none", rival="reinforce"),
+    Claim("rloo", "plain", PASS, 1, "leave-one-out baseline beats none", rival="reinforce"),
+    Claim("remax", "plain", PASS, 1, "the greedy answer as a baseline beats none", rival="reinforce"),
+    Claim("opo", "plain", PASS, 1, "the length-weighted baseline beats none", rival="reinforce"),
+    Claim("gpg", "plain", PASS, 0, "plain policy gradient is as good as GRPO"),
+    Claim("ppo", "plain", PASS, 1, "clip and critic beat plain policy gradient", rival="reinforce"),
+    Claim("reinforce_pp", "plain", PASS, 0, "without groups as good as GRPO"),
+    Claim("reinforce_pp_baseline", "plain", PASS, 0, "batch whitening as good as group normalisation"),
+    Claim("raft", "many answers", ENTROPY, -1, "learning from right answers alone loses entropy faster"),
+    Claim("raft_pp", "plain", PASS, 0, "rejection sampling with a clip comes close to GRPO"),
+    Claim("reinforce_rej", "mixed difficulty", PASS, 1, "leaving dead questions out beats RAFT++", rival="raft_pp"),
+    Claim("dr_grpo", "plain", PASS, 0, "without its biases as good as GRPO"),
+    Claim("lite_ppo", "plain", PASS, 0, "two tricks suffice"),
+    Claim("bnpo", "plain", PASS, 0, "Beta normalisation as good as the standard deviation"),
+    Claim("vc_ppo", "plain", PASS, 1, "decoupled GAE and a pre-trained critic beat PPO", rival="ppo"),
+    Claim("vapo", "plain", PASS, 1, "length-adaptive GAE and the positive term beat PPO", rival="ppo"),
+    Claim("dapo_direct", "plain", PASS, 1, LEARNS, rival=""),
+    Claim("turn_ppo", "stale", PASS, 1, "a ratio per turn is steadier than one per token", rival="ppo"),
+    Claim("mdpo", "plain", PASS, 1, "mirror descent learns without a clip", rival="reinforce"),
+    Claim("trpo", "plain", PASS, 1, "a natural gradient step under a KL bound learns", rival=""),
+)
+STALE = "stays whole on data that are far off-policy"
+OFF_POLICY = tuple(
+    Claim(name, "stale", PASS, 1, STALE)
+    for name in (
+        *("dapo", "cispo", "dispo", "scalerl", "minirl", "gspo", "gspo_token", "gmpo", "sapo", "cpgd", "bapo", "llds"),
+        *("stable_reinforce", "gvpo", "rebel", "opmd", "opmd_kimi", "copg", "rec", "red_drop", "red_weight", "asymre"),
+        *("p3o", "reg_grpo", "a_star_po", "apa", "nft", "pacs", "disco", "capo"),
+    )
+)
+COLLAPSE = "keeps entropy that GRPO loses"
+ENTROPIES = tuple(
+    Claim(name, "many answers", ENTROPY, 1, COLLAPSE)
+    for name in ("clip_cov", "kl_cov", "egsw", "hapo", "dcpo_clip", "forking_tokens")
+)
+DIVERSITY = (
+    Claim("unlikeliness", "many answers", DISTINCT, 1, "rare right answers are not lost"),
+    Claim("gtpo_trajectory", "plain", PASS, 0, "protecting shared tokens does not cost learning"),
+)
+LENGTH = tuple(
+    Claim(name, "verbose", SHORT, -1, "right answers become shorter")
+    for name in ("conciser", "self_rewarded_efficiency", "open_rs", "grpo_lead")
+)
+TOKENS_ONLY = (
+    Claim("advantage_reweighting", "plain", PASS, 1, "damping unlikely tokens speeds learning up"),
+    Claim("lopti", "plain", PASS, 1, "unlikely tokens first, then the others, speeds learning up"),
+    Claim("ar_lopti", "plain", PASS, 1, "both remedies together speed learning up"),
+    Claim("ktae", "plain", PASS, 1, "crediting the tokens of right answers speeds learning up"),
+    Claim("t_spmo", "plain", PASS, 0, "branching tokens alone suffice"),
+    Claim("s_grpo_memory", "plain", PASS, 0, "a sample of the tokens suffices"),
+    Claim("apo_asymmetric", "plain", PASS, 0, "asymmetric KL and length terms do not cost learning"),
+)
+PRUNED = (
+    Claim("cppo", "plain", ROWS, -1, "half of the answers need not be trained on"),
+    Claim("pods", "plain", ROWS, -1, "the most varied answers suffice"),
+    Claim("d3s", "plain", ROWS, -1, "the most varied answers and tokens suffice"),
+    Claim("cppo", "plain", PASS, 0, "and that does not cost learning"),
+    Claim("pods", "plain", PASS, 0, "and that does not cost learning"),
+    Claim("d3s", "plain", PASS, 0, "and that does not cost learning"),
+)
+CLAIMS: tuple[Claim, ...] = (*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED)
