@@ -17,6 +17,7 @@ SETTINGS = {
     "copg": {"beta": 0.05},
     "gtpo_trajectory": {"entropy_limit": None},
     "egsw": {"kl_coef": 0.0},
+    "intuitor": {"external": 1.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
     "self": {"solved": 2.0},
 }
@@ -58,6 +59,8 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     tempered = {f"logp@{t:g}": (logits / t).log_softmax(-1)[position, token_bt] for t in (0.8, 1.2)}
     certainty_bt = (logits.logsumexp(-1) - logits.mean(-1)).expand(64, 3)
     entropy = float(-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean())
+    gap_btv = torch.nn.functional.one_hot(token_bt, 5) - logits.softmax(-1)
+    right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
     known = ("visits", "mean", "std", "baseline", "advantage")
     return batch.replace(
@@ -65,7 +68,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         marks={"plan": batch.mask_bt & (position < 1)},
         rewards={"continuations": 8 * batch.reward_b},
         turn_reward_bs=batch.reward_b[:, None],
-        stats={"certainty": certainty_bt, **tempered},
+        stats={"certainty": certainty_bt, "influence": (gap_btv * right_tv).sum(-1), **tempered},
         past={name: torch.zeros(64, dtype=torch.float64) for name in known},
         step=step,
         steps=steps,
