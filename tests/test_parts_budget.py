@@ -14,9 +14,10 @@ import grouprl
 from batches import outcome, random_case, same
 from grouprl.batch import SOURCES, Batch
 from grouprl.errors import InputError
-from grouprl.parts.budget import BudgetCosine, BudgetGap, OverBudget
+from grouprl.parts.budget import BudgetCosine, BudgetGap
 from grouprl.parts.part import RunFacts
 from grouprl.parts.segments import BudgetSegments, earlier
+from grouprl.parts.truncation import FailTruncated
 from small import f64, near, small
 
 LONGEST = 4096
@@ -132,16 +133,20 @@ def test_a_gap_without_weight_says_so():
 # --- PALU ---------------------------------------------------------------------------------------------------------
 
 
-def test_over_budget_earns_nothing_and_a_penalty_stays():
-    batch = budgeted([1, 1, 1, -1], [2, 3, 9, 3], [2, 2, 0, 2])
-    near(OverBudget()(batch).reward_b, [1, 0, 1, -1])
+def test_cut_off_answers_earn_nothing_and_a_penalty_stays():
+    batch = small([1, 1, -1], truncated_b=[False, True, True])
+    near(FailTruncated()(batch).reward_b, [1, 0, -1])
 
 
-def test_palu_without_budgets_is_grpo():
+def test_palu_is_grpo_while_nothing_is_cut_off():
     case = random_case(5)
-    free = {**case.batch.keys, "budget": torch.zeros_like(case.batch.group_b)}
-    case = dataclasses.replace(case, batch=case.batch.replace(keys=free))
+    case = dataclasses.replace(case, batch=case.batch.replace(truncated_b=torch.zeros_like(case.batch.truncated_b)))
     same(outcome(grouprl.method("palu"), case), outcome(grouprl.method("grpo"), case))
+
+
+def test_palu_hands_its_numbers_to_the_budget_of_each_question():
+    budget = grouprl.method("palu", target=0.5, shrink=0.25, floor=0.2).sampling
+    assert (budget.target, budget.shrink, budget.floor) == (0.5, 0.25, 0.2)
 
 
 # --- BRPO ---------------------------------------------------------------------------------------------------------

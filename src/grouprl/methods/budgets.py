@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from grouprl.data.budget import LengthBudget
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -12,11 +15,13 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
 from grouprl.parts.advantage import Relative
 from grouprl.parts.aggregate import TokenMean
-from grouprl.parts.budget import BudgetCosine, BudgetGap, Longest, OverBudget
+from grouprl.parts.budget import BudgetCosine, BudgetGap, Longest
 from grouprl.parts.objective import Clipped
 from grouprl.parts.segments import Baseline, BudgetSegments, Prior
+from grouprl.parts.truncation import FailTruncated
 
 TWO = "at least two answers per question"
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @entry(
@@ -200,20 +205,27 @@ def brpo(
     Card(
         title="Performance-Aware Length Update",
         papers=[Paper("Concise Reasoning in the Lens of Lagrangian Optimization", "2510.10168", 2025)],
-        summary="GRPO in which an answer longer than its question's budget earns nothing; solved questions get less.",
+        summary="GRPO with a token budget for each question, which shrinks while the question is solved.",
         formula=(
-            "L = GRPO's with R ← min(R, 0) where |y| > L_q;  pass rate of the last visit ≥ C: "
+            "L = GRPO's with R ← min(R, 0) where an answer ran out of L_q;  pass rate of the last visit ≥ C: "
             "L_q ← L_q - (Q_1 - Q_{1-τ}) of the lengths of right answers, else L_q ← Lmax"
         ),
         defaults={
+            "target": "the paper: C = 0.8",
+            "shrink": "the paper: τ = 0.5",
+            "floor": "our choice: a tenth of the run's limit; the paper's rule has no floor",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
         },
-        differs=["Not in this composition: the rule that moves the budget of each question (C = 0.8, τ = 0.5)."],
-        needs=[TWO, "the budget of each row's question in tokens (keys.budget; 0: none)"],
+        differs=[
+            "An answer that reaches its budget is cut off there and earns nothing.",
+            "A budget has a floor.",
+            "The loss is GRPO's as published, with the mean of answers' means.",
+        ],
+        needs=[TWO, "which answers were cut off", "questions that come again (data.questions)"],
         confidence="partly",
         uncertain="Whether an answer over budget is cut off or only earns nothing.",
         source="notes on the paper and its reviews",
@@ -221,23 +233,30 @@ def brpo(
             Golden(
                 rewards=[1, 1, 0],
                 lengths=[2, 3, 1],
-                fields={"keys.budget": [2, 2, 2]},
+                fields={"truncated_b": [False, True, False]},
                 settings={"scale": "none"},
                 advantage=[2 / 3, -1 / 3, -1 / 3],
                 grad=[[-1 / 9] * 2, [1 / 27] * 3, [1 / 9]],
-                why="three tokens are over the budget of two: rewards 1, 0, 0",
+                why="the second answer ran out of its budget: rewards 1, 0, 0",
             )
         ],
-        notes=["Without a budget (0) it is GRPO."],
     ),
 )
 def palu(
+    target: Share = 0.8,
+    shrink: Share = 0.5,
+    floor: Annotated[float, Field(gt=0, le=1)] = 0.1,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose PALU: GRPO after answers longer than their question's budget have lost their reward."""
+    """Compose PALU.
+
+    GRPO; each question has a budget of tokens that falls to the (1-τ)-quantile of its right answers while at least 80 %
+    are right, and answers that run out of it earn nothing. The floor of the budget is our choice.
+    """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(shape=(OverBudget(),))
+    budget = LengthBudget(target=target, shrink=shrink, floor=floor)
+    return base.with_parts(shape=(FailTruncated(),), sampling=budget)

@@ -132,26 +132,3 @@ class BudgetGap(Normalize):
     def idle(self, run: RunFacts) -> list[str]:
         """No weight."""
         return ["budget_gap has no effect: its weight is 0"] if self.weight == 0 else []
-
-
-@part("shape")
-class OverBudget(Shaping):
-    """An answer longer than its budget earns nothing: min(R, 0) where |y| > b (PALU, arXiv:2510.10168)."""
-
-    def __call__(self, batch: Batch) -> Batch:
-        """min(R, 0) where |y| > b and the row has a budget."""
-        budget_b = budgets(batch, self.name)
-        over_b = (budget_b > 0) & (lengths(batch) > budget_b)
-        return batch.replace(reward_b=torch.where(over_b, batch.reward_b.clamp(max=0), batch.reward_b))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.budget",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "an answer longer than its question's budget earns nothing"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R ← min(R, 0) where |y| > b"

@@ -1,4 +1,4 @@
-"""What becomes of answers that were cut off, once advantages are known."""
+"""What becomes of answers that were cut off: no reward, or no advantage."""
 
 from __future__ import annotations
 
@@ -8,6 +8,29 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.parts.normalize import Normalize
 from grouprl.parts.part import part
+from grouprl.parts.shaping import Shaping
+
+
+@part("shape")
+class FailTruncated(Shaping):
+    """An answer that hit its limit earns nothing: min(R, 0) (PALU, arXiv:2510.10168)."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """min(R, 0) where the answer was cut off."""
+        cut_b = batch.need("truncated_b", self.name)
+        return batch.replace(reward_b=torch.where(cut_b, batch.reward_b.clamp(max=0), batch.reward_b))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "an answer that was cut off earns nothing, whatever it says"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R ← min(R, 0) if truncated"
 
 
 @part("normalize")
