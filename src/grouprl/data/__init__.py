@@ -11,9 +11,12 @@ from grouprl.data import (
     difficulty,
     extra,
     guidance,
+    initial_answers,
     replay,
     rounds,
+    second_model,
     segments,
+    value_pretraining,
     variants,
 )
 
@@ -28,8 +31,11 @@ __all__ = [
     "difficulty",
     "extra",
     "guidance",
+    "initial_answers",
     "replay",
     "rounds",
+    "second_model",
     "segments",
+    "value_pretraining",
     "variants",
 ]

@@ -95,21 +95,23 @@ def gain(rate: float, answers: int) -> float:
 
 @part("allocation")
 class GreedyFilter(Allocation):
-    """Leave questions out whose greedy answer is right already (SELF, arXiv:2510.02230).
+    """Leave questions out whose greedy answer earns `solved` or more already (SELF, arXiv:2510.02230).
 
     Costs one greedy answer per question. With nothing left the step passes without an update.
     """
 
+    solved: float = 1.0
+
     def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks, without answers where the greedy one is right."""
+        """Return the asks, none of whose answers are drawn where the greedy one is good enough."""
         greedy = probe(desk, asks, greedy=True)
-        solved = set(greedy.group_b[greedy.scores.correct_b].tolist())
+        solved = set(greedy.group_b[greedy.scores.reward_b >= self.solved].tolist())
         desk.note("questions_skipped", len(solved) / len(asks))
         return [replace(ask, answers=0) if ask.ordinal in solved else ask for ask in asks]
 
     def words(self) -> str:
         """Describe."""
-        return "questions whose greedy answer is right are left out"
+        return f"questions whose greedy answer earns {self.solved:g} or more are left out"
 
 
 @part("allocation")

@@ -28,7 +28,8 @@ class LengthBudget(SamplingRule):
 
     After a visit with a share of right answers ≥ `target` the budget falls by Q_1 - Q_{1-shrink} of the lengths of the
     right answers (their longest less a quantile), never below `floor` times the run's budget; else it is the run's
-    budget again. An answer that runs out of budget is cut off, and scored as it is.
+    budget again. An answer is cut off one token beyond its budget and does not count as right then; the budget is the
+    key `budget` of its rows.
     """
 
     target: Share = 0.8
@@ -43,22 +44,26 @@ class LengthBudget(SamplingRule):
         ]
         if found:
             desk.note("length_budget", sum(found) / len(found))
-        return [replace(ask, max_new_tokens=budget) for ask, budget in zip(asks, found, strict=True)]
+        return [_within(ask, budget, desk.max_new_tokens) for ask, budget in zip(asks, found, strict=True)]
 
     def observe(self, collected: Any, judged: Any, desk: Desk) -> None:
         """Move the budgets of the questions of this step."""
         budgets = desk.store(self).setdefault("budget", {})
         for index, visits in desk.ledger.at(desk.step).items():
-            for visit in visits:
-                budgets[index] = self.after(budgets.get(index, desk.max_new_tokens), visit, desk.max_new_tokens)
+            budgets[index] = self.after(budgets.get(index, desk.max_new_tokens), visits[-1], desk.max_new_tokens)
 
     def after(self, budget: int, visit: Visit, most: int) -> int:
         """Return the budget after a visit, from the one before and the run's (`most`)."""
-        if visit.rate < self.target or not visit.lengths:
+        kept = [length for length in visit.lengths if length <= budget]
+        if not kept or len(kept) / visit.answers < self.target:
             return most
-        longest, usual = np.quantile(visit.lengths, [1.0, 1 - self.shrink])
+        longest, usual = np.quantile(kept, [1.0, 1 - self.shrink])
         least = max(1, round(self.floor * most))
         return max(least, round(budget - float(longest - usual)))
+
+    def supplies(self) -> tuple[str, ...]:
+        """The budget of each row."""
+        return ("keys.budget",)
 
     def words(self) -> str:
         """Describe."""
@@ -80,6 +85,11 @@ class LengthBudget(SamplingRule):
         """A budget that cannot fall."""
         off = self.shrink == 0 or self.floor == 1
         return ["length_budget has no effect: shrink is 0 or floor is 1"] if off else []
+
+
+def _within(ask: Ask, budget: int, most: int) -> Ask:
+    """The ask with room for one token more than its budget, so that answers beyond it are known as such."""
+    return replace(ask, max_new_tokens=min(budget + 1, most), keys={**ask.keys, "budget": budget})
 
 
 @part("sampling")

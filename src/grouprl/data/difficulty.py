@@ -108,7 +108,7 @@ def distinct_3(answers: Sequence[Sequence[int]]) -> float:
 
 @part("curriculum")
 class DifficultyTargeted(Chooser):
-    """Ask questions of a wanted difficulty, without replacement: P(q) ∝ exp(-|p̂_q - target|/temperature).
+    """Ask questions of a wanted difficulty, without replacement: P(q) ∝ exp(-|p_q - target|/temperature).
 
     "Improving Data Efficiency for LLM RL Fine-tuning" (DOTS, arXiv:2506.05316). `predict` "attention": every `every`
     steps `reference` random questions get a group of answers each; the pass rate of any other is the mean of theirs,
@@ -161,7 +161,7 @@ class DifficultyTargeted(Chooser):
 
     def formula(self) -> str:
         """Formula."""
-        return f"P(q) ∝ exp(-|p̂_q - {self.target:g}|/{self.temperature:g}), without replacement"
+        return f"P(q) ∝ exp(-|p_q - {self.target:g}|/{self.temperature:g}), without replacement"
 
 
 def attend(query_nh: Tensor, key_kh: Tensor, value_k: Tensor, sharpness: float) -> Tensor:

@@ -1,0 +1,263 @@
+"""Answers that go on from somewhere: continuations, plans, prefixes of solutions, cut thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from desks import END, FakeDesk, Numbers
+from grouprl.batch import SOURCES
+from grouprl.data.ask import Ask
+from grouprl.data.collected import Collected, subset
+from grouprl.data.continuations import Continuations, PlanTree, PrefixRestarts
+from grouprl.data.segments import BudgetCuts
+from grouprl.parts.part import RunFacts
+from grouprl.parts.prefix_mask import PrefixMask
+
+Write = Callable[[Ask, int], str]
+
+
+class WritingDesk(FakeDesk):
+    """Answers are what `write(ask, number)` says; right is what ends with '!'. Every log-prob differs."""
+
+    def __init__(self, write: Write, **settings: Any) -> None:
+        super().__init__(**({"task": Solved(), "answers": 2, "max_new_tokens": 20} | settings))
+        self.write, self.asked = write, list[Ask]()
+
+    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
+        self.asked += asks
+        rows = [(a, a.first + k) for a in asks for k in range(a.answers)]
+        texts = [self.write(a, n)[: a.max_new_tokens or self.max_new_tokens] for a, n in rows]
+        ids = [tuple(map(ord, text.replace("$", chr(END)))) for text in texts]
+        right = [text.rstrip("$").endswith("!") for text in texts]
+        made = self.rows(rows, ids, right)
+        present_bt = made.rollout.logp_bt != 0
+        logp_bt = torch.where(present_bt, -torch.arange(present_bt.numel()).reshape(present_bt.shape).double() - 1, 0)
+        self.drawn.append(replace(made, rollout=replace(made.rollout, logp_bt=logp_bt)))
+        return self.drawn[-1]
+
+
+class Solved(Numbers):
+    def solution(self, question: Any) -> str:
+        return "abcdefghij"
+
+
+def lead_text(ask: Ask) -> str:
+    return "".join(map(chr, ask.lead))
+
+
+# --- PPPO -----------------------------------------------------------------------------------------------------------
+
+
+def go_on(ask: Ask, number: int) -> str:
+    """First answers differ in their beginning; continuations of 'ab' are right for even numbers."""
+    if not ask.lead:
+        return ("ab" if number == 0 else "xy") + "cdefgh" + "!" * number + "$"
+    return "..!" if lead_text(ask) == "ab" and number % 2 == 0 else "..."
+
+
+def test_continuations_are_counted_for_the_answer_they_continue():
+    desk = WritingDesk(go_on)
+    plain = desk.draw(desk.take(2))
+    judged = Continuations(count=4, start=0.25, grow=0.0, limit=0.25)(plain, desk)
+    assert len(judged) == len(plain) == 4  # nothing of it is trained on
+    assert judged.scores.components["continuations"].tolist() == [2.0, 0.0, 2.0, 0.0]
+    assert [lead_text(ask) for ask in desk.asked[2:]] == ["ab", "xy", "ab", "xy"]
+    assert [ask.first for ask in desk.asked[2:]] == [2, 6, 2, 6]
+    assert {ask.max_new_tokens for ask in desk.asked[2:]} == {18}
+    assert desk.notes["continuations"] == 16
+    assert judged.rollout is plain.rollout
+    assert desk.batch(judged).rewards["continuations"].tolist() == [2.0, 0.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(20, 3), (7, 1), (6, 0)])
+def test_the_beginning_is_that_of_the_prefix_mask(length, expected):
+    desk = WritingDesk(lambda ask, number: "a" * length)
+    rows = desk.draw(desk.take(1))
+    Continuations(count=1, start=0.15, grow=0.0, limit=0.15)(rows, desk)
+    assert {len(ask.lead) for ask in desk.asked[1:]} == {expected}
+    assert PrefixMask(start=0.15, grow=0.0, limit=0.15)(desk.batch(rows))[0].sum() == expected
+
+
+def test_the_beginning_grows_with_the_prefix_mask():
+    sizes = []
+    for step in range(10):
+        desk = WritingDesk(lambda ask, number: "a" * 20, answers=1)
+        desk.step = step
+        rows = desk.draw(desk.take(1))
+        Continuations(count=1)(rows, desk)
+        sizes.append(len(desk.asked[1].lead))
+        assert PrefixMask()(desk.batch(rows)).sum() == sizes[-1]
+    assert sizes == [3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+
+
+def test_a_whole_answer_is_its_own_continuation():
+    desk = WritingDesk(go_on)
+    judged = Continuations(count=3, start=1.0, limit=1.0)(desk.draw(desk.take(1)), desk)
+    assert judged.scores.components["continuations"].tolist() == [0.0, 3.0]
+    assert len(desk.drawn) == 1
+
+
+def test_a_beginning_that_was_given_is_kept():
+    desk = WritingDesk(lambda ask, number: "cdef")
+    rows = desk.draw([replace(desk.ask(0), lead=(97, 98))])
+    Continuations(count=1, start=0.5, limit=0.5)(rows, desk)
+    assert [lead_text(ask) for ask in desk.asked[1:]] == ["abcd", "abcd"]
+
+
+# --- PTA-GRPO ---------------------------------------------------------------------------------------------------------
+
+
+def plan(ask: Ask, number: int) -> str:
+    if not ask.lead:
+        return {0: "ab|cd!", 1: "efg|h", 2: "none"}[number]
+    return "yes!" if lead_text(ask).startswith("ab") and number == 3 else "no"
+
+
+def planned() -> tuple[WritingDesk, Collected, Collected]:
+    desk = WritingDesk(plan, answers=3)
+    rows = desk.draw(desk.take(1))
+    return desk, rows, PlanTree(sign="|", leaves=3)(rows, desk)
+
+
+def test_a_plan_is_carried_out_several_times():
+    desk, rows, tree = planned()
+    texts = desk.decode(tree.rollout.response_ids)
+    assert texts == ["ab|cd!", "efg|h", "none", "ab|yes!", "ab|no", "efg|no", "efg|no"]
+    assert tree.extras["keys.plan"].tolist() == [0, 1, 2, 0, 0, 1, 1]
+    assert set(tree.source_b.tolist()) == {SOURCES["drawn"]}
+    assert len(set(tree.answer_b.tolist())) == len(tree)
+    assert set(tree.rollout.prompt_ids) == {rows.rollout.prompt_ids[0]}
+    assert desk.notes["plans"] == 2
+
+
+def test_plan_tokens_are_marked_and_keep_their_log_probs():
+    desk, rows, tree = planned()
+    batch = desk.batch(tree)
+    assert batch.marks["plan"].sum(1).tolist() == [3, 4, 0, 3, 3, 4, 4]
+    assert not (batch.marks["plan"] & ~batch.mask_bt).any()
+    leaves = desk.drawn[1].rollout.logp_bt
+    assert tree.rollout.logp_bt[3, :3].tolist() == rows.rollout.logp_bt[0, :3].tolist()
+    assert tree.rollout.logp_bt[3, 3:7].tolist() == leaves[0, :4].tolist()
+    assert tree.rollout.logp_bt[6, :4].tolist() == rows.rollout.logp_bt[1, :4].tolist()
+    assert tree.rollout.logp_bt[6, 4:6].tolist() == leaves[3, :2].tolist()
+
+
+def test_one_leaf_per_plan_draws_nothing():
+    desk = WritingDesk(plan, answers=3)
+    rows = desk.draw(desk.take(1))
+    tree = PlanTree(sign="|", leaves=1)(rows, desk)
+    assert tree.rollout is rows.rollout
+    assert tree.extras["keys.plan"].tolist() == [0, 1, 2]
+    assert PlanTree(leaves=1).idle(RunFacts())
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def test_prefixes_shrink_to_nothing_over_the_run():
+    rule = PrefixRestarts(most=0.8, until=0.5)
+    assert [rule.share(step, 10) for step in range(6)] == pytest.approx([0.8, 0.64, 0.48, 0.32, 0.16, 0.0])
+    assert rule.share(9, 10) == 0.0
+
+
+def test_a_group_begins_with_a_beginning_of_its_solution():
+    desk = FakeDesk((0.5,) * 64, task=Solved(64), steps=10)
+    asks = PrefixRestarts(chance=1.0, most=1.0).adjust(desk.take(64), desk)
+    begun = [ask for ask in asks if ask.lead]
+    assert all(lead_text(ask) == "abcdefghij"[: len(ask.lead)] for ask in begun)
+    assert all(ask.max_new_tokens == 16 - len(ask.lead) for ask in begun)
+    counts = np.bincount([len(ask.lead) for ask in asks], minlength=11)
+    assert (counts > 0).sum() >= 9  # evenly from nothing to everything
+    assert desk.notes["restarts"] == len(begun)
+    again = FakeDesk((0.5,) * 64, task=Solved(64), steps=10)
+    assert PrefixRestarts(chance=1.0, most=1.0).adjust(again.take(64), again) == asks
+
+
+def test_only_a_share_of_questions_restarts_and_forms_of_a_question_alike():
+    desk = FakeDesk((0.5,) * 200, task=Solved(200), steps=10)
+    asks = desk.take(200)
+    adjusted = PrefixRestarts(chance=0.25, most=1.0).adjust([*asks, *asks], desk)
+    assert 20 < sum(bool(ask.lead) for ask in adjusted[:200]) < 75
+    assert [ask.lead for ask in adjusted[:200]] == [ask.lead for ask in adjusted[200:]]
+
+
+def test_what_is_given_is_not_trained_on():
+    desk = WritingDesk(lambda ask, number: "zz", steps=10)
+    rows = desk.draw(PrefixRestarts(chance=1.0, most=1.0).adjust(desk.take(3), desk))
+    batch = desk.batch(rows)
+    assert set(batch.token_bt[batch.mask_bt].tolist()) == {ord("z")}
+    assert PrefixRestarts().refuse(RunFacts(demonstrations=False))
+    assert PrefixRestarts(chance=0.0).idle(RunFacts())
+
+
+# --- BRPO -------------------------------------------------------------------------------------------------------------
+
+
+def think(ask: Ask, number: int) -> str:
+    """A thought of 6 tokens that ends by itself, and one that goes on; answers are right from the 4th token on."""
+    if not ask.lead:
+        return "abcde|z!$" if number == 0 else "klmnopqrst"
+    return "!" if len(lead_text(ask).rstrip(".|")) >= 4 else "?"
+
+
+def cut() -> tuple[WritingDesk, Collected]:
+    desk = WritingDesk(think, max_new_tokens=8)
+    part = BudgetCuts(budgets=(2, 4, 8), summaries=2, summary_tokens=3, end="|", ellipsis=".")
+    return desk, part(desk.draw(desk.take(1)), desk)
+
+
+def test_thoughts_are_cut_at_every_budget():
+    desk, _ = cut()
+    leads = [lead_text(ask) for ask in desk.asked[1:]]
+    assert leads == ["ab.|", "abcd.|", "abcde|", "kl.|", "klmn.|", "klmnopqr.|"]
+    assert {ask.answers for ask in desk.asked[1:]} == {2}
+    assert {ask.max_new_tokens for ask in desk.asked[1:]} == {3}
+    numbers = [ask.first + k for ask in desk.asked[1:] for k in range(2)]
+    assert sorted(numbers) == list(range(2, 14))
+
+
+def test_thought_rows_keep_the_thought_and_the_scores_of_its_cuts():
+    desk, rows = cut()
+    batch = desk.batch(rows)
+    thoughts = batch.rows(batch.from_source("drawn"))
+    assert desk.decode(subset(rows, rows.source_b == 0).rollout.response_ids) == ["abcde|", "klmnopqr"]
+    assert thoughts.turn_reward_bs.tolist() == [[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]
+    segments = [t[m].tolist() for t, m in zip(thoughts.turn_bt, thoughts.mask_bt, strict=True)]
+    assert segments == [[0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2, 2, 2]]
+    kept = subset(rows, rows.source_b == 0).rollout
+    assert (kept.logp_bt != 0).sum(1).tolist() == [6, 8]
+
+
+def test_answers_know_their_cut_and_train_their_own_tokens():
+    desk, rows = cut()
+    answers = subset(rows, rows.source_b == SOURCES["extra"])
+    assert answers.extras["keys.cut"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert set(desk.decode(answers.rollout.response_ids)) == {"!", "?"}
+    assert not answers.extras["turn_reward_bs"].any()
+    assert len(set(rows.answer_b.tolist())) == len(rows) == 14
+
+
+def test_segments_are_credited_by_the_advantage():
+    from grouprl.parts.segments import BudgetSegments
+
+    desk, rows = cut()
+    adv_bt = BudgetSegments()(desk.batch(rows))
+    assert torch.isfinite(adv_bt).all()
+    assert not adv_bt[:, :1].any()  # both thoughts score alike, and alike answers at one cut are worth nothing
+
+
+@pytest.mark.parametrize(("budgets", "message"), [((0.1, 0.15), "budgets of"), ((4.0, 12.0), "at most 8")])
+def test_budgets_that_do_not_fit_are_refused(budgets, message):
+    assert message in BudgetCuts(budgets=budgets).refuse(RunFacts(max_length=8))[0]
+
+
+@pytest.mark.parametrize("part", [Continuations(), PlanTree(), PrefixRestarts(), BudgetCuts()])
+def test_parts_say_what_they_do(part):
+    assert len(part.words()) > 10
+    assert part.supplies() or isinstance(part, PrefixRestarts)

@@ -1,0 +1,295 @@
+"""Questions asked in several ways, with budgets; rows besides the groups: extras and verification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from desks import FakeDesk, Numbers
+from grouprl import InputError
+from grouprl.batch import SOURCES
+from grouprl.data.ask import Ask
+from grouprl.data.budget_prompts import BudgetPrompts, in_tokens
+from grouprl.data.collected import Collected, join, subset
+from grouprl.data.extra import TemperedExtras, VerificationRows
+from grouprl.data.variants import CrossPairs, Variants, shares
+from grouprl.parts.part import RunFacts, build_part
+from grouprl.parts.variants import SharedVariants
+from grouprl.rewards import score
+from grouprl.tasks import Question, load_task
+
+
+class Turned(Numbers):
+    """Every question can also be asked as 'Q3=' and 'r3='."""
+
+    def variants(self, question: Question) -> tuple[Question, ...]:
+        names = (str(question.prompt).replace("q", letter) for letter in "qQr")
+        return tuple(replace(question, id=f"{question.id}/{i}", prompt=name) for i, name in enumerate(names))
+
+
+class FirstDesk(FakeDesk):
+    """A judge who always says 'first': right in the question's own order, wrong in the other."""
+
+    def _coin(self, ask: Ask, number: int) -> bool:
+        return str(ask.shown).startswith("q")
+
+
+@pytest.mark.parametrize(("answers", "parts", "expected"), [(8, 2, [4, 4]), (7, 3, [3, 2, 2]), (1, 3, [1, 0, 0])])
+def test_shares_are_even(answers, parts, expected):
+    assert shares(answers, parts) == expected
+
+
+def varied(limit: int = 2, answers: int = 4) -> tuple[FirstDesk, Collected]:
+    desk = FirstDesk(task=Turned(8), answers=answers)
+    asks = Variants(limit=limit).allot(desk.take(2), desk)
+    return desk, desk.draw([ask for ask in asks if ask.answers])
+
+
+def test_answers_are_spread_over_the_forms_of_a_question():
+    _desk, rows = varied(limit=3, answers=7)
+    first = subset(rows, rows.group_b == rows.group_b[0])
+    assert first.extras["keys.variant"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert first.extras["keys.own"].tolist() == [1] * 7
+    assert first.answer_b.tolist() == list(range(7))
+    assert [p[0] for p in first.prompts] == list("qqqQQrr")
+    assert len(set(first.index_b.tolist())) == 1
+
+
+def test_one_form_leaves_the_asks_alone():
+    desk = FakeDesk()
+    (ask,) = desk.take(1)
+    (same,) = Variants(limit=4).allot([ask], desk)
+    assert replace(same, keys={}) == ask
+
+
+def test_bias_shows_in_the_union_group():
+    _, rows = varied(answers=8)
+    union = SharedVariants(local_weight=0.0)(FakeDesk().batch(rows))
+    assert union[:, 0].abs().tolist() == pytest.approx([0.935412597] * 16, abs=1e-6)  # ±.5/(.53452 + 1e-6)
+
+
+def test_every_answer_is_shown_under_every_form():
+    desk, rows = varied(limit=3, answers=6)
+    paired = CrossPairs()(rows, desk)
+    assert len(paired) == 3 * len(rows)
+    own_b = paired.extras["keys.own"] == 1
+    assert np.array_equal(own_b, paired.source_b == SOURCES["drawn"])
+    assert np.array_equal(own_b, ~paired.foreign_b)
+    group = subset(paired, (paired.group_b == rows.group_b[0]) & ~own_b)
+    for prompt, variant in zip(group.prompts, group.extras["keys.variant"], strict=True):
+        assert prompt[0] == "qQr"[variant]
+    counts = {v: int((group.extras["keys.variant"] == v).sum()) for v in range(3)}
+    assert counts == {0: 4, 1: 4, 2: 4}
+    assert len(set(zip(paired.group_b.tolist(), paired.answer_b.tolist(), strict=True))) == len(paired)
+    assert group.scores.reward_b.sum() == 2 * subset(rows, rows.group_b == rows.group_b[0]).scores.reward_b.sum()
+
+
+def test_pairs_do_not_move_the_shared_statistics():
+    desk, rows = varied(limit=2, answers=4)
+    judge = SharedVariants()
+    alone, paired = desk.batch(rows), desk.batch(CrossPairs()(rows, desk))
+    own_b = paired.keys["own"] == 1
+    assert judge(paired)[own_b].tolist() == judge(alone).tolist()
+
+
+def test_without_forms_nothing_is_paired():
+    desk, rows = varied(limit=1)
+    assert CrossPairs()(rows, desk) is rows
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+def test_budgets_of_the_paper():
+    assert [in_tokens(b, 4096) for b in BudgetPrompts().budgets] == [512, 1024, 2048, 2560]
+
+
+def test_every_budget_is_asked_with_its_own_prompt_and_numbers():
+    desk = FakeDesk(answers=8, max_new_tokens=40)
+    rows = desk.draw(BudgetPrompts().allot(desk.take(1), desk))
+    assert rows.extras["keys.budget"].tolist() == [5, 5, 10, 10, 20, 20, 25, 25]
+    assert rows.answer_b.tolist() == list(range(8))
+    assert "within 5 tokens" in str(rows.prompts[0])
+    assert "within 25 tokens" in str(rows.prompts[7])
+    assert set(rows.group_b.tolist()) == {0}
+
+
+@pytest.mark.parametrize("budgets", [(4, 4), (8, 2), (0.5, 8)])
+def test_budgets_rise_in_one_unit(budgets):
+    with pytest.raises(InputError, match="they rise"):
+        build_part("allocation", "budget_prompts", {"budgets": budgets})
+
+
+@pytest.mark.parametrize(
+    ("budgets", "run", "message"),
+    [
+        ((0.5, 0.6), RunFacts(max_length=3), "budgets of"),
+        ((4, 9), RunFacts(max_length=8), "at most 8"),
+        ((2, 3, 4), RunFacts(group_size=2, max_length=8), "over 3 budgets"),
+    ],
+)
+def test_budgets_that_do_not_fit_are_refused(budgets, run, message):
+    assert message in " ".join(BudgetPrompts(budgets=budgets).refuse(run))
+
+
+@pytest.mark.parametrize("name", ["addition", "sorting", "reverse", "countdown", "chain", "multiplication"])
+def test_generated_tasks_say_everything_in_their_own_alphabet(name):
+    task = load_task(name)
+    question = task.question("train", 0)
+    right = task.solution(question)
+    prompts = [
+        task.with_hint(question, task.hints(question)[0]),
+        task.with_budget(question, 12),
+        task.with_verdict(question, right),
+        task.with_examples(question, [(question.prompt, right)] * 2),
+    ]
+    for prompt in prompts:
+        assert set(prompt) <= set(task.alphabet)
+        assert prompt != question.prompt
+    assert len({verdict[0] for verdict in task.verdicts}) == 2
+    forms = task.variants(question)
+    found = score(
+        task.reward,
+        [task.solution(form) for form in forms],
+        [form.columns for form in forms],
+        ids=list("ab"[: len(forms)]),
+    )
+    assert found.correct_b.all()
+    assert len({variant.id for variant in task.variants(question)}) == len(task.variants(question))
+
+
+def test_prompts_of_chats():
+    chat: Any = ({"role": "user", "content": "1+1?"},)
+    question, task = Question("c", chat), Numbers()
+    assert task.with_budget(question, 30)[0]["content"] == "1+1?\n\nAnswer the question within 30 tokens."
+    assert "Solution: 2\n\nIs this solution correct?" in task.with_verdict(question, "2")[0]["content"]
+    shown = task.with_examples(question, [("2+2?", "4")])[0]["content"]
+    assert shown == "Solved examples:\n\n2+2?\n4\n\n1+1?"
+
+
+# --- extras ---------------------------------------------------------------------------------------------------------
+
+
+def tempered(entropy: float | None, rates: tuple[float, ...] = (0.5,) * 8, **settings: Any) -> tuple[Any, Any, Any]:
+    desk = FakeDesk(rates, answers=8)
+    desk.last_entropy = entropy
+    plain = desk.draw(desk.take(8))
+    return desk, plain, TemperedExtras(**settings)(plain, desk)
+
+
+@pytest.mark.parametrize(("entropy", "heat"), [(0.2, 1.2), (0.5, 1.2), (0.8, 0.8)])
+def test_the_temperature_steers_towards_the_target(entropy, heat):
+    desk = FakeDesk(answers=8)
+    desk.last_entropy = entropy
+    asked: list[Ask] = []
+    draw = desk.draw
+    desk.draw = lambda asks, **more: asked.extend(asks) or draw(asks, **more)  # type: ignore[method-assign]
+    plain = draw(desk.take(8))
+    extended = TemperedExtras(target=0.5)(plain, desk)
+    assert len(asked) == 2  # a quarter of eight questions
+    assert {ask.temperature for ask in asked} == {heat}
+    assert {ask.first for ask in asked} == {8}
+    extras = subset(extended, extended.source_b == SOURCES["extra"])
+    good = int((desk.drawn[-1].scores.correct_b).sum())
+    assert len(extras) == (good if entropy <= 0.5 else good // 2) > 0
+    assert extras.scores.correct_b.all()
+    assert extras.foreign_b.all()
+    assert not extras.extras["stat_b"].any()
+    assert extras.extras["loss_mask_bt"][:, :2].all()
+
+
+def test_extras_take_the_place_of_the_first_answers_in_the_loss_alone():
+    desk, plain, extended = tempered(0.2)
+    count = int(desk.notes["extra_rows"])
+    batch = desk.batch(extended)
+    drawn_b = batch.from_source("drawn")
+    left_b = ~batch.active_bt.any(1)
+    assert int(left_b.sum()) == count > 0
+    assert batch.stats_b.tolist() == drawn_b.tolist()
+    where = np.flatnonzero(drawn_b.numpy())
+    assert np.flatnonzero(left_b.numpy()).tolist() == where[:count].tolist()
+    desk, _plain, extended = tempered(0.2, place="append")
+    assert desk.batch(extended).active_bt.any(1).all()
+
+
+def test_at_most_so_many_extras():
+    desk, _, extended = tempered(0.2, most=3)
+    assert desk.notes["extra_rows"] == 3
+    desk, _, _extended = tempered(0.9, most=3)
+    assert desk.notes["extra_rows"] == 1
+
+
+def test_without_an_entropy_or_good_answers_there_are_no_extras():
+    for entropy, rates in ((None, (0.5,) * 8), (0.2, (0.0,) * 8), (0.2, (1.0,) * 8)):
+        desk, plain, extended = tempered(entropy, rates)
+        assert len(extended) == len(plain)
+        assert extended.extras["stat_b"].all()
+        assert desk.batch(extended).active_bt.equal(desk.batch(extended).mask_bt)
+        assert join([extended, extended]).extras["stat_b"].all()
+
+
+def test_which_questions_are_answered_again_depends_on_the_seed_alone():
+    first, second = tempered(0.2)[2], tempered(0.2)[2]
+    assert first.group_b.tolist() == second.group_b.tolist()
+
+
+def test_hot_is_hotter_than_cool():
+    with pytest.raises(InputError, match="hot is the higher"):
+        build_part("explore", "tempered_extras", {"hot": 0.7})
+
+
+# --- verification -----------------------------------------------------------------------------------------------------
+
+
+def verified(rates: tuple[float, ...], **settings: Any) -> tuple[FakeDesk, Collected, Collected]:
+    desk = FakeDesk(rates, answers=8)
+    plain = desk.draw(desk.take(len(rates)))
+    return desk, plain, VerificationRows(**settings)(plain, desk)
+
+
+def test_verdicts_are_balanced_in_every_group():
+    _desk, plain, asked = verified((0.3,) * 8)
+    rows = subset(asked, asked.source_b == SOURCES["verification"])
+    for group in set(plain.group_b.tolist()):
+        right = int(plain.scores.correct_b[plain.group_b == group].sum())
+        texts = [t for t, g in zip(rows.texts, rows.group_b, strict=True) if g == group]
+        assert texts.count("Yes") == texts.count("No") == min(right, 8 - right)
+    assert len(set(zip(asked.group_b.tolist(), asked.answer_b.tolist(), strict=True))) == len(asked)
+
+
+def test_a_verdict_is_one_token_behind_question_and_answer():
+    desk, plain, asked = verified((0.5,) * 8, balance=False)
+    rows = subset(asked, asked.source_b == SOURCES["verification"])
+    assert len(rows) == len(plain) == desk.notes["verification_rows"]
+    assert rows.foreign_b.all()
+    for i in range(len(rows)):
+        assert rows.rollout.response_ids[i] == ((ord("Y"),) if rows.scores.correct_b[i] else (ord("N"),))
+        answer = "right" if rows.scores.correct_b[i] else "wrong"
+        assert f"Solution: {answer}\n\nIs this solution correct?" in str(rows.prompts[i])
+    batch = desk.batch(asked)
+    assert batch.mask_bt.sum(1)[batch.from_source("verification")].tolist() == [1] * len(rows)
+
+
+def test_dead_groups_have_no_balanced_verdicts():
+    _, plain, asked = verified((0.0, 1.0))
+    assert asked is plain
+    assert VerificationRows().idle(RunFacts(group_size=1))
+
+
+def test_verdicts_must_differ_in_their_first_token():
+    desk = FakeDesk()
+    desk.task.__class__ = type("Same", (Numbers,), {"verdicts": ("Yes", "Yep")})
+    with pytest.raises(InputError, match="same token"):
+        VerificationRows(balance=False)(desk.draw(desk.take(1)), desk)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [Variants(), CrossPairs(), BudgetPrompts(), TemperedExtras(), TemperedExtras(place="append"), VerificationRows()],
+)
+def test_parts_say_what_they_do(part):
+    assert len(part.words()) > 10
+    assert not part.idle(RunFacts(max_length=64))
