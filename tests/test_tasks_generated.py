@@ -178,6 +178,8 @@ def test_reverse_with_filler():
     assert written == {"." * n + "cba" for n in range(6)}
     rewards = [task.reward(text, **question.columns) for text in ("cba", "...cba", "c.ba", "cba.", "")]
     assert rewards == [1, 1, 0, 0, 0]
+    assert [task.form_of(question, text) for text in ("cba", "..cba", "...cba")] == ["direct", "short", "long"]
+    assert Reverse().form_of(question, "cba") is None
 
 
 def test_summands_by_hand():

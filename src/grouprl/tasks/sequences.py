@@ -134,6 +134,13 @@ class Reverse(GeneratedTask):
         """Write the letters backwards."""
         return str(question.prompt)[:-1][::-1]
 
+    def form_of(self, question: Question, text: str) -> str | None:
+        """Where there is filler: `direct` without dots, `short` with up to half of them, else `long`."""
+        if not self.filler:
+            return None
+        dots = len(text) - len(text.lstrip("."))
+        return "direct" if not dots else "short" if dots <= self.filler / 2 else "long"
+
 
 def after_dots(completion: str, *, answer: str) -> float:
     """1 iff the completion is `answer`, whatever number of dots stands before it."""
