@@ -151,12 +151,8 @@ def test_generated_tasks_say_everything_in_their_own_alphabet(name):
         assert prompt != question.prompt
     assert len({verdict[0] for verdict in task.verdicts}) == 2
     forms = task.variants(question)
-    found = score(
-        task.reward,
-        [task.solution(form) for form in forms],
-        [form.columns for form in forms],
-        ids=list("ab"[: len(forms)]),
-    )
+    answers, columns = [task.solution(form) for form in forms], [form.columns for form in forms]
+    found = score(task.reward, answers, columns, ids=[form.id for form in forms])
     assert found.correct_b.all()
     assert len({variant.id for variant in task.variants(question)}) == len(task.variants(question))
 
@@ -202,7 +198,7 @@ def test_the_temperature_steers_towards_the_target(entropy, heat):
 
 
 def test_extras_take_the_place_of_the_first_answers_in_the_loss_alone():
-    desk, plain, extended = tempered(0.2)
+    desk, _, extended = tempered(0.2)
     count = int(desk.notes["extra_rows"])
     batch = desk.batch(extended)
     drawn_b = batch.from_source("drawn")
@@ -216,9 +212,9 @@ def test_extras_take_the_place_of_the_first_answers_in_the_loss_alone():
 
 
 def test_at_most_so_many_extras():
-    desk, _, extended = tempered(0.2, most=3)
+    desk, _, _ = tempered(0.2, most=3)
     assert desk.notes["extra_rows"] == 3
-    desk, _, _extended = tempered(0.9, most=3)
+    desk, _, _ = tempered(0.9, most=3)
     assert desk.notes["extra_rows"] == 1
 
 
