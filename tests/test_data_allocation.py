@@ -107,6 +107,11 @@ def test_only_questions_with_a_wrong_greedy_answer_are_asked() -> None:
     assert desk.notes == {"answers_probed": 4, "questions_skipped": 0.5}
 
 
+def test_the_greedy_answer_must_earn_what_is_asked() -> None:
+    desk = FakeDesk([0.9, 0.1])
+    assert counts(GreedyFilter(solved=2.0).allot(desk.take(2), desk)) == [4, 4]
+
+
 def test_nothing_is_left_where_all_is_solved() -> None:
     desk = FakeDesk([0.9] * 3)
     assert counts(GreedyFilter().allot(desk.take(3), desk)) == [0, 0, 0]
@@ -273,6 +278,23 @@ def test_a_budget_follows_its_question_through_a_run() -> None:
     assert [b[1] for b in budgets] == [20] * 4
     assert [b[0] for b in budgets] == [20, 17, 14, 11]
     assert desk.notes["length_budget"] == pytest.approx(20 + 18.5 + 17 + 15.5)
+
+
+def test_answers_that_were_cut_off_are_no_right_ones() -> None:
+    part = LengthBudget(target=0.75)
+    assert part.after(10, visit(4, 4, [6, 8, 10, 10]), 20) == 9
+    assert part.after(10, visit(4, 4, [6, 8, 10, 10]), 20, cut=1) == 8
+    assert part.after(10, visit(4, 4, [6, 8, 10, 10]), 20, cut=2) == 20
+    assert part.after(10, visit(4, 4, [10] * 4), 20, cut=4) == 20
+
+
+def test_a_budget_below_every_answer_recovers() -> None:
+    part, desk = LengthBudget(), FakeDesk([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
+    desk.store(part)["budget"] = {0: 4}
+    drawn = desk.draw(part.adjust([desk.ask(0)], desk))
+    drawn.rollout.truncated_b[:] = True
+    desk.finish(drawn, part)
+    assert desk.store(part)["budget"] == {0: 20}
 
 
 def test_an_ask_of_its_own_smaller_budget_keeps_it() -> None:

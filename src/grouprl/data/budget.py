@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -28,8 +29,7 @@ class LengthBudget(SamplingRule):
 
     After a visit with a share of right answers ≥ `target` the budget falls by Q_1 - Q_{1-shrink} of the lengths of the
     right answers (their longest less a quantile), never below `floor` times the run's budget; else it is the run's
-    budget again. An answer is cut off one token beyond its budget and does not count as right then; the budget is the
-    key `budget` of its rows.
+    budget again. An answer that runs out of its budget is cut off and does not count as right here.
     """
 
     target: Share = 0.8
@@ -44,26 +44,28 @@ class LengthBudget(SamplingRule):
         ]
         if found:
             desk.note("length_budget", sum(found) / len(found))
-        return [_within(ask, budget, desk.max_new_tokens) for ask, budget in zip(asks, found, strict=True)]
+        return [replace(ask, max_new_tokens=budget) for ask, budget in zip(asks, found, strict=True)]
 
-    def observe(self, collected: Any, judged: Any, desk: Desk) -> None:
+    def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
         """Move the budgets of the questions of this step."""
         budgets = desk.store(self).setdefault("budget", {})
+        cut_b = collected.rollout.truncated_b.numpy() & collected.scores.correct_b
+        cut = Counter(collected.index_b[cut_b].tolist())
         for index, visits in desk.ledger.at(desk.step).items():
-            budgets[index] = self.after(budgets.get(index, desk.max_new_tokens), visits[-1], desk.max_new_tokens)
+            before = budgets.get(index, desk.max_new_tokens)
+            budgets[index] = self.after(before, visits[-1], desk.max_new_tokens, cut[index])
 
-    def after(self, budget: int, visit: Visit, most: int) -> int:
-        """Return the budget after a visit, from the one before and the run's (`most`)."""
-        kept = [length for length in visit.lengths if length <= budget]
+    def after(self, budget: int, visit: Visit, most: int, cut: int = 0) -> int:
+        """Return the budget after a visit, from the one before and the run's (`most`).
+
+        `cut` of the answers that earned a right one's reward were cut off; they are the longest.
+        """
+        kept = visit.lengths[: max(0, len(visit.lengths) - cut)]
         if not kept or len(kept) / visit.answers < self.target:
             return most
         longest, usual = np.quantile(kept, [1.0, 1 - self.shrink])
         least = max(1, round(self.floor * most))
         return max(least, round(budget - float(longest - usual)))
-
-    def supplies(self) -> tuple[str, ...]:
-        """The budget of each row."""
-        return ("keys.budget",)
 
     def words(self) -> str:
         """Describe."""
@@ -85,11 +87,6 @@ class LengthBudget(SamplingRule):
         """A budget that cannot fall."""
         off = self.shrink == 0 or self.floor == 1
         return ["length_budget has no effect: shrink is 0 or floor is 1"] if off else []
-
-
-def _within(ask: Ask, budget: int, most: int) -> Ask:
-    """The ask with room for one token more than its budget, so that answers beyond it are known as such."""
-    return replace(ask, max_new_tokens=min(budget + 1, most), keys={**ask.keys, "budget": budget})
 
 
 @part("sampling")

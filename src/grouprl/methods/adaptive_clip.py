@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.data.budget import EntropyTemperature
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive, Spread
 from grouprl.parts.adaptive_clip import BalancedClip, Dual, DynamicClip, EntropyClip
 from grouprl.parts.advantage import Relative
 from grouprl.parts.aggregate import SequenceMean, TokenMean
+from grouprl.parts.history import OnlyTokenMean, SmoothStandardized
 from grouprl.parts.token_credit import TokenRelative
 
 Ratio = Annotated[float, Field(gt=1)]
@@ -22,45 +24,79 @@ Ratio = Annotated[float, Field(gt=1)]
 @entry(
     "dcpo_clip",
     Card(
-        title="Dynamic Clipping Policy Optimization (clip and token mean)",
+        title="Dynamic Clipping Policy Optimization",
         papers=[Paper("DCPO: Dynamic Clipping Policy Optimization", "2509.02333", 2025)],
-        summary="Clip bounds that widen for unlikely tokens, so that they may be explored; mean per answer.",
+        summary="Clip bounds that widen for unlikely tokens, and advantages that remember earlier visits of a question.",
         formula=(
-            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, ½+½√max(1-4ε_low/q_t, 0), "
-            "min(½+½√(1+4ε_high/q_t), cap)) A_i),  q_t = π_old(y_t)"
+            "L = -Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, ½+½√max(1-4ε_low/q_t, 0), "
+            "min(½+½√(1+4ε_high/q_t), cap)) A_i),  q_t = π_old(y_t),  at visit v of the question A = the smaller of "
+            "A_tot/v + (1-1/v)A_new and A_new/v + (1-1/v)A_tot,  A_new = (R - mean_g R)/(std_g R + eps), A_tot the same "
+            "with moments over all visits"
         ),
         defaults={
             "clip_low": "the paper: 0.16 (the script's default is 0.2)",
             "clip_high": "the paper: 0.2 (the script's default is 0.28)",
             "cap": "the authors' code: clip_ratio_c = 10",
             "dual_clip": "the authors' code: clip_ratio_c = 10",
+            "smooth": "the paper: Smooth Advantage Standardisation; off, A = A_new",
+            "sequences": "the paper: Only Token Mean sums over answers; 'mean' divides by their number",
             "scale": SCALE,
             "eps": EPS,
-            "alone": ALONE,
+            "alone": ALONE + "; only without smooth",
         },
         differs=[
-            "Without Smooth Advantage Standardisation: it blends each group's standardised reward with that over all "
-            "earlier visits of the question (count, mean and spread per question), a memory that a method does not "
-            "have. What is here is the paper's advantage at the first visit of each question.",
-            "The mean per answer is averaged over the optimiser step; the paper sums it (Only Token Mean), which is B "
-            "times as much.",
+            "The authors' code averages over the tokens of a micro-batch; here is the paper's sum of means per answer.",
+            "Moments over visits with a standard deviation up to 1e-6 count as without spread.",
         ],
         reduces=[
-            Reduction("grpo", ["on_policy"], why="every ratio is 1, within any bounds"),
-            Reduction("gspo", ["on_policy"], why="every ratio is 1, within any bounds"),
+            Reduction(
+                "grpo",
+                ["on_policy"],
+                settings={"smooth": False, "sequences": "mean"},
+                why="every ratio is 1, within any bounds",
+            ),
+            Reduction("gspo", ["on_policy"], settings={"smooth": False}, scale=None, why="the sum is B times the mean"),
         ],
-        needs=["at least two answers per question"],
-        source="lime-RL/DCPO verl/trainer/ppo/core_algos.py (get_clip_low_high, compute_policy_loss_dcpo)",
+        needs=["at least two answers per question", "questions that come again, or smooth never acts"],
+        source=(
+            "lime-RL/DCPO verl/trainer/ppo/core_algos.py (get_clip_low_high, get_mean_std, "
+            "compute_dcpo_outcome_advantage, compute_policy_loss_dcpo)"
+        ),
         golden=[
             Golden(
                 rewards=[1, 0],
                 lengths=[2, 1],
                 log_ratio=[[0.3, 0.4], [-0.6]],
+                settings={"smooth": False, "sequences": "mean"},
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.29046305,
                 grad=[[-0.23862324, 0.0], [0.19403394]],
                 why="q = 1/e: bounds 0.5 and 1.39087; e^0.3 = 1.35 and e^-0.6 = 0.55 pass, e^0.4 = 1.49 does not",
-            )
+            ),
+            Golden(
+                rewards=[1, 1],
+                lengths=[2, 1],
+                fields={
+                    "past.visits": [1.0, 1.0],
+                    "past.mean": [0.5, 0.5],
+                    "past.std": [0.7071067811865476, 0.7071067811865476],
+                },
+                advantage=[0.2236064, 0.2236064],
+                loss=-0.4472128,
+                grad=[[-0.1118032] * 2, [-0.2236064]],
+                why="all right now, mixed before: mean 0.75, var (0.5 + 0 + ½·0.25)/2 = 0.3125; A = ½·0.25/0.559018",
+            ),
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                fields={"past.visits": [3.0, 3.0], "past.mean": [0.0, 0.0], "past.std": [0.0, 0.0]},
+                advantage=[0.89453275, -0.4330121],
+                why=(
+                    "visit 4: mean 0.125, var (0.5 + ¾·0.25)/4 = 0.171875: A_tot = 2.1105737 and -0.3015105; "
+                    "A_new = ±0.7071058"
+                ),
+                tolerance=1,
+            ),
         ],
         recommended={"group": 16, "learning_rate": 1e-6},
     ),
@@ -70,19 +106,22 @@ def dcpo_clip(
     clip_high: Positive = 0.2,
     cap: Ratio = 10.0,
     dual_clip: Dual = 10.0,
-    scale: Scale = "sample_std",
+    smooth: bool = True,
+    sequences: Literal["sum", "mean"] = "sum",
+    scale: Spread = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose DCPO's clip and aggregation.
+    """Compose DCPO.
 
-    Mean over answers of the token mean of the loss clipped at bounds that solve |ρ - 1|·π = ε; A as in GRPO. The
-    paper's advantage over all visits of a question is not part of it.
+    Sum over answers of the token mean of the loss clipped at bounds that solve |ρ - 1|·π = ε; A blends the standardised
+    reward with that over all visits of the question.
     """
+    plain = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
     return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        advantage=SmoothStandardized(scale=scale, eps=eps) if smooth else plain,
         objective=DynamicClip(low=clip_low, high=clip_high, cap=cap, dual=dual_clip),
-        aggregate=SequenceMean(),
+        aggregate=OnlyTokenMean() if sequences == "sum" else SequenceMean(),
     )
 
 
@@ -228,12 +267,13 @@ def bapo(
             "pivot": "the authors' scripts: the 0.8-quantile of log H",
             "adapt_clip": "the paper: asymmetric adaptive clipping",
             "redistribute": "the paper: differential advantage redistribution",
+            "heat": "the authors' scripts: τ = 0.05 of adaptive temperature sampling",
             "released": "off: the paper's signed ĥ",
             "eps": "the authors' code: 1e-6",
             "limit": "the authors' code: groups with an |A| of 5 or more get GRPO's advantage",
         },
         differs=[
-            "Without Adaptive Temperature Sampling, which changes how answers are drawn.",
+            "The first step is drawn at the run's temperature: the scale of ĥ is that of the step before.",
             "The authors' code divides negative ĥ by a negative number, so that it is never negative and the branches "
             "for certain tokens never act; released=True has that.",
             "Entropies are those of the sampling policy; their statistics are over the optimiser step.",
@@ -283,14 +323,16 @@ def hapo(
     pivot: Annotated[float, Field(ge=0, le=1)] = 0.8,
     adapt_clip: bool = True,
     redistribute: bool = True,
+    heat: Annotated[float, Field(ge=0, lt=1)] = 0.05,
     released: bool = False,
     eps: NonNegative = 1e-6,
     limit: Annotated[float, Field(gt=0)] | None = 5.0,
 ) -> Method:
-    """Compose HAPO without its sampling temperature.
+    """Compose HAPO.
 
-    Token mean of the clipped loss; A relative to the group's tokens; a certain token may fall further, an uncertain one
-    rise further, and advantages are moved between them by their entropy score ĥ.
+    Uncertain tokens are drawn hotter, certain ones colder, by up to `heat` (0: none). Token mean of the clipped loss; A
+    relative to the group's tokens; a certain token may fall further, an uncertain one rise further, and advantages are
+    moved between them by their entropy score ĥ.
     """
     return Method(
         advantage=TokenRelative(eps=eps, limit=limit),
@@ -304,4 +346,5 @@ def hapo(
             dual=dual_clip,
         ),
         aggregate=TokenMean(),
+        sampling=EntropyTemperature(tau=heat, pivot=pivot, released=released) if heat > 0 else None,
     )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from grouprl.data.allocation import GradientVariance, Knapsack
+from grouprl.data.bandit import BanditOverSources, ThompsonSampling
+from grouprl.data.difficulty import VarianceSampling
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -13,7 +18,12 @@ from grouprl.methods.rejection import raft_pp
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 from grouprl.parts.kl import Estimator
 
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
 TWO = "at least two answers per question"
+COMES_AGAIN = "questions that come again (data.questions where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
@@ -49,23 +59,37 @@ UNEQUAL = Golden(
         summary="GRPO on questions drawn half at random, half by how much the outcomes of their answers vary.",
         formula=f"{GRPO_LOSS} + β·KL;  weight of a question: 0.8·p(1-p) + 0.2·diversity of its answers",
         defaults={
+            "share": "MMR1: half of the batch",
+            "outcome": "MMR1's example: 0.8",
+            "diversity": "MMR1's example: 0.2",
+            "momentum": "fresh scores; MMR1's configuration class has 1, which freezes the weights for ever",
+            "refresh_every": "off: scores come from the answers of training. MMR1: every 4 steps",
+            "probe": "MMR1: 8 answers of every question at a refresh",
             **DEFAULTS,
             "kl_coef": "off, so that no reference is needed; the example of MMR1 has 0.01",
             "kl_estimator": "MMR1: low variance KL, which is k3",
         },
         differs=[
-            "Not in this composition: the weighted sampler of questions.",
+            "Scores come from the answers that training draws anyway; a question not asked yet has the largest. MMR1 "
+            "measures every question again every few steps, which refresh_every=4 does.",
+            "Diversity is the share of different runs of three tokens, one of MMR1's three measures.",
             "The KL to the reference is off by default; MMR1's example has 0.01.",
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],
-        needs=[TWO, KL_NEED],
+        needs=[TWO, COMES_AGAIN, KL_NEED],
         source="LengSicong/MMR1 verl/curriculum/metrics.py, samplers.py, examples/mmr1.yaml",
         golden=[ONE_OF_FOUR],
         recommended={"group": 8, "temperature": 0.6, "kl_coef": 0.01, "learning_rate": 1e-6, "batch": 512},
     ),
 )
 def vas(
+    share: Share = 0.5,
+    outcome: NonNegative = 0.8,
+    diversity: NonNegative = 0.2,
+    momentum: Share = 0.0,
+    refresh_every: Whole = 0,
+    probe: Count = 8,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -74,8 +98,16 @@ def vas(
     kl_coef: NonNegative = 0.0,
     kl_estimator: Estimator = "k3",
 ) -> Method:
-    """Compose VAS: GRPO; its questions are drawn by the variance of their outcomes."""
-    return grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
+    """Compose VAS: GRPO; half of its questions are drawn by the variance of their outcomes."""
+    sampling = VarianceSampling(
+        share=share,
+        momentum=momentum,
+        outcome=outcome,
+        diversity=diversity,
+        refresh_every=refresh_every,
+        probe=probe,
+    )
+    return grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator).with_parts(curriculum=sampling)
 
 
 @entry(
@@ -91,15 +123,28 @@ def vas(
         ],
         summary="GRPO on questions from several sources, drawn by a bandit that seeks large advantages.",
         formula=f"{GRPO_LOSS};  P(source) ∝ exp((mean|A| + sqrt(2 ln(N + 1)/(n + 1)))/0.1)",
-        defaults=DEFAULTS,
-        differs=["Not in this composition: the bandit over sources of questions.", AS_GRPO],
+        defaults={
+            "by": "a column named source; 'level' or any other column that tells where a question is from",
+            "window": "the authors' code: 300",
+            "temperature": "the authors' code: 0.1",
+            **DEFAULTS,
+        },
+        differs=[
+            "The authors' code feeds the bandit with rewards of the validation set; here are the group advantages of "
+            "training, as the paper has it.",
+            "The window holds the mean |A| of a group once for each of its answers.",
+            AS_GRPO,
+        ],
         reduces=[SAME_LOSS],
-        needs=[TWO, "questions from several sources"],
+        needs=[TWO, "questions from several sources, told apart by a column", COMES_AGAIN],
         source="ZhentingWang/DUMP verl/utils/curriculum_learning.py",
         golden=[ONE_OF_FOUR],
     ),
 )
 def dump(
+    by: str = "source",
+    window: Count = 300,
+    temperature: Positive = 0.1,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -107,7 +152,8 @@ def dump(
     alone: Alone = "zero",
 ) -> Method:
     """Compose DUMP: GRPO; a bandit chooses the source of its questions."""
-    return grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(curriculum=BanditOverSources(by=by, window=window, temperature=temperature))
 
 
 @entry(
@@ -123,10 +169,16 @@ def dump(
         ],
         summary="GRPO on the questions that a Beta posterior of their pass rate, drawn at random, calls informative.",
         formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per question, the largest p(1-p) are asked",
-        defaults=DEFAULTS,
-        differs=["Not in this composition: the posterior of each question and the draw from it.", AS_GRPO],
+        defaults={
+            "prior": "uniform: Beta(1, 1)",
+            "decay": "not known: 0.999 a step for questions that were not asked",
+            "asked_decay": "not known: 0.9 a step for questions that were asked",
+            "gain": "not known: the variance p(1-p); 'information' is Knapsack RL's p(1-p)²",
+            **DEFAULTS,
+        },
+        differs=["The two-scale decay is one factor for the questions asked and one for all others.", AS_GRPO],
         reduces=[SAME_LOSS],
-        needs=[TWO],
+        needs=[TWO, COMES_AGAIN],
         confidence="partly",
         uncertain="The form of the information gain and the rates of decay.",
         source="third-party notes and the abstract",
@@ -134,6 +186,10 @@ def dump(
     ),
 )
 def vade(
+    prior: Positive = 1.0,
+    decay: Share = 0.999,
+    asked_decay: Share = 0.9,
+    gain: Literal["variance", "information"] = "variance",
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -141,7 +197,9 @@ def vade(
     alone: Alone = "zero",
 ) -> Method:
     """Compose VADE: GRPO; Thompson sampling chooses its questions."""
-    return grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    thompson = ThompsonSampling(prior=prior, decay=decay, asked_decay=asked_decay, gain=gain)
+    return base.with_parts(curriculum=thompson)
 
 
 @entry(
@@ -153,10 +211,19 @@ def vade(
         ],
         summary="GRPO whose answers are spread over questions so that most groups carry a gradient.",
         formula=f"{GRPO_LOSS};  max Σ_q [1 - p^N - (1-p)^N]·p(1-p)² over N_q with Σ N_q fixed",
-        defaults=DEFAULTS,
-        differs=["Not in this composition: how many answers each question gets.", AS_GRPO],
+        defaults={
+            "low": "the paper: 2",
+            "high": "the paper: 128",
+            "smoothing": "one right and one wrong answer more than there were (Laplace); the paper's is not known",
+            **DEFAULTS,
+        },
+        differs=[
+            "The pass rate is smoothed, so that no question counts as hopeless for ever; smoothing=0 takes it as it "
+            "was. A question not asked yet counts as half solved.",
+            AS_GRPO,
+        ],
         reduces=[SAME_LOSS],
-        needs=[TWO],
+        needs=[TWO, COMES_AGAIN],
         confidence="partly",
         uncertain="Formulas come from a re-implementation and notes; the loss of the official code was not seen.",
         source="a third-party re-implementation and survey notes",
@@ -165,14 +232,18 @@ def vade(
     ),
 )
 def knapsack_rl(
+    low: Count = 2,
+    high: Count = 128,
+    smoothing: NonNegative = 1.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose Knapsack RL: GRPO on groups of unequal size."""
-    return grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them teach something."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(allocation=Knapsack(low=low, high=high, smoothing=smoothing))
 
 
 @entry(
@@ -193,12 +264,21 @@ def knapsack_rl(
         ),
         defaults={
             "trains": "the paper's name: RAFT++; its other variant is GRPO",
+            "probe": "the authors' code: 8 (4 to 32)",
+            "alpha": "the authors' code: 0.001",
+            "beta": "the authors' code: 2",
+            "block": "the authors' code: the input embeddings (embed_tokens; lm_head is its other choice)",
+            "skip_above": "off: 1, no question is too easy",
+            "skip_below": "off: 0",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": "off, so that no reference is needed",
             "kl_estimator": KL_ESTIMATOR,
         },
-        differs=["Not in this composition: how many answers each question gets (α = 0.001, β = 2)."],
+        differs=[
+            "The answers of the probe are not trained on.",
+            "Where no answer of any question is right the answers are split evenly.",
+        ],
         reduces=[
             Reduction("raft_pp", ["always"], why="the loss is RAFT++'s; only the numbers of answers differ"),
             Reduction("grpo", ["always"], settings={"trains": "grpo"}, why="the loss is GRPO's"),
@@ -221,12 +301,21 @@ def knapsack_rl(
 )
 def gvm_raft(
     trains: Literal["raft", "grpo"] = "raft",
+    probe: Count = 8,
+    alpha: NonNegative = 1e-3,
+    beta: NonNegative = 2.0,
+    block: Literal["embedding", "head", "trainable"] = "embedding",
+    skip_above: Share = 1.0,
+    skip_below: NonNegative = 0.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     kl_coef: NonNegative = 0.0,
     kl_estimator: Estimator = "k3",
 ) -> Method:
-    """Compose GVM-RAFT++: RAFT++ (or GRPO, `trains`) on groups of unequal size."""
-    if trains == "grpo":
-        return grpo(clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef, kl_estimator=kl_estimator)
-    return raft_pp(clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef, kl_estimator=kl_estimator)
+    """Compose GVM-RAFT++: RAFT++ (or GRPO, `trains`) on groups whose sizes make the gradient's variance least."""
+    compose = grpo if trains == "grpo" else raft_pp
+    base = compose(clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef, kl_estimator=kl_estimator)
+    allocation = GradientVariance(
+        probe=probe, alpha=alpha, beta=beta, block=block, skip_above=skip_above, skip_below=skip_below
+    )
+    return base.with_parts(allocation=allocation)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.data.allocation import GreedyFilter
+from grouprl.data.curriculum import HistoryResampling
+from grouprl.data.difficulty import DifficultyTargeted
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -14,13 +17,14 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
 from grouprl.parts.advantage import Relative
 from grouprl.parts.aggregate import SequenceMean, TokenMean
-from grouprl.parts.difficulty import DifficultyBand, GreedyUnsolved, Rate
+from grouprl.parts.difficulty import DifficultyBand, Rate
 from grouprl.parts.objective import Clipped
 from grouprl.parts.refill import DifficultyBand as RefillBand
 from grouprl.parts.stored import ReplayApart, StoredAdvantage
 from grouprl.parts.truncation import ZeroTruncated
 
 TWO = "at least two answers per question"
+COMES_AGAIN = "questions that come again (data.questions where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
@@ -40,13 +44,12 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps)·[not truncated]"
         ),
-        defaults=DEFAULTS,
+        defaults={"readmit_every": "never: solved questions do not come back", **DEFAULTS},
         differs=[
-            "Not in this composition: dropping questions whose answers were all right at the end of each epoch, and "
-            "the two stages (mathematics, then code).",
+            "Without the two stages (mathematics, then code).",
             "The penalty on mixed languages belongs to the task.",
         ],
-        needs=[TWO, "which answers were cut off"],
+        needs=[TWO, COMES_AGAIN, "which answers were cut off"],
         confidence="partly",
         uncertain="The clip; the rest comes from a survey and the abstract.",
         source="survey notes on the paper and its abstract",
@@ -64,15 +67,21 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
     ),
 )
 def srpo_history(
+    readmit_every: Annotated[int, Field(ge=0)] = 0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose SRPO (Kwai): token mean of GRPO's clip without KL; answers that were cut off get advantage 0."""
+    """Compose SRPO (Kwai).
+
+    Token mean of GRPO's clip without KL; answers that were cut off get advantage 0; solved questions leave after each
+    epoch.
+    """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(normalize=(ZeroTruncated(),), aggregate=TokenMean())
+    history = HistoryResampling(readmit_every=readmit_every)
+    return base.with_parts(normalize=(ZeroTruncated(),), aggregate=TokenMean(), curriculum=history)
 
 
 @entry(
@@ -151,12 +160,10 @@ def online_difficulty(
         formula=f"{GRPO_LOSS} over questions with R(greedy answer) < 1",
         defaults={"solved": "the paper: reward 1", **DEFAULTS},
         differs=[
-            "Solved questions leave after their answers were drawn, which costs samples and changes no gradient; the "
-            "authors' code leaves them out before.",
-            "A step in which all questions are solved changes nothing, as theirs is skipped.",
+            "The batch is what is left; the authors' code pads it by repetition to a multiple of its machines.",
             AS_GRPO,
         ],
-        reduces=[Reduction("grpo", ["always"], settings={"solved": 2.0}, why="no greedy answer earns 2")],
+        reduces=[Reduction("grpo", ["always"], why="the loss is GRPO's; only questions are left out")],
         needs=[TWO, "one greedy answer per question"],
         source="mail-research/SELF-llm-interference verl/trainer/ppo/ray_trainer.py, slurm/train_max_ppo.sh",
         golden=[
@@ -164,10 +171,9 @@ def online_difficulty(
                 rewards=[1, 0, 1, 0],
                 lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
-                fields={"greedy_reward_b": [0.0, 0.0, 1.0, 1.0]},
-                advantage=[0.707105781, -0.707105781, 0.0, 0.0],
-                grad=[[-0.353552891], [0.353552891], [0.0], [0.0]],
-                why="question 1 is solved greedily and leaves, also from the denominator",
+                advantage=[0.707105781, -0.707105781] * 2,
+                grad=[[-0.176776445], [0.176776445], [-0.176776445], [0.176776445]],
+                why="two questions that were not solved greedily: 0.5/0.707107, every answer weighs 1/4",
             )
         ],
         recommended={"group": 8, "batch": 128, "learning_rate": 1e-6},
@@ -183,7 +189,7 @@ def self_filtered(
 ) -> Method:
     """Compose SELF: GRPO on the questions whose greedy answer earns less than `solved`."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(select=(GreedyUnsolved(solved=solved),), greedy_baseline=True)
+    return base.with_parts(allocation=GreedyFilter(solved=solved))
 
 
 @entry(
@@ -203,10 +209,23 @@ def self_filtered(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior;  "
             "P(question) ∝ exp(-|p - 0.5|/τ),  p predicted"
         ),
-        defaults=DEFAULTS,
-        differs=["Not in this composition: the choice of questions and the replay of recent groups.", AS_GRPO],
+        defaults={
+            "target": "the paper: a pass rate of one half",
+            "temperature": "the paper: τ = 0.001",
+            "predict": "the paper: attention to a measured reference set; 'ledger' costs no answers",
+            "reference": "the paper: 256 questions",
+            "every": "the paper: every 2 steps",
+            "sharpness": "1: plain scaled dot products",
+            **DEFAULTS,
+        },
+        differs=[
+            "The attention is not trained: the paper projects the embeddings by a small network and calibrates the "
+            "prediction; here standardised embeddings are compared as they are.",
+            "Not in this composition: the replay of recent groups.",
+            AS_GRPO,
+        ],
         reduces=[Reduction("grpo", ["on_policy"], why="nothing is old: π_behavior is π_old is π")],
-        needs=[TWO, "log-probs under the policy that drew each answer"],
+        needs=[TWO, COMES_AGAIN, "log-probs under the policy that drew each answer"],
         source="ASTRAL-Group/data-efficient-llm-rl ray_trainer.py, model.py, scripts",
         golden=[
             Golden(
@@ -223,6 +242,12 @@ def self_filtered(
     ),
 )
 def dots(
+    target: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    temperature: Positive = 1e-3,
+    predict: Literal["attention", "ledger"] = "attention",
+    reference: Annotated[int, Field(ge=1)] = 256,
+    every: Annotated[int, Field(ge=1)] = 2,
+    sharpness: Positive = 1.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -234,6 +259,14 @@ def dots(
         advantage=Relative("group", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
         aggregate=SequenceMean(),
+        curriculum=DifficultyTargeted(
+            target=target,
+            temperature=temperature,
+            predict=predict,
+            reference=reference,
+            every=every,
+            sharpness=sharpness,
+        ),
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from grouprl.data.rounds import UncertaintyRounds
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -221,17 +224,20 @@ def ghpo(
         defaults={
             "novelty": "the paper: λ = 2.5",
             "novelty_cap": "the paper: κ = 0.5",
+            "extra": "not known: as many answers again as batch.group draws",
+            "rounds": "not known: 4",
+            "level": "95 % confidence intervals",
+            "bonus": "not known: 0.1",
             **DEFAULTS,
         },
         differs=[
-            "Not in this composition: the rounds in which answers are handed out, and solved examples in the prompts "
-            "of questions that all failed.",
+            "Not in this composition: solved examples in the prompts of questions that all failed.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["always"], settings={"novelty": 0.0}, why="no bonus")],
         needs=[TWO, "raw correctness, or a reward that tells right from wrong"],
         confidence="partly",
-        uncertain="Clip and aggregation; the formulas come from reviews of the paper.",
+        uncertain="Clip, aggregation and the bonus of rarely asked questions; the formulas come from reviews.",
         source="reviews of the paper and Wodlfvllf/grpo-composer, which departs from it (all samples, |A|)",
         golden=[
             Golden(
@@ -257,12 +263,22 @@ def ghpo(
 def xrpo(
     novelty: NonNegative = 2.5,
     novelty_cap: NonNegative = 0.5,
+    extra: Positive = 1.0,
+    rounds: Annotated[int, Field(ge=1)] = 4,
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+    bonus: NonNegative = 0.1,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose XRPO's loss: GRPO after the advantages of right, unlikely answers were raised by up to a half."""
+    """Compose XRPO.
+
+    Further answers go to the questions whose mean reward is least certain; the advantages of right, unlikely answers
+    are raised by up to a half.
+    """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(normalize=(NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ())
+    handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
+    novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
+    return base.with_parts(normalize=novel, explore=(handing_out,))
