@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +49,8 @@ class Arena:
 
     words: str
     settings: Settings
+    taught: Settings = field(default_factory=dict)
+    """What is different in the warm-up."""
 
 
 ARENAS: dict[str, Arena] = {
@@ -65,8 +67,15 @@ ARENAS: dict[str, Arena] = {
         {"task": {"name": "reverse", "length": 5, "filler": 12}, "warmup": {"steps": 400}, "steps": 60},
     ),
     "beyond reach": Arena(
-        "nine letters backwards after too short a warm-up: nearly all groups are all wrong",
-        {"task": {"name": "reverse", "length": 9, "noise": 0.3}, "warmup": {"steps": 250}, "steps": 80},
+        "nine letters backwards after a poor warm-up, which knew hints: nearly all groups are all wrong",
+        {
+            "task": {"name": "reverse", "length": 9, "noise": 0.35},
+            "data": {"questions": 400},
+            "warmup": {"steps": 700},
+            "steps": 60,
+            "optim": {"lr": 5e-4},
+        },
+        {"task": {"hinted": 0.5}},
     ),
     "mixed difficulty": Arena(
         "400 questions of two to ten letters: many far too easy, some too hard, so many groups are dead",
@@ -128,7 +137,8 @@ def warm_start(arena: str, out: Path) -> Path:
     """Imitate the arena's demonstrations once; returns the folder of the model."""
     folder = out / f"{arena.replace(' ', '_')}-warm"
     if not (folder / "summary.json").is_file():
-        settings = merged(COMMON, ARENAS[arena].settings, {"method": "sft", "steps": 0, "data": {"questions": None}})
+        data = {"data": {"questions": None}}
+        settings = merged(COMMON, ARENAS[arena].settings, ARENAS[arena].taught, {"method": "sft", "steps": 0}, data)
         _clear_unfinished(folder)
         train(parse_config(settings), folder=folder, console=Console(quiet=True))
     return folder / "model"

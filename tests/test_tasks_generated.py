@@ -171,6 +171,19 @@ def test_reverse_of_mixed_length():
         load_task({"name": "reverse", "shortest": 7})
 
 
+def test_reverse_with_hints():
+    task = Reverse(length=6, hinted=0.5, noise=1.0)
+    questions = [task.question("train", i) for i in range(300)]
+    hinted = [q for q in questions if q.prompt.count(">") == 2]
+    assert 100 < len(hinted) < 200
+    for question in hinted:
+        hint, letters, _ = question.prompt.split(">")
+        assert question.columns["answer"] == letters[::-1] == task.solution(question)
+        assert task.solution(question).startswith(hint)
+        assert task.demonstration(question, 0).startswith(hint)
+        assert len(hint) in (2, 3, 5)
+
+
 def test_reverse_with_filler():
     task = Reverse(filler=5, noise=0.0)
     question = asked("abc>", answer="cba")

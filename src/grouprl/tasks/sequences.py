@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from grouprl.rewards import Reward, exact_match
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, Split
+from grouprl.tasks.task import Question, Split, generator
 
 LETTERS = "abcdefghij"
 
@@ -77,7 +77,8 @@ class Reverse(GeneratedTask):
 
     The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` questions
     are of mixed difficulty; with `filler` demonstrations first write dots, as many as they like, and are the better the
-    more they write: a picture of thinking, which helps and costs tokens.
+    more they write: a picture of thinking, which helps and costs tokens. With `hinted` some questions begin with the
+    first letters of their answer, "cfa>gdbafc>".
     """
 
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
@@ -87,6 +88,7 @@ class Reverse(GeneratedTask):
         None, ge=1, description="letters of the shortest questions; none: all are equally long"
     )
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
+    hinted: float = Field(0.0, ge=0, le=1, description="share of the questions that come with a hint")
     filler: int = Field(
         0, ge=0, le=32, description="dots that a demonstration writes at most before its answer, which they make better"
     )
@@ -121,18 +123,26 @@ class Reverse(GeneratedTask):
     def question(self, split: Split, index: int) -> Question:
         """Return question `index` of a split; with mixed lengths its level is the number of letters."""
         question = super().question(split, index)
-        return question if self.shortest is None else replace(question, level=len(question.columns["answer"]))
+        if self.shortest is not None:
+            question = replace(question, level=len(question.columns["answer"]))
+        rng = generator(self.seed, "hint", question.id)
+        if rng.random() >= self.hinted:
+            return question
+        return replace(question, prompt=self.with_hint(question, rng.choice(self.hints(question))))
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
         """Write the letters backwards, some of them wrong: the fewer, the more dots stand before them."""
         dots = rng.randint(0, self.filler) if self.filler else 0
         noise = self.noise * (1 - dots / self.filler) if self.filler else self.noise
-        letters = (rng.choice(LETTERS) if rng.random() < noise else x for x in self.solve(question))
-        return "." * dots + "".join(letters)
+        *given, _, _ = str(question.prompt).split(">")
+        known = len("".join(given))
+        right = self.solve(question)
+        letters = (rng.choice(LETTERS) if rng.random() < noise else x for x in right[known:])
+        return "." * dots + right[:known] + "".join(letters)
 
     def solve(self, question: Question) -> str:
         """Write the letters backwards."""
-        return str(question.prompt)[:-1][::-1]
+        return str(question.prompt).split(">")[-2][::-1]
 
     def form_of(self, question: Question, text: str) -> str | None:
         """Where there is filler: `direct` without dots, `short` with up to half of them, else `long`."""
