@@ -113,7 +113,6 @@ class Ledger:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self._visits = {
-            int(i): [Visit(*values[:-1], tuple(values[-1])) for values in vs]
-            for i, vs in state["visits"].items()
+            int(i): [Visit(*[*values[:-1], tuple(values[-1])]) for values in vs] for i, vs in state["visits"].items()
         }
         self._moments = {int(i): Moments(*values) for i, values in state["moments"].items()}
