@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.data.budget import LengthBudget
+from grouprl.data.budget_prompts import BudgetPrompts, Budgets
+from grouprl.data.segments import BudgetCuts
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -38,6 +40,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
             "right: R = f(b) if n ≤ b else f(n) - α(n - b);  wrong: R = 0"
         ),
         defaults={
+            "budgets": "the paper: 512, 1024, 2048 and 2560 tokens of 4096; here shares of the answer limit",
             "beta": "the paper: 4",
             "alpha": "1/Lmax, which is the paper's 1/4096 at its Lmax = 4096",
             "length": "the longest allowed answer; 4096 in the paper",
@@ -50,6 +53,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
             "alone": ALONE,
         },
         differs=[
+            "The budget is a paragraph of the prompt (Task.with_budget), in the paper behind the opening think tag.",
             "Rewards are not rounded to two decimals as in the release.",
             "A malformed answer gets -1 in the release; here a wrong answer keeps a negative reward of the task.",
             "Rewards of right answers are multiplied by the task's own (1 in the paper).",
@@ -64,7 +68,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
                 why="without the second term and with a limit out of reach, right is 4 and wrong is 0",
             ),
         ],
-        needs=[TWO, "a token budget for every row (keys.budget)", "the longest allowed answer"],
+        needs=[TWO, "at least as many answers per question as budgets", "the longest allowed answer"],
         source="ZJU-REAL/HBPO: paper, rllm/rewards/math_reward.py, verl/trainer/ppo/core_algos.py",
         golden=[
             Golden(
@@ -87,6 +91,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
     ),
 )
 def hbpo(
+    budgets: Budgets = (0.125, 0.25, 0.5, 0.625),
     beta: Positive = 4.0,
     alpha: NonNegative | None = None,
     length: Longest = None,
@@ -110,6 +115,7 @@ def hbpo(
         normalize=(gap,) if intra_weight > 0 else (),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
+        allocation=BudgetPrompts(budgets=budgets),
     )
 
 
@@ -127,19 +133,24 @@ def hbpo(
             "answers: A = R - mean_cut R"
         ),
         defaults={
+            "budgets": "the paper: 2000, 4000, 6000, 8000 tokens, quarters of its limit; at most 1 is a share",
+            "summaries": "the paper: A = 4",
+            "summary_tokens": "the release: 118, which is 128 less what is put in",
+            "end": "the paper's models end a thought with </think>",
+            "ellipsis": "the release: cut thoughts end with an ellipsis",
+            "header": "none; the release puts the words of a final answer behind the thought",
             "prior": "the paper's uniform prior over budgets; linear and base are its others",
             "baseline": "the paper: both; the release also has v1only, v2only and none",
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
         differs=[
+            "An answer's score is the task's reward; the release also asks for exactly one end of the thought.",
             "The linear prior counts budgets 1..S: right for equally spaced ones, as in the paper (2000 to 8000).",
         ],
         needs=[
             TWO,
-            "the budget segment of each thought token (turn_bt) and the mean score of the answers drawn at the end of "
-            "each segment (turn_reward_bs)",
-            "answers as rows of source 'extra', those drawn at one cut sharing keys.cut",
+            "answers that think first, up to a sign that ends the thought",
         ],
         source="sail-sg/AnytimeReasoner verl/trainer/ppo/brpo.py: compute_cot_advantage, compute_summary_advantage",
         golden=[
@@ -183,6 +194,12 @@ def hbpo(
     ),
 )
 def brpo(
+    budgets: Budgets = (0.25, 0.5, 0.75, 1.0),
+    summaries: Annotated[int, Field(ge=1)] = 4,
+    summary_tokens: Annotated[int, Field(ge=1)] = 118,
+    end: Annotated[str, Field(min_length=1)] = "</think>",
+    ellipsis: str = "...",
+    header: str = "",
     prior: Prior = "uniform",
     baseline: Baseline = "both",
     clip_low: ClipLow = 0.2,
@@ -193,10 +210,19 @@ def brpo(
     Token mean of PPO's clip with one advantage per segment of a thought, from the scores of answers cut off behind it
     and later; no division by a spread, as in the paper. Answers are judged at their own cut.
     """
+    cuts = BudgetCuts(
+        budgets=budgets,
+        summaries=summaries,
+        summary_tokens=summary_tokens,
+        end=end,
+        ellipsis=ellipsis,
+        header=header,
+    )
     return Method(
         advantage=BudgetSegments(prior=prior, baseline=baseline),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
+        explore=(cuts,),
     )
 
 

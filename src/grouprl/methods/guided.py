@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.data.demonstrations import DemonstrationRow
+from grouprl.data.guidance import GroupHints, RowHint, SolvedExemplars
 from grouprl.data.rounds import UncertaintyRounds
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
@@ -18,6 +20,7 @@ from grouprl.parts.kl import Estimator
 from grouprl.parts.novelty import NoveltyBonus
 
 TWO = "at least two answers per question"
+StartShare = Annotated[float, Field(ge=0, le=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
@@ -55,8 +58,8 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
         },
         differs=[
             "The KL to the reference is off by default.",
-            "Not in this composition: the annotated solution as a member of the group (a row of source demonstration). "
-            "Its ratio is that to the policy at the start of the update, without correction, as in the paper.",
+            "The solution takes the place of the group's last answer, which is drawn in vain. Its ratio is that to the "
+            "policy at the start of the update, without correction, as in the paper.",
         ],
         reduces=[
             Reduction("grpo", ["binary_rewards"], why="two values stay two values, and the spread is divided out"),
@@ -116,6 +119,7 @@ def temp_samp(
     paper's other two remedies: anchoring the solution's advantage, or scaling its reward down.
     """
     base = grpo(clip_low, clip_high, None, "sample_std", eps, alone, kl_coef, kl_estimator)
+    base = base.with_parts(explore=(DemonstrationRow(),))
     if variant == "anchor":
         return base.with_parts(advantage=AnchoredRelative(anchor=anchor, eps=eps))
     if variant == "downscale":
@@ -136,9 +140,13 @@ def temp_samp(
         ],
         summary="GRPO in which a hinted answer, with the smallest hint that works, joins groups that all failed.",
         formula=f"{GRPO_LOSS};  all wrong: row 0 ← the answer to the smallest hint that succeeds",
-        defaults=DEFAULTS,
+        defaults={
+            "train_on": "the release: the whole row with its hinted prompt; its options are 'original' and 'both'",
+            "hint_start": "the release: hints from the first step; the paper exempts the first part of the run",
+            **DEFAULTS,
+        },
         differs=[
-            "Not in this composition: the hints. The hinted row keeps its hinted prompt, so its ratio is on-policy.",
+            "The ladder is the task's own; the paper has knowledge, planning and solution hints in four parts each.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["always"], why="the loss is GRPO's, whatever prompt a row has")],
@@ -158,6 +166,8 @@ def temp_samp(
     ),
 )
 def scaf_grpo(
+    train_on: Literal["hinted", "original", "both"] = "hinted",
+    hint_start: StartShare = 0.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -165,7 +175,8 @@ def scaf_grpo(
     alone: Alone = "zero",
 ) -> Method:
     """Compose Scaf-GRPO: GRPO on groups in which one hinted answer may stand for a failed one."""
-    return grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(explore=(RowHint(train_on=train_on, start=hint_start),))
 
 
 @entry(
@@ -177,9 +188,14 @@ def scaf_grpo(
         ],
         summary="GRPO in which groups that all failed are drawn again with part of the solution in the prompt.",
         formula=f"{GRPO_LOSS};  all wrong: the whole group again under question + 25 %, 50 %, 75 % of the solution",
-        defaults=DEFAULTS,
+        defaults={
+            "levels": "the release: 25, 50 and 75 % of the solution by characters",
+            "place": "the release: in the prompt; 'answer' makes answers begin with it, where no hint is read",
+            "hint_start": "the release: hints from the first step",
+            **DEFAULTS,
+        },
         differs=[
-            "Not in this composition: the guided rounds. Guided rows keep the guided prompt and are on-policy.",
+            "Dead is a group without a right answer, as in the release; the words around the hint are the task's.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["always"], why="the loss is GRPO's, whatever prompt a row has")],
@@ -199,6 +215,9 @@ def scaf_grpo(
     ),
 )
 def ghpo(
+    levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
+    place: Literal["prompt", "answer"] = "prompt",
+    hint_start: StartShare = 0.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -206,7 +225,8 @@ def ghpo(
     alone: Alone = "zero",
 ) -> Method:
     """Compose GHPO: GRPO on groups that were drawn again with part of the solution where all had failed."""
-    return grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(explore=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
 @entry(
@@ -222,6 +242,7 @@ def ghpo(
             "s = mean_t log π_old"
         ),
         defaults={
+            "exemplars": "the paper: K = 2 solved questions before one that all failed; 0 for none",
             "novelty": "the paper: λ = 2.5",
             "novelty_cap": "the paper: κ = 0.5",
             "extra": "not known: as many answers again as batch.group draws",
@@ -231,7 +252,7 @@ def ghpo(
             **DEFAULTS,
         },
         differs=[
-            "Not in this composition: solved examples in the prompts of questions that all failed.",
+            "Similar questions share tokens and pairs of tokens; the paper compares embeddings.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["always"], settings={"novelty": 0.0}, why="no bonus")],
@@ -261,6 +282,7 @@ def ghpo(
     ),
 )
 def xrpo(
+    exemplars: Annotated[int, Field(ge=0)] = 2,
     novelty: NonNegative = 2.5,
     novelty_cap: NonNegative = 0.5,
     extra: Positive = 1.0,
@@ -276,9 +298,10 @@ def xrpo(
     """Compose XRPO.
 
     Further answers go to the questions whose mean reward is least certain; the advantages of right, unlikely answers
-    are raised by up to a half.
+    are raised by up to a half. A question that all failed is drawn again behind similar solved ones.
     """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
     novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
-    return base.with_parts(normalize=novel, explore=(handing_out,))
+    seeds = (SolvedExemplars(count=exemplars),) if exemplars else ()
+    return base.with_parts(normalize=novel, explore=(handing_out, *seeds))

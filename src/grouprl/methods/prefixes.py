@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.data.continuations import Continuations, PlanTree
 from grouprl.levels import Alone
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -49,8 +50,6 @@ TWO = "at least two answers per question"
         },
         differs=[
             "The share grows in equal parts of the run; in the paper whenever validation accuracy stops improving.",
-            "Not in this composition: the continuations (rewards['continuations']), which are only counted, never "
-            "trained on.",
         ],
         reduces=[
             Reduction(
@@ -60,7 +59,7 @@ TWO = "at least two answers per question"
                 why="the whole answer is the prefix, the reward the task's",
             ),
         ],
-        needs=[TWO, "answers of more than a few tokens", "right continuations per row (rewards['continuations'])"],
+        needs=[TWO, "answers of more than a few tokens", "time: each answer is continued several times"],
         confidence="partly",
         uncertain="Formulas and defaults come from a secondary source.",
         source="a third-party page with the paper's formulas",
@@ -97,12 +96,14 @@ def pppo(
     DAPO's clip and token mean over all tokens, of which only each answer's prefix carries a gradient; its reward is the
     number of right continuations plus its own. The share grows evenly, in the paper on plateaus.
     """
+    schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
     return Method(
         shape=(ContinuationReward(),) if continuations else (),
         advantage=Relative("group", eps=eps, alone=alone),
-        weight=(PrefixMask(start=prefix_start, grow=prefix_grow, limit=prefix_limit),),
+        weight=(PrefixMask(**schedule),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
+        explore=(Continuations(count=continuations, **schedule),) if continuations else (),
     )
 
 
@@ -123,6 +124,8 @@ def pppo(
             "span: norm_plans(mean_plan R)·w on the plan's tokens, norm_g(R) on the others"
         ),
         defaults={
+            "sign": "the paper: a plan ends with </plan>",
+            "leaves": "4, our choice: the paper's numbers of plans and answers were not seen",
             "plan_weight": "1, our choice: the paper's weight was not seen",
             "credit": "the paper: one reward for the whole answer (shared)",
             "clip_low": CLIP,
@@ -131,12 +134,12 @@ def pppo(
         },
         differs=[
             "A format reward belongs to the task.",
-            "Not in this composition: drawing several answers from each plan.",
+            "Without the warm-up on plans of a stronger model: a policy that writes no plan has nothing to branch.",
         ],
         reduces=[Reduction("grpo", ["always"], settings={"plan_weight": 0.0}, why="the outcome alone")],
         needs=[
             TWO,
-            "the plan that each row continues (keys.plan); with credit span the plan's tokens (marks.plan)",
+            "answers that begin with a plan and the sign that ends it",
         ],
         confidence="partly",
         uncertain="Weights of the rewards, numbers of plans and answers, the rest of the loss.",
@@ -167,6 +170,8 @@ def pppo(
     ),
 )
 def pta_grpo(
+    sign: Annotated[str, Field(min_length=1)] = "</plan>",
+    leaves: Annotated[int, Field(ge=1)] = 4,
     plan_weight: NonNegative = 1.0,
     credit: Literal["shared", "span"] = "shared",
     clip_low: ClipLow = 0.2,
@@ -175,8 +180,10 @@ def pta_grpo(
 ) -> Method:
     """Compose PTA-GRPO.
 
-    GRPO on reward plus the mean reward of the answers that share the plan. `credit="span"` gives the plan's tokens the
+    Each plan, one per answer of batch.group, is carried out `leaves` times; GRPO on reward plus the mean reward of the
+    answers that share the plan. `credit="span"` gives the plan's tokens the
     plan's worth and the others the answer's. Weights are our choice.
     """
     advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
-    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=advantage)
+    tree = PlanTree(sign=sign, leaves=leaves)
+    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=advantage, explore=(tree,))

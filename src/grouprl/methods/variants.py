@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.data.variants import CrossPairs, Variants
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -11,6 +16,7 @@ from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegati
 from grouprl.parts.variants import SharedVariants
 
 TWO = "at least two answers per question"
+Forms = Annotated[int, Field(ge=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
 
 
@@ -27,13 +33,19 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
         ],
         summary="GRPO whose group are the answers to all equivalent forms of a question, so that bias costs.",
         formula=f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  g: all equivalent forms of the question",
-        defaults={"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE},
+        defaults={
+            "variants": "the paper: both orders of the two responses to judge",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
         differs=[
-            "Not in this composition: the equivalent forms themselves. They share group_b; keys.variant may number "
-            "them, and each row keeps its own prompt.",
+            "The equivalent forms are the task's (Task.variants); a task without them makes this GRPO.",
         ],
         reduces=[Reduction("grpo", ["always"], why="one form of the question")],
-        needs=[TWO, "rows of all forms of a question with the same group_b"],
+        needs=[TWO, "a task that can ask a question in several forms"],
         confidence="partly",
         uncertain="Clip and aggregation of the paper.",
         source="a third-party note on the paper and its abstract",
@@ -50,6 +62,7 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
     ),
 )
 def eis_grpo(
+    variants: Forms = 2,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -57,7 +70,8 @@ def eis_grpo(
     alone: Alone = "zero",
 ) -> Method:
     """Compose EIS-GRPO: GRPO over the union of the answers to all equivalent forms of a question."""
-    return grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(allocation=Variants(limit=variants))
 
 
 @entry(
@@ -77,6 +91,7 @@ def eis_grpo(
             "norm_{g,variant}(R),  norm(R) = (R - mean)/(std + eps) over own rows"
         ),
         defaults={
+            "variants": "R1-ShareVL: M = 2",
             "local_weight": "R1-ShareVL: the two advantages are added",
             "scale": "R1-ShareVL: sample (n-1)",
             "eps": EPS,
@@ -85,15 +100,14 @@ def eis_grpo(
         },
         differs=[
             "The loss around the advantage is GRPO's as published, with the mean of answers' means.",
-            "Not in this composition: the variants and the pairing of answers with their prompts.",
+            "The variants are the task's (Task.variants); R1-ShareVL rewrites texts and turns or blurs images.",
         ],
         reduces=[
             Reduction("grpo", ["all_drawn"], settings={"local_weight": 0.0}, why="no pairing, no judgement by variant"),
         ],
         needs=[
             TWO,
-            "rows of all variants of a question with the same group_b; keys.variant, the variant whose prompt a row "
-            "has; keys.own, 1 where its answer was drawn under that prompt",
+            "a task that can ask a question in several forms",
         ],
         source="HJYao00/R1-ShareVL",
         golden=[
@@ -114,6 +128,7 @@ def eis_grpo(
     ),
 )
 def share_grpo(
+    variants: Forms = 2,
     local_weight: NonNegative = 1.0,
     scale: Spread = "sample_std",
     eps: NonNegative = 1e-6,
@@ -126,4 +141,5 @@ def share_grpo(
     variants' answers, rows under the answer's own prompt also that among its variant's, as in the paper.
     """
     shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
-    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=shared)
+    base = grpo(clip_low=clip_low, clip_high=clip_high)
+    return base.with_parts(advantage=shared, allocation=Variants(limit=variants), explore=(CrossPairs(),))
