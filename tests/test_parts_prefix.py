@@ -12,7 +12,7 @@ import grouprl
 from batches import outcome, random_case, same
 from grouprl.batch import SOURCES, Batch
 from grouprl.errors import InputError
-from grouprl.parts.difficulty import DifficultyBand, GreedyUnsolved, band_rows
+from grouprl.parts.difficulty import DifficultyBand, band_rows
 from grouprl.parts.part import RunFacts, build_part
 from grouprl.parts.plan_credit import PlanRelative
 from grouprl.parts.prefix_mask import ContinuationReward, PrefixMask
@@ -171,16 +171,6 @@ def test_the_refill_wants_what_the_filter_keeps():
 def test_an_empty_band_is_refused(kind):
     with pytest.raises(InputError, match=r"low 0\.8 > high 0\.2"):
         build_part(kind, "difficulty_band", {"low": 0.8, "high": 0.2})
-
-
-def test_questions_solved_greedily_leave_and_an_all_solved_step_changes_nothing():
-    batch = small([1, 0, 1, 0], groups=[0, 0, 1, 1], greedy_reward_b=f64([0.5, 0.5, 1, 1]))
-    assert GreedyUnsolved()(batch).active_bt[:, 0].tolist() == [True, True, False, False]
-    assert GreedyUnsolved(solved=0.5)(batch).active_bt.sum() == 0
-    method = grouprl.method("self", solved=0.5)
-    loss = method.loss(batch.old_bt, method.prepare(batch))
-    assert float(loss.value) == 0
-    assert method.greedy_baseline
 
 
 # --- answers brought back -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which questions are worth an update: of middling difficulty, or not solved yet by the greedy answer."""
+"""Which questions are worth an update: those of middling difficulty."""
 
 from __future__ import annotations
 
@@ -60,25 +60,3 @@ class DifficultyBand(Selection):
         if run.group_size == 1:
             return ["difficulty_band leaves out every group of one answer. Use batch.group of 2 or more"]
         return []
-
-
-@part("select")
-class GreedyUnsolved(Selection):
-    """Keep questions whose greedy answer is not right yet (SELF, arXiv:2510.02230).
-
-    A greedy reward of at least `solved` is right. The others leave the loss, its denominators and all statistics.
-    """
-
-    solved: float = 1.0
-
-    def __call__(self, batch: Batch) -> Batch:
-        """Drop groups whose greedy answer earns `solved` or more."""
-        return drop(batch, batch.need("greedy_reward_b", self.name) >= self.solved, from_statistics=True)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("greedy_reward_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"leave out questions whose greedy answer is right already (reward {self.solved:g} or more)"
