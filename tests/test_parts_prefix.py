@@ -208,3 +208,11 @@ def test_a_replayed_row_has_the_ratio_to_the_policy_that_drew_it(step):
     method = grouprl.method("dots", scale="none", clip_high=0.5)
     grad_bt = gradient(method, batch, batch.behavior_bt + step)
     near(grad_bt, f64([[-0.25], [0.25]]) * math.exp(step))
+
+
+def test_the_stores_get_their_numbers():
+    rollouts = grouprl.method("dots", fresh_share=0.75, capacity=9).replay
+    assert (rollouts.fresh_share, rollouts.capacity) == (0.75, 9)
+    assert grouprl.method("dots", fresh_share=1.0).replay is None
+    answers = grouprl.method("skywork_r1v2", replay_share=0.5, capacity=7).replay
+    assert (answers.share, answers.capacity) == (0.5, 7)

@@ -9,6 +9,7 @@ from pydantic import Field
 from grouprl.data.allocation import GreedyFilter
 from grouprl.data.curriculum import HistoryResampling
 from grouprl.data.difficulty import DifficultyTargeted
+from grouprl.data.replay import RolloutReplay, SampleBuffer
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -216,12 +217,13 @@ def self_filtered(
             "reference": "the paper: 256 questions",
             "every": "the paper: every 2 steps",
             "sharpness": "1: plain scaled dot products",
+            "fresh_share": "the paper: σ = 0.5 of each batch; 1 replays nothing",
+            "capacity": "the paper: a queue of 512 questions",
             **DEFAULTS,
         },
         differs=[
             "The attention is not trained: the paper projects the embeddings by a small network and calibrates the "
             "prediction; here standardised embeddings are compared as they are.",
-            "Not in this composition: the replay of recent groups.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["on_policy"], why="nothing is old: π_behavior is π_old is π")],
@@ -238,7 +240,7 @@ def self_filtered(
                 why="ratios e^0.1 and e^0.5 to the log-probs of then; the second is not clipped where A < 0",
             )
         ],
-        recommended={"group": 8, "batch": 512, "temperature": 0.6, "learning_rate": 1e-6, "fresh share": 0.5},
+        recommended={"group": 8, "batch": 512, "temperature": 0.6, "learning_rate": 1e-6},
     ),
 )
 def dots(
@@ -248,13 +250,19 @@ def dots(
     reference: Annotated[int, Field(ge=1)] = 256,
     every: Annotated[int, Field(ge=1)] = 2,
     sharpness: Positive = 1.0,
+    fresh_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    capacity: Annotated[int, Field(ge=1)] = 512,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose DOTS with rollout replay: GRPO whose ratio is that to the log-probs under which an answer was drawn."""
+    """Compose DOTS with rollout replay.
+
+    Questions predicted to be half solved; half of the groups are recent ones. GRPO's loss, whose ratio is that to the
+    log-probs under which an answer was drawn.
+    """
     return Method(
         advantage=Relative("group", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
@@ -267,6 +275,7 @@ def dots(
             every=every,
             sharpness=sharpness,
         ),
+        replay=RolloutReplay(fresh_share=fresh_share, capacity=capacity) if fresh_share < 1 else None,
     )
 
 
@@ -280,18 +289,21 @@ def dots(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior,  "
             "A_i = (R_i - mean_g R)/(std_g R + eps), or the stored one;  P(replay) ∝ |A|"
         ),
-        defaults=DEFAULTS,
+        defaults={
+            "replay_share": "our choice: one old answer for every four new ones; the paper's share was not seen",
+            "capacity": "our choice: 1024 answers",
+            **DEFAULTS,
+        },
         differs=[
             "The GRPO half alone: the paper combines it with MPO (a preference, a quality and a likelihood loss), "
             "whose weights are not known.",
-            "Not in this composition: the buffer itself.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["on_policy", "all_drawn"], why="an empty buffer")],
         needs=[
             TWO,
-            "log-probs under the policy that drew each answer; for rows of source replay the advantage they had "
-            "(past['advantage'])",
+            "log-probs under the policy that drew each answer; for replayed answers the advantage they had "
+            "(past['advantage'], which the buffer keeps)",
         ],
         confidence="partly",
         uncertain="How the two halves are combined, the priorities' exponent, the clip.",
@@ -313,6 +325,8 @@ def dots(
     ),
 )
 def skywork_r1v2(
+    replay_share: NonNegative = 0.25,
+    capacity: Annotated[int, Field(ge=1)] = 1024,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -330,4 +344,5 @@ def skywork_r1v2(
         normalize=(StoredAdvantage(),),
         objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
         aggregate=SequenceMean(),
+        replay=SampleBuffer(share=replay_share, capacity=capacity),
     )
