@@ -22,6 +22,7 @@ SETTINGS = {
     "dapo": {"name": "dapo"},
     "ppo": {"name": "ppo"},
     "remax": {"name": "remax"},
+    "trpo": {"name": "trpo"},
     "reference": {"name": "grpo", "kl_coef": 0.05},
     "lora": {"name": "cispo"},
 }
@@ -39,7 +40,7 @@ def small_run(method: str) -> dict:
         "steps": 6,
         "seed": 3,
         "warmup": {"steps": 25, "batch": 16, "rise": 2},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method == "remax" else 2},
+        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method in ("remax", "trpo") else 2},
         "optim": {"lr": 1e-3, "rise": 2},
         "eval": {"every": 2, "questions": 8, "final_questions": 8},
         "run": {"checkpoint_every": 2, "threads": 1},
