@@ -17,15 +17,17 @@ SETTINGS = {
     "copg": {"beta": 0.05},
     "gtpo_trajectory": {"entropy_limit": None},
     "egsw": {"kl_coef": 0.0},
+    "hpt": {"entropy_coef": 0.0},
     "intuitor": {"external": 1.0},
+    "remix": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
 }
 """Answers of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
 whose weights make the policy term small, keeps it near the reference.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
-one."""
-NAMES = [n for n in grouprl.methods() if "@" not in n and n != "sft"]
+one. Intuitor knows no right answers by itself. SFT and OTR imitate, they need demonstrations."""
+NAMES = [n for n in grouprl.methods() if "@" not in n and n not in ("sft", "otr")]
 
 
 def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Generator) -> tuple[Batch, torch.Tensor]:

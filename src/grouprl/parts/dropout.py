@@ -42,7 +42,7 @@ class DropoutClip(Objective):
         bounds = torch.full_like(adv_bt, 1 - self.low), torch.full_like(adv_bt, 1 + self.high)
         out = clipped(ratio_bt, adv_bt, *bounds, self.dual)
         live_bt = batch.active_bt & (adv_bt != 0)
-        scale = live_bt.sum() / (live_bt & kept_bt).sum().clamp(min=1)
+        scale = live_bt.to(adv_bt.dtype).sum() / (live_bt & kept_bt).sum().clamp(min=1)
         dropped_bt = (~kept_bt).to(adv_bt.dtype)
         return TokenLoss(torch.where(kept_bt, out.loss_bt * scale, 0), {**out.metrics, "dropped_fraction": dropped_bt})
 

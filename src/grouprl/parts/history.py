@@ -1,4 +1,4 @@
-"""Advantages that remember: what a question's answers earned at earlier visits, or before training."""
+"""Advantages that remember what a question's answers earned at earlier visits, and the sum they are used with."""
 
 from __future__ import annotations
 
@@ -77,28 +77,6 @@ class SmoothStandardized(Advantage):
                 "Use fewer training questions (data.questions) or more steps"
             ]
         return []
-
-
-@part("advantage")
-class BeforeBaseline(Advantage):
-    """Reward minus the question's value from before training, `past['baseline']` (A*-PO's V*, arXiv:2505.20686)."""
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """A = R - V*."""
-        gap_b = batch.total_reward_b - batch.need("past.baseline", self.name).to(batch.dtype)
-        return batch.broadcast(gap_b * batch.stats_b)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.baseline",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "reward minus the question's value that was estimated before training"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A = R - V*"
 
 
 @part("aggregate")

@@ -382,6 +382,13 @@ define(
     "below 0.5. Always 0: one update per rollout. Near 1: the policy drifts away from its good answers",
 )
 define(
+    "dropped_fraction",
+    "share",
+    "update",
+    "share of tokens that sample dropout leaves out of this update (D-PPO)",
+    "near the share that was asked for. 0: the scores are equal, as when nothing has moved yet",
+)
+define(
     "gate_mean",
     "share",
     "update",
@@ -449,6 +456,27 @@ define(
 )
 
 define(
+    "initial_rate",
+    "share",
+    "outcome",
+    "share of the initial policy's answers that are right, over the questions of this piece",
+    "between 0.1 and 0.9: there is something to learn, and something to start from",
+)
+define(
+    "initial_solved",
+    "share",
+    "outcome",
+    "share of the questions of this piece to which the initial policy has a right answer",
+    "above initial_rate",
+)
+define(
+    "reference_rows",
+    "answers",
+    "update",
+    "answers of the initial policy that joined the step",
+    "the method's number. 0: the initial policy solved no question well enough",
+)
+define(
     "replayed_fraction",
     "share",
     "update",
@@ -482,6 +510,28 @@ define(
     "critic",
     "1 - Var(return - value) / Var(return): how much of the outcome the critic foresees",
     "rises towards 1. Below 0 the critic is worse than a constant and adds noise",
+)
+
+define(
+    "preference_loss",
+    "nats",
+    "critic",
+    "loss of the preference model on pairs it has not seen yet (DPO)",
+    "falls below 0.69, that of a coin",
+)
+define(
+    "preference_accuracy",
+    "share",
+    "critic",
+    "share of unseen pairs in which the preference model prefers the right answer",
+    "rises above 0.5",
+)
+define(
+    "pairs",
+    "pairs",
+    "critic",
+    "pairs of a right and a wrong answer that a second model learnt from",
+    "many. 0: no question of the rollout had both, so nothing was learnt",
 )
 
 

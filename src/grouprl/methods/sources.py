@@ -1,0 +1,317 @@
+"""Methods that train on more than the answers drawn for a step: demonstrations, old answers, the initial policy's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.levels import Alone, Scale
+from grouprl.method import Method
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.parts.advantage import Ones, Relative
+from grouprl.parts.aggregate import SequenceMean, TokenMean
+from grouprl.parts.by_source import BySource, FixedAdvantage, HybridGradient, SourceApart, WithoutPolicyLoss
+from grouprl.parts.coverage import Coverage, Divergence
+from grouprl.parts.kl import ValueEstimator
+from grouprl.parts.objective import Clipped
+from grouprl.parts.one_token import OneToken
+from grouprl.parts.regularize import EntropyBonus
+from grouprl.parts.schedule import ConvexKL
+from grouprl.parts.shifted_clip import ShiftedClip
+
+TWO = "at least two answers per question"
+
+
+@entry(
+    "otr",
+    Card(
+        title="One-Token Rollout",
+        papers=[
+            Paper("One-Token Rollout: Guiding Supervised Fine-Tuning of LLMs with Policy Gradient", "2509.26313", 2025)
+        ],
+        summary="Fine-tuning on demonstrations as policy gradient: at each position one token is drawn and judged.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t [p'(x_t) log π(x_t) + β Σ_{a≠x_t} p'(a) log π(a)],  p' = sg softmax(z/κ), x_t the "
+            "demonstration's token"
+        ),
+        defaults={
+            "beta": "reviews of the paper: -0.1 is best",
+            "kappa": "1, the policy itself; the paper draws at a temperature above 1 whose value was not seen",
+        },
+        differs=[
+            "The expectation in closed form; the paper draws 256 tokens at each position, of which it is the limit.",
+        ],
+        reduces=[],
+        needs=["demonstrations in place of drawn answers", "log-probs at temperature kappa where it is not 1"],
+        confidence="partly",
+        uncertain="The sampling temperature κ.",
+        source="reviews of the paper; the closed form was checked by its gradient",
+        golden=[
+            Golden(
+                rewards=[0],
+                lengths=[1],
+                fields={"stats.cross": [[-1.5]]},
+                advantage=[1.0],
+                loss=0.25466738,
+                grad=[[-0.40466739]],
+                why="p = 1/e: -(-p - 0.1(-1.5 + p)); the cross-entropy is an input of its own: slope -1.1·p",
+            ),
+            Golden(
+                rewards=[0],
+                lengths=[1],
+                fields={"stats.logp@2": [[-0.6931471805599453]]},
+                settings={"beta": 0.0, "kappa": 2.0},
+                loss=0.5,
+                grad=[[-0.5]],
+                why="p' = 1/2 at temperature 2",
+            ),
+        ],
+        notes=[
+            "At κ = 1 a constant reward has no gradient on average: the whole is 1 - β times π(x)·∇log π(x), fine-"
+            "tuning in which a token counts by its probability.",
+            "Every row is trained on as it stands, whatever its reward: a run gives it demonstrations.",
+        ],
+    ),
+)
+def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Method:
+    """Compose OTR: token mean over demonstrations of the expected policy-gradient loss of one drawn token."""
+    return Method(advantage=Ones(), objective=OneToken(beta=beta, kappa=kappa), aggregate=TokenMean())
+
+
+@entry(
+    "remix",
+    Card(
+        title="ReMix: Reincarnating Mix-policy Proximal Policy Gradient",
+        papers=[
+            Paper(
+                "Squeeze the Soaked Sponge: Efficient Off-policy Reinforcement Finetuning for Large Language Model",
+                "2507.06892",
+                2025,
+            )
+        ],
+        summary="Answers of the last policies are used again, each with its own ratio and a clip that moves with it.",
+        formula=(
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(r_t A_i, clip(r_t, c_t-ε, c_t+ε) A_i) + β[λ KL(π||π_ref) + "
+            "(1-λ) KL(π||π_old)] - c_H·H,  r_t = π/π_behavior, c_t = π_old/π_behavior,  "
+            "λ = max(1 - 0.1·⌈max(t-50, 0)/10⌉, 0.5)"
+        ),
+        defaults={
+            "clip_low": "PPO's 0.2; the paper's value was not seen",
+            "clip_high": "PPO's 0.2; the paper's value was not seen",
+            "kl_coef": "ours: 0.001; the paper's β was not seen",
+            "kl_start": "notes on the paper: λ falls from step 50 on",
+            "kl_every": "notes on the paper: every 10 steps",
+            "kl_floor": "notes on the paper: down to 0.5",
+            "kl_estimator": "k3, as GRPO; the paper's was not seen",
+            "entropy_coef": "ours: 0.001; the paper's c was not seen",
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=[
+            "On GRPO's advantages; the paper has this and PPO's.",
+            "The objective is what is here. Which old answers come back, and the reincarnation, are the run's: with "
+            "probability 0.4 rows of the last two policies (replay), two passes over each batch (batch.epochs), and at "
+            "step 50 the policy becomes its own reference and goes on without old answers, one pass per batch.",
+        ],
+        reduces=[
+            Reduction(
+                "grpo",
+                ["on_policy"],
+                settings={"kl_coef": 0.0, "entropy_coef": 0.0},
+                why="answers of the policy itself: ratio and centre are 1",
+            )
+        ],
+        needs=[TWO, "log-probs of the policy that drew each answer", "a reference model when kl_coef is above 0"],
+        confidence="partly",
+        uncertain="ε, β and c; the mechanism and the schedule of λ are from notes on the paper.",
+        source="notes on the paper and its project page",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                log_ratio=[[0.05], [0.1]],
+                fields={"behavior_bt": [[-2.0], [-1.0]], "step": 0},
+                settings={"kl_coef": 0.0, "entropy_coef": 0.0},
+                advantage=[0.70710578, -0.70710578],
+                loss=-0.61959444,
+                grad=[[-1.01033081], [0.39073637]],
+                why="c = e and 1: e^1.05 lies in e ± 0.2, far outside 1 ± 0.2",
+            )
+        ],
+        recommended={"epochs": 2},
+    ),
+)
+def remix(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    kl_coef: NonNegative = 0.001,
+    kl_start: Annotated[int, Field(ge=0)] = 50,
+    kl_every: Annotated[int, Field(ge=1)] = 10,
+    kl_floor: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    kl_estimator: ValueEstimator = "k3",
+    entropy_coef: NonNegative = 0.001,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose ReMix's objective: the clip moves with π_old/π_behavior; KL to two anchors; entropy bonus."""
+    kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
+    bonus = EntropyBonus(coef=entropy_coef)
+    return Method(
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        objective=ShiftedClip(low=clip_low, high=clip_high),
+        aggregate=SequenceMean(),
+        regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
+    )
+
+
+@entry(
+    "dph_rl",
+    Card(
+        title="Diversity-Preserving Hybrid RL",
+        papers=[
+            Paper(
+                "The Choice of Divergence: A Neglected Key to Mitigating Diversity Collapse in Reinforcement Learning "
+                "with Verifiable Reward",
+                "2509.07430",
+                2025,
+            )
+        ],
+        summary="A mass-covering divergence on the initial policy's own right answers keeps what it could do.",
+        formula=(
+            "L = -1/Σ_RL|y_i| Σ_RL Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + η/Σ_0|y_i| Σ_0 Σ_t f(u_t),  "
+            "u_t = π(y_t)/π_0(y_t),  f = u - log u - 1 (forward KL), u log u - (u+1) log((u+1)/2) (JS), "
+            "(u^(1-a) - (1-a)u - a)/(a(a-1)) (α)"
+        ),
+        defaults={
+            "divergence": "forward KL, the paper's first; JS and α-divergence are its others",
+            "eta": "the scripts: 0.01 to 0.05 for forward KL and α, 0.05 to 0.2 for JS",
+            "alpha": "the scripts: a = 0.2; only with divergence alpha",
+            "clip_low": "0.2, PPO's",
+            "clip_high": "the scripts: 0.28",
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=[
+            "log u is held within ±20; the code has no bound for JS and α.",
+            "Each of the two pools has its own token mean, so that η does not depend on how many rows each has.",
+        ],
+        reduces=[
+            Reduction(
+                "grpo", ["all_drawn", "equal_lengths"], other={"clip_high": 0.28}, why="no row of the initial policy"
+            )
+        ],
+        needs=[TWO, "right answers that the initial policy drew, with its log-probs (rows from source reference)"],
+        source="seamoke/DPH-RL verl/trainer/ppo/core_algos.py, verl/workers/actor/dp_actor.py, README, scripts",
+        golden=[
+            Golden(
+                rewards=[1, 0, 0],
+                lengths=[1, 1, 1],
+                groups=[0, 0, 1],
+                log_ratio=[[0.0], [0.0], [0.5]],
+                fields={"source_b": [0, 0, 4]},
+                advantage=[0.70710578, -0.70710578, 0.0],
+                loss=0.0014872127,
+                grad=[[-0.35355289], [0.35355289], [0.0064872127]],
+                why="f = e^0.5 - 1.5 = 0.14872127, its slope e^0.5 - 1, times 0.01",
+            ),
+            Golden(
+                rewards=[1, 1],
+                lengths=[1, 1],
+                groups=[0, 0],
+                log_ratio=[[0.6931471805599453], [0.0]],
+                fields={"source_b": [4, 4]},
+                settings={"divergence": "js", "eta": 1.0},
+                loss=0.0849495,
+                grad=[[0.28768207], [0.0]],
+                why="u = 2: 2 log 2 - 3 log 1.5 = 0.169899, slope u·log(2u/(u+1)) = 2 log(4/3), both halved; f(1) = 0",
+            ),
+        ],
+        notes=["Questions that are solved already give the divergence, the others the reinforcement."],
+    ),
+)
+def dph_rl(
+    divergence: Divergence = "forward_kl",
+    eta: NonNegative = 0.01,
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.28,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose DPH-RL's objective: GRPO on drawn rows, η·f(π/π_0) on rows of the initial policy, each averaged apart."""
+    return Method(
+        select=(SourceApart(source="reference"),),
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        weight=(WithoutPolicyLoss(source="reference"),),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
+        regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
+    )
+
+
+@entry(
+    "hpt",
+    Card(
+        title="Hybrid Post-Training",
+        papers=[Paper("Towards a Unified View of Large Language Model Post-Training", "2509.04419", 2025)],
+        summary="Fine-tuning where a question is out of reach, reinforcement where it is not, in one step.",
+        formula=(
+            "L = -1/(B·Lmax) Σ_drawn Σ_t ρ_t (R_i - mean_g R) - c/Σ_shown|y_i| Σ_shown Σ_t log π(y_t) - c_H·H,  "
+            "shown: demonstrations, which take the place of a question's answers while too few of them are right"
+        ),
+        defaults={
+            "sft_coef": "the authors' scripts: 1 (0.3 for the 1.5B model)",
+            "entropy_coef": "the authors' scripts: 0.001",
+            "alone": ALONE,
+        },
+        differs=[
+            "The entropy bonus is on all rows, demonstrations included, with the weights of each.",
+            "The objective is what is here: rows from source demonstration are fine-tuned on, all others reinforced.",
+        ],
+        reduces=[
+            Reduction(
+                "dr_grpo",
+                ["all_drawn", "on_policy"],
+                settings={"entropy_coef": 0.0},
+                why="no demonstration; at ratio 1 nothing is clipped",
+            )
+        ],
+        needs=[
+            TWO,
+            "demonstrations in place of the answers to hard questions",
+            "the longest allowed length (max_length)",
+        ],
+        source=("TsinghuaC3I/Unify-Post-Training: README, mix_src/mix_trainer.py, mix_src/mix_actor.py, exp_scripts"),
+        golden=[
+            Golden(
+                rewards=[1, 0, 0],
+                lengths=[1, 1, 2],
+                groups=[0, 0, 1],
+                fields={"source_b": [0, 0, 2], "max_length": 2},
+                settings={"entropy_coef": 0.0},
+                advantage=[0.5, -0.5, 1.0],
+                loss=1.0,
+                grad=[[-0.125], [0.125], [-0.5, -0.5]],
+                why="drawn tokens weigh 1/(2·2), the demonstration's two tokens 1/2 each; log-probs are -1",
+            )
+        ],
+        recommended={"group": 8, "learning_rate": 5e-6},
+    ),
+)
+def hpt(sft_coef: NonNegative = 1.0, entropy_coef: NonNegative = 0.001, alone: Alone = "zero") -> Method:
+    """Compose HPT's objective: Dr. GRPO without clip on drawn rows, token-mean likelihood on demonstrations."""
+    return Method(
+        select=(SourceApart(source="demonstration"),),
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        normalize=(FixedAdvantage(source="demonstration", value=sft_coef),),
+        objective=HybridGradient(source="demonstration"),
+        aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
+        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
+    )
