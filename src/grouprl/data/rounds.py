@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from grouprl.batch import SOURCES
-from grouprl.data.again import again
-from grouprl.data.collected import Collected, join
+from grouprl.data.again import again, splice
+from grouprl.data.collected import Collected
 from grouprl.data.desk import Desk, Exploration
 from grouprl.data.probe import rows_of
 from grouprl.parts.part import RunFacts, part
@@ -54,7 +54,9 @@ class UncertaintyRounds(Exploration):
             asks = [
                 again(collected, int(rows[group][0]), answers=answers) for group, answers in more.items() if answers
             ]
-            collected = join([collected, desk.draw(asks)]) if asks else collected
+            collected = (
+                splice(collected, np.zeros(len(collected), dtype=bool), [desk.draw(asks)]) if asks else collected
+            )
         sizes = [len(of_group) for of_group in rows_of(collected.group_b).values()]
         desk.note("answers_least", min(sizes))
         desk.note("answers_most", max(sizes))
