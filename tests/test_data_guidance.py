@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from rich.console import Console
 
 from desks import END, FakeDesk, Numbers
 from grouprl import InputError, RunError
@@ -19,6 +23,11 @@ from grouprl.data.collected import Collected, subset
 from grouprl.data.demonstrations import DemonstrationRow, Demonstrations, DemonstrationSwitch
 from grouprl.data.guidance import GroupHints, RowHint, SolvedExemplars, overlap
 from grouprl.parts.part import RunFacts, build_part
+from grouprl.train.config import parse_config
+from grouprl.train.loop import train
+from test_loop import launch as run
+from test_loop import records, run_config
+from test_resume import evidence
 
 SOLUTION = "abcdefghij"
 
@@ -338,3 +347,74 @@ def test_rows_that_failed_are_not_counted_as_drawn():
 @pytest.mark.parametrize(("sign", "expected"), [("b", 2), ("cd", 4), ("a", 1), ("x", None)])
 def test_how_many_tokens_it_takes_to_say_something(sign, expected):
     assert through(FakeDesk(), tuple(map(ord, "abcdb")), sign) == expected
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+ODD = "def odd(completion, **_):\n    return float(len(completion) % 2 == 1 and completion[0] == '|')\n"
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> dict[str, str]:
+    """A reward that an untrained policy gets now and then, and most groups not at all."""
+    (tmp_path / "odd.py").write_text(ODD)
+    return {"function": f"{tmp_path / 'odd.py'}:odd"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "ghpo"},
+        {"name": "ghpo", "place": "answer"},
+        {"name": "scaf_grpo", "train_on": "both"},
+        {"name": "xrpo"},
+        {"name": "temp_samp"},
+        {"name": "grpo", "explore": [{"part": "demonstration_switch"}]},
+        {"name": "sft", "replay": {"part": "demonstrations"}},
+    ],
+    ids=lambda method: "-".join(str(value) for value in list(method.values())[:2] if isinstance(value, str)),
+)
+def test_a_run_with_help(tmp_path: Path, method: dict[str, Any], odd: dict[str, str]) -> None:
+    folder = run(tmp_path / "run", method=method, reward=odd).folder
+    found = records(folder, "train")
+    assert len(found) == 2
+    assert all(np.isfinite(record["loss"]) for record in found)
+    rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
+    sources = {row["source"] for row in rows if row["used"]}
+    if method["name"] == "ghpo":
+        guided = [row for row in rows if row["source"] == "guided"]
+        assert len(guided) == 4 * found[0]["groups_guided"] > 0
+        assert len(guided) == sum(not row["used"] for row in rows)  # what they replaced
+        assert found[0]["pass@1"] == np.mean([row["correct"] for row in rows if row["source"] == "drawn"])
+    if method["name"] == "sft":
+        assert sources == {"demonstration"}
+        assert "pass@1" not in found[0]
+    if method["name"] in ("temp_samp", "grpo"):
+        assert "demonstration" in sources
+
+
+class Crash(BaseException):
+    """Something that nobody catches."""
+
+
+def test_a_run_that_crashed_goes_on_the_same(tmp_path: Path, odd: dict[str, str], monkeypatch: Any) -> None:
+    method = {"name": "xrpo", "exemplars": 1}
+    settings = run_config(method=method, reward=odd, data={"questions": 5}, steps=5)
+    settings["run"] = {"threads": 1, "checkpoint_every": 2}
+    quiet = Console(file=io.StringIO())
+    train(parse_config(settings), folder=tmp_path / "whole", console=quiet)
+    expected = evidence(tmp_path / "whole")
+    assert sum(line.get("groups_guided", 0) for line in expected["metrics"]) > 0
+
+    def crash(self: SolvedExemplars, collected: Collected, dead: Any, desk: Any) -> Collected:
+        if desk.step == 3:
+            raise Crash
+        return help_them(self, collected, dead, desk)
+
+    help_them = SolvedExemplars.help
+    monkeypatch.setattr(SolvedExemplars, "help", crash)
+    with pytest.raises(Crash):
+        train(parse_config(settings), folder=tmp_path / "crashed", console=quiet)
+    monkeypatch.undo()
+    train(parse_config(settings), folder=tmp_path / "crashed", resume=True, console=quiet)
+    assert evidence(tmp_path / "crashed") == expected

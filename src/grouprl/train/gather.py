@@ -20,7 +20,7 @@ from grouprl.train.desk import RunDesk
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a step collected: everything drawn, the rows to train on, and in how many rounds."""
+    """What a step collected: everything drawn (also what help replaced), the rows to train on, in how many rounds."""
 
     drawn: Collected
     wanted: Collected
@@ -35,10 +35,11 @@ def gather(desk: RunDesk) -> Gathered | None:
     parts: list[Collected] = []
     good: list[Collected] = []
     for _ in range(limit):
-        part = _round(desk, missing)
-        if part is None:
+        found = _round(desk, missing)
+        if found is None:
             break
-        parts.append(part)
+        part, plain = found
+        parts.append(with_replaced(part, plain))
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
             kept = subset(kept, refill.wanted(desk.batch(kept)).numpy())
@@ -56,8 +57,8 @@ def gather(desk: RunDesk) -> Gathered | None:
     return Gathered(join(parts) if parts else wanted, sort_by_group(wanted), len(parts))
 
 
-def _round(desk: RunDesk, count: int) -> Collected | None:
-    """Ask `count` questions and collect their rows; None when nothing is left to ask."""
+def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:
+    """Ask `count` questions; their rows after and before exploration, None when nothing is left to ask."""
     method = desk.method
     if count < 1:
         return None
@@ -71,11 +72,20 @@ def _round(desk: RunDesk, count: int) -> Collected | None:
     collected = desk.draw(asks)
     if method.greedy_baseline:
         collected = _with_greedy(desk, asks, collected)
+    plain = collected
     for part in method.explore:
         collected = part(collected, desk)
         if not len(collected):
             raise RunError(f"{part.name} left no row of {len(asks)} questions; a step needs at least one")
-    return collected
+    return collected, plain
+
+
+def with_replaced(collected: Collected, plain: Collected) -> Collected:
+    """Return the rows and behind them those of `plain` that exploration took away: drawn, but not trained on."""
+    there = set(zip(collected.group_b.tolist(), collected.answer_b.tolist(), strict=True))
+    keys = zip(plain.group_b.tolist(), plain.answer_b.tolist(), strict=True)
+    gone_b = np.array([key not in there for key in keys], dtype=bool)
+    return join([collected, subset(plain, gone_b)]) if gone_b.any() else collected
 
 
 def _with_greedy(desk: RunDesk, asks: Sequence[Ask], collected: Collected) -> Collected:

@@ -15,31 +15,42 @@ import torch
 from torch import Tensor
 
 from grouprl.batch import SOURCES, Batch
-from grouprl.data.collected import Collected
+from grouprl.data.collected import Collected, subset
 from grouprl.train.evaluate import prompt_text
 from grouprl.train.files import replacing
 
 
 def collected_metrics(collected: Collected) -> dict[str, float]:
-    """Metrics of all answers drawn in a step (also of those not trained on)."""
-    scores, ok_b = collected.scores, collected.scores.ok_b
-    lengths_b = np.array([len(ids) for ids in collected.rollout.response_ids])
-    present_bt = np.arange(collected.rollout.logp_bt.shape[1]) < lengths_b[:, None]
+    """Metrics of all rows of a step (also of those not trained on).
+
+    Rewards, lengths and entropies are those of answers drawn in the ordinary way, without hints or demonstrations;
+    they are missing where there is none.
+    """
+    drawn = subset(collected, collected.source_b == SOURCES["drawn"])
     metrics = {
-        "reward_errors": float(scores.failed_b.sum()),
+        "reward_errors": float(collected.scores.failed_b.sum()),
         "rows_dropped": float((~collected.kept_b).sum()),
+        "tokens": float(sum(map(len, collected.rollout.response_ids))),
+    }
+    return metrics | _drawn_metrics(drawn) if len(drawn) else metrics
+
+
+def _drawn_metrics(drawn: Collected) -> dict[str, float]:
+    scores, ok_b = drawn.scores, drawn.scores.ok_b
+    lengths_b = np.array([len(ids) for ids in drawn.rollout.response_ids])
+    present_bt = np.arange(drawn.rollout.logp_bt.shape[1]) < lengths_b[:, None]
+    metrics = {
         "length_mean": float(lengths_b.mean()),
         "length_max": float(lengths_b.max()),
-        "truncated_fraction": float(collected.rollout.truncated_b.float().mean()),
-        "entropy": float(collected.rollout.entropy_bt.numpy()[present_bt].mean()),
-        "tokens": float(lengths_b.sum()),
+        "truncated_fraction": float(drawn.rollout.truncated_b.float().mean()),
+        "entropy": float(drawn.rollout.entropy_bt.numpy()[present_bt].mean()),
     }
     if ok_b.any():
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
             "pass@1": float(scores.correct_b[ok_b].mean()),
-            **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], collected.group_b[ok_b]),
+            **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], drawn.group_b[ok_b]),
         }
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
