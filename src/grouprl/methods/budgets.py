@@ -87,7 +87,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
             "learning_rate": 1e-6,
             "prompts": 64,
         },
-        notes=["The second term is the same for all answers of a budget and at most 0: it pushes down what is late."],
+        notes=[
+            "The second term is the same for all answers of a budget and at most 0: it pushes down what is late or "
+            "wrong, also every answer to a question that nobody solved.",
+        ],
     ),
 )
 def hbpo(
