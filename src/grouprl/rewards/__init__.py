@@ -10,15 +10,17 @@ from grouprl.rewards.builtin import (
 from grouprl.rewards.checking import check_reward
 from grouprl.rewards.contract import Columns, Example, Reward, known_examples
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rewards.judging import CombinedReward, Judge, combine
 from grouprl.rewards.loading import import_object, load_reward, reward_names
 from grouprl.rewards.puzzles import number_after_bar, reaches_target
-from grouprl.rewards.scoring import CombinedReward, Problem, Scores, combine, score
+from grouprl.rewards.scoring import Problem, Scores, score
 
 __all__ = [
     "Columns",
     "CombinedReward",
     "ErrorPolicy",
     "Example",
+    "Judge",
     "Problem",
     "Reward",
     "Scores",

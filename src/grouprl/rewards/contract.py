@@ -15,17 +15,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from grouprl.errors import InputError, MissingExtra, suggest
 
 Columns: TypeAlias = Mapping[str, Any]
 Reward: TypeAlias = Callable[..., Any]
 Function = TypeVar("Function", bound=Reward)
+LONGEST_MESSAGE = 4000
+"""Characters kept of a message or a traceback."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Failure:
 
     what: str
     trace: str = ""
+    status: Literal["error", "bad_value", "timeout"] = "bad_value"
 
 
 @dataclass(frozen=True)
@@ -114,24 +117,55 @@ def inspect_reward(reward: Reward) -> Signature:
     )
 
 
-def call_reward(
+def takes_batch(reward: Reward) -> bool:
+    """Whether a plain reward receives all answers in one call."""
+    return inspect_reward(reward).batch
+
+
+def is_async(reward: Reward) -> bool:
+    """Whether a plain reward is a coroutine function, so that its answers are worth awaiting together."""
+    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+
+
+def call_each(
     reward: Reward, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str]
+) -> Iterator[Any | Failure]:
+    """Call a plain reward that takes one answer on one sample after the other, as the results are asked for.
+
+    The rules are those of `call_reward`.
+    """
+    signature = inspect_reward(reward)
+    for text, of_sample, sample_id in zip(completions, columns, ids, strict=True):
+        kwargs = signature.pick(of_sample, reward, sample_id)
+        yield _await_all([_attempt(partial(reward, text, **kwargs))], None)[0]
+
+
+def call_reward(
+    reward: Reward,
+    completions: Sequence[str],
+    columns: Sequence[Columns],
+    ids: Sequence[str],
+    timeout: float | None = None,
 ) -> list[Any | Failure]:
     """Call a plain reward on every sample and return what it returned, or a `Failure` where it raised.
 
-    Only `Exception` is caught: an interrupt ends the run. A missing optional package and a missing column are not a
-    matter of one sample and are raised.
+    Answers of an async reward that take longer than `timeout` seconds are given up. `Exception` and `SystemExit` are
+    caught; an interrupt ends the run. A missing optional package and a missing column are not a matter of one sample
+    and are raised.
     """
     signature = inspect_reward(reward)
     picked = [signature.pick(c, reward, i) for c, i in zip(columns, ids, strict=True)]
     if signature.batch:
-        return _call_batch(reward, list(completions), _as_lists(picked, reward, ids))
+        limit = None if timeout is None else timeout * len(completions)
+        return _call_batch(reward, list(completions), _as_lists(picked, reward, ids), limit)
     values = [_attempt(partial(reward, text, **kwargs)) for text, kwargs in zip(completions, picked, strict=True)]
-    return _await_all(values)
+    return _await_all(values, timeout)
 
 
-def _call_batch(reward: Reward, completions: list[str], columns: dict[str, list[Any]]) -> list[Any | Failure]:
-    value = _await_all([_attempt(partial(reward, completions, **columns))])[0]
+def _call_batch(
+    reward: Reward, completions: list[str], columns: dict[str, list[Any]], timeout: float | None
+) -> list[Any | Failure]:
+    value = _await_all([_attempt(partial(reward, completions, **columns))], timeout)[0]
     if not isinstance(value, Failure):
         value = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(value, (list, tuple)):
@@ -155,28 +189,43 @@ def _attempt(call: Callable[[], Any]) -> Any | Failure:
         return call()
     except MissingExtra:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _failure(error)
 
 
-def _failure(error: Exception) -> Failure:
-    return Failure(f"the reward raised {type(error).__name__}: {error}", traceback.format_exc())
+def _failure(error: BaseException) -> Failure:
+    what, trace = f"the reward raised {type(error).__name__}: {error}", traceback.format_exc()
+    return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
 
-def _await_all(values: list[Any]) -> list[Any]:
-    """Replace awaitables by their results, all awaited together."""
+def overdue(seconds: float) -> str:
+    """Return the sentence about an answer that took longer than it may."""
+    return f"the reward gave no verdict within {seconds:g} s"
+
+
+def _await_all(values: list[Any], timeout: float | None) -> list[Any]:
+    """Replace awaitables by their results, all awaited together, each for at most `timeout` seconds."""
     if not any(inspect.isawaitable(value) for value in values):
         return values
 
-    async def settle(value: Any) -> Any:
-        if not inspect.isawaitable(value):
-            return value
+    async def guarded(value: Any) -> Any:
         try:
             return await value
         except MissingExtra:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             return _failure(error)
+
+    async def settle(value: Any) -> Any:
+        if not inspect.isawaitable(value):
+            return value
+        task = asyncio.ensure_future(guarded(value))
+        done, _ = await asyncio.wait([task], timeout=timeout)
+        if done:
+            return task.result()
+        assert timeout is not None
+        task.cancel()
+        return Failure(overdue(timeout), status="timeout")
 
     async def settle_all() -> list[Any]:
         return list(await asyncio.gather(*(settle(value) for value in values)))

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.rewards import builtin, puzzles
 from grouprl.rewards.contract import Reward, inspect_reward
-from grouprl.rewards.scoring import combine
+from grouprl.rewards.judging import combine
 
 RewardSpec: TypeAlias = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | Reward
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.errors import InputError, suggest
-from grouprl.rewards.contract import Columns, Failure, Reward, call_reward, inspect_reward, reward_name
+from grouprl.rewards.contract import Columns, Reward
+from grouprl.rewards.judging import FAILED, Status, Verdict, judge
 
-Status = Literal["ok", "not_applicable", "error", "bad_value"]
-RESERVED = ("reward", "correct")
 SHOWN_CHARACTERS = 200
 
 
@@ -54,66 +51,8 @@ class Scores:
 
     @property
     def failed_b(self) -> NDArray[np.bool_]:
-        """Which samples the reward failed on, by raising or by an unusable value: bool [B]."""
-        return (self.status_b == "error") | (self.status_b == "bad_value")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The checked outcome of one sample."""
-
-    status: Status
-    reward: float = math.nan
-    components: Mapping[str, float] = field(default_factory=dict)
-    correct: bool = False
-    what: str = ""
-    trace: str = ""
-
-
-@dataclass(frozen=True)
-class CombinedReward:
-    """Several named rewards and their weights, usable wherever one reward is. Made by `combine`."""
-
-    parts: tuple[tuple[str, Reward, float], ...]
-    correct: str
-
-    def __call__(self, completion: str, **columns: Any) -> dict[str, float] | None:
-        """Score one answer: the total as "reward", each part by its name, and "correct".
-
-        Raises:
-            InputError: if a part fails.
-        """
-        verdict = judge(self, [completion], [columns], ["0"])[0]
-        if verdict.status == "not_applicable":
-            return None
-        if verdict.status != "ok":
-            raise InputError(verdict.what)
-        return {"reward": verdict.reward, **verdict.components, "correct": float(verdict.correct)}
-
-
-def combine(parts: Sequence[tuple[str, Reward, float]], *, correct: str | None = None) -> CombinedReward:
-    """Return the weighted sum of several rewards; parts that do not apply to a sample are left out of its sum.
-
-    Args:
-        parts: (name, reward, weight) each.
-        correct: the part whose verdict says whether an answer is right; the first one if not given.
-
-    Raises:
-        InputError: on no parts, repeated or reserved names, weights that are not finite.
-    """
-    names = [name for name, _, _ in parts]
-    if not names:
-        raise InputError("combine() got no rewards", remedy="Give at least one (name, reward, weight).")
-    if len(set(names)) < len(names) or set(names) & set(RESERVED):
-        raise InputError(f"The names of combined rewards are {names}", "they differ, and none is 'reward' or 'correct'")
-    for name, reward, weight in parts:
-        if not isinstance(reward, CombinedReward):
-            inspect_reward(reward)
-        if not math.isfinite(weight):
-            raise InputError(f"The weight of reward '{name}' is {weight}", "a weight is a finite number")
-    if correct is not None and correct not in names:
-        raise InputError(f"There is no reward '{correct}' to say what is correct", remedy=suggest(correct, names))
-    return CombinedReward(tuple(parts), correct or names[0])
+        """Which samples the reward failed on, by raising, by an unusable value or by taking too long: bool [B]."""
+        return np.isin(self.status_b, FAILED)
 
 
 def score(
@@ -150,97 +89,6 @@ def score(
     verdicts = judge(reward, completions, columns, ids, weights or {}, correct_at)
     _check_weights(weights or {}, verdicts)
     return _collect(verdicts, completions, ids)
-
-
-def judge(
-    reward: Reward,
-    completions: Sequence[str],
-    columns: Sequence[Columns],
-    ids: Sequence[str],
-    weights: Mapping[str, float] | None = None,
-    correct_at: float = 1.0,
-) -> list[Verdict]:
-    """Return the checked outcome of every sample; `score` gathers them into arrays."""
-    if isinstance(reward, CombinedReward):
-        if weights:
-            raise InputError("A combined reward got weights", "its parts carry their weights", "Set them in combine().")
-        judged = [judge(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
-        return [_merge(reward, list(row)) for row in zip(*judged, strict=True)]
-    values = call_reward(reward, completions, columns, ids)
-    return [_check(value, reward, weights or {}, correct_at) for value in values]
-
-
-def _check(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    if isinstance(value, Failure):
-        return Verdict("error" if value.trace else "bad_value", what=value.what, trace=value.trace)
-    if value is None:
-        return Verdict("not_applicable", what="the reward returned None (does not apply)")
-    named = value if isinstance(value, Mapping) else {"reward": value}
-    numbers_by_name: dict[str, float] = {}
-    for key, entry in named.items():
-        number = _number(entry)
-        if not isinstance(key, str) or number is None:
-            return Verdict("bad_value", what=_complaint(key, entry, isinstance(value, Mapping)))
-        numbers_by_name[key] = number
-    if not numbers_by_name:
-        return Verdict("bad_value", what="the reward returned an empty dict")
-    return _total(numbers_by_name, reward, weights, correct_at)
-
-
-def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    components = {key: number for key, number in named.items() if key not in RESERVED}
-    if "reward" in named:
-        if weights:
-            raise InputError(
-                f"Reward '{reward_name(reward)}' got weights, but returns its own total",
-                "weights apply to the components of a reward without a total",
-                "Leave the weights out, or drop the key 'reward'.",
-            )
-        total = named["reward"]
-    elif components:
-        total = sum(weights.get(key, 1.0) * number for key, number in components.items())
-    else:
-        total = named["correct"]
-    if "correct" in named and named["correct"] not in (0.0, 1.0):
-        return Verdict("bad_value", what=f"the reward's 'correct' is {named['correct']}, not 0 or 1")
-    correct = bool(named["correct"]) if "correct" in named else total >= correct_at
-    return Verdict("ok", total, components, correct)
-
-
-def _number(value: Any) -> float | None:
-    """Return the finite float in a Python, numpy or torch scalar; None if there is none."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
-    if not isinstance(value, numbers.Real):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _complaint(key: Any, value: Any, in_dict: bool) -> str:
-    where = f"the reward's component {key!r} is" if in_dict else "the reward returned"
-    shown = repr(value)[:60]
-    return f"{where} {shown} ({type(value).__name__}), not a finite number"
-
-
-def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
-    total, components, correct, applicable = 0.0, {}, False, False
-    for (name, _, weight), verdict in zip(reward.parts, verdicts, strict=True):
-        if verdict.status == "not_applicable":
-            continue
-        if verdict.status != "ok":
-            return replace(verdict, what=f"in '{name}', {verdict.what}")
-        applicable = True
-        total += weight * verdict.reward
-        components[name] = verdict.reward
-        components |= {f"{name}/{key}": number for key, number in verdict.components.items()}
-        correct = correct or (name == reward.correct and verdict.correct)
-    if not applicable:
-        return Verdict("not_applicable", what="none of the combined rewards applies")
-    return Verdict("ok", total, components, correct)
 
 
 def _check_weights(weights: Mapping[str, float], verdicts: list[Verdict]) -> None:
