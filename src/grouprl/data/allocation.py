@@ -168,7 +168,8 @@ class GradientVariance(Allocation):
 
     def formula(self) -> str:
         """Formula."""
-        return f"n_q ∝ G_q/√(p_q + {self.alpha:g}/p_q^{self.beta - 1:g})"
+        power = "" if self.beta == 2 else f"^{self.beta - 1:g}"
+        return f"n_q ∝ G_q/√(p_q + {self.alpha:g}/p_q{power})"
 
     def idle(self, run: RunFacts) -> list[str]:
         """The exponent belongs to alpha."""

@@ -83,11 +83,12 @@ class UncertaintyRounds(Exploration):
 
     def words(self) -> str:
         """Describe."""
-        return f"{self.extra:g} times as many answers again, in {self.rounds} rounds, where the mean is least certain"
+        more = "as many answers again" if self.extra == 1 else f"{self.extra:g} times as many answers again"
+        return f"{more}, in {self.rounds} rounds, for the questions whose mean reward is least certain"
 
     def formula(self) -> str:
         """Formula."""
-        return f"Π = h(n) - h(n+1) + {self.bonus:g}·√(ln T/n),  h(n) = t_{{1-{self.level:g}/2, n-1}}·s/√n"
+        return f"Π = h(n) - h(n+1) + {self.bonus:g}·√(ln T/n),  h(n) = t_{{{1 - self.level / 2:g}, n-1}}·s/√n"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A single answer has no standard deviation."""

@@ -297,6 +297,7 @@ def knapsack_rl(
             )
         ],
         recommended={"probes per question": 8},
+        notes=["Each right answer of the probe costs a forward and a backward pass."],
     ),
 )
 def gvm_raft(
