@@ -102,7 +102,8 @@ def numbers(method: Method, example: Example) -> list[dict[str, Any]]:
     batch, logp_bt = example_batch(example)
     ready = method.prepare(batch)
     logp_bt.requires_grad_()
-    value = method.loss(logp_bt, ready, batch.entropy_bt).value
+    cross_bt = None if method.cross is None else torch.zeros_like(ready.mask_bt, dtype=logp_bt.dtype)
+    value = method.loss(logp_bt, ready, batch.entropy_bt, cross_bt).value
     (grad_bt,) = torch.autograd.grad(value, logp_bt)
     advantage_bt, group_b = ready.need("advantage_bt", "numbers"), batch.group_b.tolist()
     ratio_bt = (logp_bt.detach() - batch.need("old_bt", "numbers")).exp()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.data.demonstrations import Demonstrations, DemonstrationSwitch
+from grouprl.data.replay import PolicyReplay
+from grouprl.data.initial_answers import InitialAnswers, InitialRate, ReferenceRows
+from grouprl.data.replay import PolicyReplay
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -22,6 +26,7 @@ from grouprl.parts.regularize import EntropyBonus
 from grouprl.parts.schedule import ConvexKL
 from grouprl.parts.shifted_clip import ShiftedClip
 
+Unit = Annotated[float, Field(ge=0, le=1)]
 TWO = "at least two answers per question"
 
 
@@ -45,7 +50,7 @@ TWO = "at least two answers per question"
             "The expectation in closed form; the paper draws 256 tokens at each position, of which it is the limit.",
         ],
         reduces=[],
-        needs=["demonstrations in place of drawn answers", "log-probs at temperature kappa where it is not 1"],
+        needs=["a task with right solutions to show", "log-probs at temperature kappa where it is not 1"],
         confidence="partly",
         uncertain="The sampling temperature κ.",
         source="reviews of the paper; the closed form was checked by its gradient",
@@ -72,13 +77,18 @@ TWO = "at least two answers per question"
         notes=[
             "At κ = 1 a constant reward has no gradient on average: the whole is 1 - β times π(x)·∇log π(x), fine-"
             "tuning in which a token counts by its probability.",
-            "Every row is trained on as it stands, whatever its reward: a run gives it demonstrations.",
+            "Nothing is drawn: each step shows the right solutions of its questions, one each.",
         ],
     ),
 )
 def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Method:
     """Compose OTR: token mean over demonstrations of the expected policy-gradient loss of one drawn token."""
-    return Method(advantage=Ones(), objective=OneToken(beta=beta, kappa=kappa), aggregate=TokenMean())
+    return Method(
+        advantage=Ones(),
+        objective=OneToken(beta=beta, kappa=kappa),
+        aggregate=TokenMean(),
+        replay=Demonstrations(),
+    )
 
 
 @entry(
@@ -99,6 +109,9 @@ def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Me
             "λ = max(1 - 0.1·⌈max(t-50, 0)/10⌉, 0.5)"
         ),
         defaults={
+            "probability": "notes on the paper: p = 0.4",
+            "policies": "notes on the paper: N = 2",
+            "reincarnation": "notes on the paper: T = 50 (with PPO 50 or 100); None: never",
             "clip_low": "PPO's 0.2; the paper's value was not seen",
             "clip_high": "PPO's 0.2; the paper's value was not seen",
             "kl_coef": "ours: 0.001; the paper's β was not seen",
@@ -113,9 +126,9 @@ def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Me
         },
         differs=[
             "On GRPO's advantages; the paper has this and PPO's.",
-            "The objective is what is here. Which old answers come back, and the reincarnation, are the run's: with "
-            "probability 0.4 rows of the last two policies (replay), two passes over each batch (batch.epochs), and at "
-            "step 50 the policy becomes its own reference and goes on without old answers, one pass per batch.",
+            "Whole groups come back, each with probability p; the paper chooses samples.",
+            "At the reincarnation the policy becomes its own reference and goes on without old answers, but the number "
+            "of passes over a batch (m = 2, batch.epochs) is the run's and does not fall to 1.",
         ],
         reduces=[
             Reduction(
@@ -146,6 +159,9 @@ def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Me
     ),
 )
 def remix(
+    probability: Unit = 0.4,
+    policies: Annotated[int, Field(ge=1)] = 2,
+    reincarnation: Annotated[int, Field(ge=1)] | None = 50,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     kl_coef: NonNegative = 0.001,
@@ -158,7 +174,11 @@ def remix(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose ReMix's objective: the clip moves with π_old/π_behavior; KL to two anchors; entropy bonus."""
+    """Compose ReMix.
+
+    GRPO in which a question comes with probability p as a group of one of the last policies; the clip moves with
+    π_old/π_behavior; KL to two anchors; entropy bonus.
+    """
     kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
     bonus = EntropyBonus(coef=entropy_coef)
     return Method(
@@ -166,6 +186,7 @@ def remix(
         objective=ShiftedClip(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
         regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
+        replay=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
     )
 
 
@@ -193,6 +214,9 @@ def remix(
             "alpha": "the scripts: a = 0.2; only with divergence alpha",
             "clip_low": "0.2, PPO's",
             "clip_high": "the scripts: 0.28",
+            "presamples": "the paper: 8 answers of the initial policy to each question",
+            "solved": "ours: a question is solved when all of them are right; below 1 nearly all suffice",
+            "pool_share": "ours: one stored answer for each new question",
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
@@ -200,13 +224,14 @@ def remix(
         differs=[
             "log u is held within ±20; the code has no bound for JS and α.",
             "Each of the two pools has its own token mean, so that η does not depend on how many rows each has.",
+            "Both pools join every step in a fixed proportion; the paper shuffles them together.",
         ],
         reduces=[
             Reduction(
                 "grpo", ["all_drawn", "equal_lengths"], other={"clip_high": 0.28}, why="no row of the initial policy"
             )
         ],
-        needs=[TWO, "right answers that the initial policy drew, with its log-probs (rows from source reference)"],
+        needs=[TWO, "a finite set of questions (data.questions)"],
         source="seamoke/DPH-RL verl/trainer/ppo/core_algos.py, verl/workers/actor/dp_actor.py, README, scripts",
         golden=[
             Golden(
@@ -241,11 +266,18 @@ def dph_rl(
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
+    presamples: Annotated[int, Field(ge=1)] = 8,
+    solved: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    pool_share: NonNegative = 1.0,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose DPH-RL's objective: GRPO on drawn rows, η·f(π/π_0) on rows of the initial policy, each averaged apart."""
+    """Compose DPH-RL.
+
+    Before training the initial policy answers every question `presamples` times. Those it solved give one right answer
+    each, on which η·f(π/π_0) acts; the others are asked and give GRPO. Each pool is averaged apart.
+    """
     return Method(
         select=(SourceApart(source="reference"),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
@@ -253,6 +285,9 @@ def dph_rl(
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
         regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
+        prelude=(InitialAnswers(answers=presamples, beta=0.0),),
+        curriculum=InitialRate(below=solved),
+        replay=ReferenceRows(share=pool_share, solved=solved),
     )
 
 
@@ -267,13 +302,14 @@ def dph_rl(
             "shown: demonstrations, which take the place of a question's answers while too few of them are right"
         ),
         defaults={
+            "gamma": "the authors' scripts: 0 of 8 right for Qwen2.5-Math-7B (2 of 8 for Llama)",
+            "strategy": "the paper's switch; 'soft' adds the demonstration and keeps the answers",
             "sft_coef": "the authors' scripts: 1 (0.3 for the 1.5B model)",
             "entropy_coef": "the authors' scripts: 0.001",
             "alone": ALONE,
         },
         differs=[
             "The entropy bonus is on all rows, demonstrations included, with the weights of each.",
-            "The objective is what is here: rows from source demonstration are fine-tuned on, all others reinforced.",
         ],
         reduces=[
             Reduction(
@@ -285,7 +321,7 @@ def dph_rl(
         ],
         needs=[
             TWO,
-            "demonstrations in place of the answers to hard questions",
+            "a task with right solutions to show",
             "the longest allowed length (max_length)",
         ],
         source=("TsinghuaC3I/Unify-Post-Training: README, mix_src/mix_trainer.py, mix_src/mix_actor.py, exp_scripts"),
@@ -305,8 +341,18 @@ def dph_rl(
         recommended={"group": 8, "learning_rate": 5e-6},
     ),
 )
-def hpt(sft_coef: NonNegative = 1.0, entropy_coef: NonNegative = 0.001, alone: Alone = "zero") -> Method:
-    """Compose HPT's objective: Dr. GRPO without clip on drawn rows, token-mean likelihood on demonstrations."""
+def hpt(
+    gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0,
+    strategy: Literal["switch", "soft"] = "switch",
+    sft_coef: NonNegative = 1.0,
+    entropy_coef: NonNegative = 0.001,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose HPT.
+
+    Dr. GRPO without clip on drawn answers, token-mean likelihood on demonstrations, which replace the answers to
+    questions of which at most the share `gamma` is right.
+    """
     return Method(
         select=(SourceApart(source="demonstration"),),
         advantage=Relative("group", center="mean", scale="none", alone=alone),
@@ -314,4 +360,5 @@ def hpt(sft_coef: NonNegative = 1.0, entropy_coef: NonNegative = 0.001, alone: A
         objective=HybridGradient(source="demonstration"),
         aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
+        explore=(DemonstrationSwitch(gamma=gamma, strategy=strategy),),
     )
