@@ -90,6 +90,8 @@ class FakeDesk:
         self.policy = policy or CharacterPolicy()
         self.source, self.ledger = QuestionSource(self.task, seed), Ledger()
         self.memory: dict[str, dict[str, Any]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
+        self.renewed: list[int] = []
         self.notes: dict[str, float] = defaultdict(float)
         self.drawn: list[Collected] = []
 
@@ -102,6 +104,12 @@ class FakeDesk:
 
     def store(self, part: Part) -> dict[str, Any]:
         return self.memory.setdefault(f"{part.kind}.{part.name}", {})
+
+    def held(self, part: Part) -> dict[str, Any]:
+        return self._held.setdefault(f"{part.kind}.{part.name}", {})
+
+    def renew_reference(self) -> None:
+        self.renewed.append(self.step)
 
     def note(self, name: str, value: float) -> None:
         self.notes[name] += value

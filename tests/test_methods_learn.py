@@ -26,8 +26,9 @@ SETTINGS = {
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
 whose weights make the policy term small, keeps it near the reference.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
-one. Intuitor knows no right answers by itself. SFT and OTR imitate, they need demonstrations."""
-NAMES = [n for n in grouprl.methods() if "@" not in n and n not in ("sft", "otr")]
+one. Intuitor knows no right answers by itself. SFT and OTR imitate, they need demonstrations. DVPO reads no reward,
+only what its value model learnt before."""
+NAMES = [n for n in grouprl.methods() if "@" not in n and n not in ("sft", "otr", "dvpo")]
 
 
 def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Generator) -> tuple[Batch, torch.Tensor]:
@@ -69,7 +70,12 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         marks={"plan": batch.mask_bt & (position < 1)},
         rewards={"continuations": 8 * batch.reward_b},
         turn_reward_bs=batch.reward_b[:, None],
-        stats={"certainty": certainty_bt, "influence": (gap_btv * right_tv).sum(-1), **tempered},
+        stats={
+            "expert": batch.ref_bt,
+            "certainty": certainty_bt,
+            "influence": (gap_btv * right_tv).sum(-1),
+            **tempered,
+        },
         past={name: torch.zeros(64, dtype=torch.float64) for name in known},
         step=step,
         steps=steps,

@@ -281,7 +281,7 @@ def test_what_a_run_must_provide():
     assert grouprl.method("dapo", dynamic_sampling=False).refill is None
     assert grouprl.method("ppo").critic is not None
     critics = {n for n, e in grouprl.methods().items() if "@" not in n and e.build().critic}
-    assert critics == {"apa", "dapo_direct", "mdpo", "ppo", "turn_ppo", "vapo", "vc_ppo"}
+    assert critics == {"apa", "d_ppo", "dapo_direct", "mdpo", "ppo", "rto", "trpo", "turn_ppo", "vapo", "vc_ppo"}
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp_baseline", "gspo", "raft", "reinforce_rej"])

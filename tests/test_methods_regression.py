@@ -78,7 +78,7 @@ def test_the_loss_is_zero_at_the_tilted_policy(name):
 
 def test_a_star_po_has_loss_zero_at_the_tilted_reference():
     """Every arm once: the group is the reference, so V* is exact."""
-    method = grouprl.method("a_star_po", beta1=0.5, beta2=0.5)
+    method = grouprl.method("a_star_po", value="group", beta1=0.5, beta2=0.5)
     batch, logp_bt = arms([0, 1, 2], REWARD / 0.5, torch.zeros(3, dtype=torch.float64), [0] * 3)
     near(method.loss(logp_bt, method.prepare(batch)).value, 0.0)
 
@@ -86,7 +86,7 @@ def test_a_star_po_has_loss_zero_at_the_tilted_reference():
 def test_the_optimal_value_lies_between_the_mean_and_the_best():
     batch, _ = arms([0, 1, 2], REWARD, torch.zeros(3, dtype=torch.float64), [0] * 3)
     value = [
-        float(REWARD[0] - grouprl.method("a_star_po", beta1=b).prepare(batch).advantage_bt[0, 0])
+        float(REWARD[0] - grouprl.method("a_star_po", value="group", beta1=b).prepare(batch).advantage_bt[0, 0])
         for b in (1e-3, 0.5, 1e5)
     ]
     near(f64(value[0]), 2.5, 2e-3)
@@ -232,13 +232,14 @@ def test_disco_counts_one_sided_questions_in_the_denominator():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_entry_trains(name, tmp_path: Path):
     config = {"method": name, "batch": {"prompts": 4, "group": 4, "minibatches": 2}, "warmup": {"steps": 5, "batch": 8}}
+    config |= {"data": {"questions": 64}}
     folder = launch(tmp_path / "run", eval={"every": 0, "questions": 4, "final_questions": 4}, **config).folder
     assert [record["step"] for record in records(folder, "train")] == [1, 2]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_entry_is_planned_without_complaint(name):
-    made = plan(parse_config({"method": name, "batch": {"minibatches": 2}}))
+    made = plan(parse_config({"method": name, "batch": {"minibatches": 2}, "data": {"questions": 512}}))
     assert made.refusals == ()
     assert made.idle == ()
     assert made.formula.startswith("L = ")

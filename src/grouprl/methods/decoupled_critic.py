@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from grouprl.data.value_pretraining import ValuePretraining
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -18,16 +19,18 @@ from grouprl.parts.positive import PositiveNLL
 from grouprl.parts.returns import GAE
 
 Unit = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
 VALUE_DEFAULTS = {
     "critic_lam": "the paper: 1, so that the end's reward reaches the first token undiminished",
     "whiten": "TRL and verl: advantages whitened over all tokens of the batch, returns not",
     "value_coef": "c = 1 on half the squared error, as for PPO",
     "value_clip": "off, NeMo-RL's default; the paper does not say",
     "gamma": "the paper: 1",
+    "value_pretraining": "notes on the VAPO paper: about 50 rollouts of the frozen policy; 0 leaves it out",
 }
 PRETRAINING = (
-    "No value pre-training: the paper first fits the critic to outcomes of the frozen policy, which it finds decisive "
-    "for long answers. A run here trains critic and policy together from the first step."
+    "The critic is a head on the policy's own trunk, so value pre-training fits the head alone, in closed form; the "
+    "paper's critic is a model of its own, trained until its loss and explained variance level off."
 )
 TOGETHER = "Critic and policy share each optimiser step; the released implementations update the critic first."
 
@@ -35,6 +38,11 @@ TOGETHER = "Critic and policy share each optimiser step; the released implementa
 def fitted(lam: float, gamma: float, clip: float | None, coef: float) -> ValueLoss:
     """Return the critic with its own λ for the targets."""
     return ValueLoss(lam=lam, gamma=gamma, clip=clip, coef=coef)
+
+
+def pretrained(steps: int, gamma: float) -> tuple[ValuePretraining, ...]:
+    """Return value pre-training on `steps` rollouts, or nothing."""
+    return (ValuePretraining(steps=steps, gamma=gamma),) if steps else ()
 
 
 @entry(
@@ -95,11 +103,12 @@ def vc_ppo(
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Positive | None = None,
+    value_pretraining: Count = 50,
 ) -> Method:
-    """Compose VC-PPO without its value pre-training.
+    """Compose VC-PPO.
 
-    PPO with GAE, λ = 0.95 for the policy and 1 for the critic's targets. The paper's critic-only phase before training
-    is a matter of the run, which has none.
+    PPO with GAE, λ = 0.95 for the policy and 1 for the critic's targets, after `value_pretraining` rollouts of the
+    frozen policy to which the value head is fitted.
     """
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
@@ -107,6 +116,7 @@ def vc_ppo(
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),
+        prelude=pretrained(value_pretraining, gamma),
     )
 
 
@@ -190,11 +200,12 @@ def vapo(
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Positive | None = None,
+    value_pretraining: Count = 50,
 ) -> Method:
-    """Compose VAPO without its value pre-training.
+    """Compose VAPO.
 
-    VC-PPO with λ = 1 - 1/(0.05·|y|) per answer, clip 0.2/0.28 and 0.1 times the likelihood of right answers, as in the
-    paper; its critic-only phase before training is a matter of the run, which has none.
+    VC-PPO, value pre-training included, with λ = 1 - 1/(0.05·|y|) per answer, clip 0.2/0.28 and 0.1 times the
+    likelihood of right answers, as in the paper.
     """
     return Method(
         advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
@@ -203,4 +214,5 @@ def vapo(
         aggregate=TokenMean(),
         regularize=(PositiveNLL(coef=nll_coef),) if nll_coef > 0 else (),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),
+        prelude=pretrained(value_pretraining, gamma),
     )

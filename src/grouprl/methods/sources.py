@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.data.demonstrations import Demonstrations, DemonstrationSwitch
-from grouprl.data.replay import PolicyReplay
 from grouprl.data.initial_answers import InitialAnswers, InitialRate, ReferenceRows
 from grouprl.data.replay import PolicyReplay
 from grouprl.levels import Alone, Scale

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from grouprl.data.initial_answers import InitialAnswers, InitialRate
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -11,6 +16,7 @@ from grouprl.parts.advantage import Relative
 from grouprl.parts.aggregate import SequenceMean, TokenMean
 from grouprl.parts.critic import ValueLoss
 from grouprl.parts.kl import Estimator
+from grouprl.parts.pretrained import KnownBaseline
 from grouprl.parts.regression import Anchor, GroupRegression, Regression, SoftBaseline
 from grouprl.parts.returns import GAE, Unit
 
@@ -94,39 +100,52 @@ def reg_grpo(
         papers=[Paper("Accelerating RL for LLM Reasoning with Optimal Advantage Regression", "2505.20686", 2025)],
         summary="Fit β2·log(π/π_ref) of each answer to reward minus the optimal value V* of its question.",
         formula=(
-            "L = mean_i [β2·log(π/π_ref)(y_i) - (R_i - V*)]²,  V* = β1·log Σ_j w_j exp(R_j/β1),  "
-            "w_j ∝ π_ref(y_j)/π_old(y_j)"
+            "L = mean_i [β2·log(π/π_ref)(y_i) - (R_i - V*)]²,  V* = β1·log 1/N Σ_j exp(R_j/β1) over N answers of "
+            "π_ref, drawn once before training"
         ),
         defaults={
-            "beta1": "ZhaolinGao/A-PO: 0.5, on purpose not beta2",
+            "value": "the paper: V* is estimated once, before training; group: anew from each group",
+            "answers": "ZhaolinGao/A-PO: N = 8 answers of the reference",
+            "beta1": "ZhaolinGao/A-PO: 0.5, on purpose not beta2; 0 is the plain mean",
             "beta2": "ZhaolinGao/A-PO: 1e-3",
-            "value_under": "V* is a mean over answers of the reference, as in the paper",
+            "drop_unsolved": "off; optional in the paper",
+            "value_under": "with value=group: a mean over answers of the reference, w_j ∝ π_ref(y_j)/π_old(y_j)",
         },
         differs=[
-            "V* is estimated anew from each group, its answers weighed to stand for the reference's; the paper draws 8 "
-            "answers of the reference once per question and keeps the value. At the start of a run both are the same.",
-            "Every answer of the group is trained on; the paper draws one per question.",
-            "Questions without a right answer are kept (V* = 0); dropping them is optional in the paper.",
+            "Every answer of a group is trained on; the paper draws one per question (batch.group: 1).",
+            "value=group is ours, for endless tasks: V* from the group itself, its answers weighed to stand for the "
+            "reference's.",
         ],
         reduces=[
             Reduction(
                 "dr_grpo",
                 ["on_policy", "one_group", "equal_lengths"],
-                settings={"beta1": 1e5, "beta2": 1e-9, "value_under": "old"},
+                settings={"value": "group", "beta1": 1e5, "beta2": 1e-9, "value_under": "old"},
                 scale=None,
                 why="β1→∞ makes V* the mean, β2→0 leaves the residual R - mean",
             )
         ],
-        needs=[TWO, REFERENCE],
-        confidence="partly",
-        uncertain="The regression is the authors'; the estimate of V* from the run's own answers is ours.",
+        needs=["a finite set of questions (data.questions)", REFERENCE],
         source="ZhaolinGao/A-PO: verl/trainer/apo/core_algos.py, verl/utils/dataset/rl_dataset.py, README",
         golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 2],
+                groups=[0, 1],
+                log_ratio=[[0.3], [-0.2, 0.1]],
+                fields={"ref_bt": [[-1.0], [-1.0, -1.0]], "past.baseline": [0.4, 0.1]},
+                settings={"beta2": 0.5},
+                advantage=[0.6, -0.1],
+                loss=0.1025,
+                grad=[[-0.225], [0.025, 0.025]],
+                why="residuals 0.5·0.3 - 0.6 = -0.45 and 0.5·(-0.1) + 0.1 = 0.05; (0.2025 + 0.0025)/2, slopes β2·e",
+            ),
             Golden(
                 rewards=[1, 0],
                 lengths=[1, 1],
                 log_ratio=[[0.3], [-0.2]],
                 fields={"ref_bt": [[-1.0], [-1.0]]},
+                settings={"value": "group"},
                 advantage=[0.28310958, -0.71689042],
                 loss=0.296813207,
                 grad=[[-0.00028281], [0.00071669]],
@@ -136,24 +155,36 @@ def reg_grpo(
                 rewards=[1, 0],
                 lengths=[1, 1],
                 fields={"ref_bt": [[-1.5], [-1.0]]},
+                settings={"value": "group"},
                 advantage=[0.38633185, -0.61366815],
                 loss=0.262727407,
                 grad=[[-0.00038583], [0.00061367]],
                 why="weights e^-0.5 : 1; V* = 0.5·log((0.60653·e² + 1)/1.60653) = 0.61367",
             ),
         ],
-        recommended={"learning_rate": 1e-6, "batch": 256, "answers of the reference": 8},
+        recommended={"learning_rate": 1e-6, "batch": 256, "group": 1},
     ),
 )
-def a_star_po(beta1: Positive = 0.5, beta2: Positive = 1e-3, value_under: Anchor = "ref") -> Method:
+def a_star_po(
+    value: Literal["initial", "group"] = "initial",
+    answers: Annotated[int, Field(ge=1)] = 8,
+    beta1: NonNegative = 0.5,
+    beta2: Positive = 1e-3,
+    drop_unsolved: bool = False,
+    value_under: Anchor = "ref",
+) -> Method:
     """Compose A*-PO.
 
-    Least squares of β2·log(π/π_ref)(y) on R - V*, V* the soft mean of the group's rewards at temperature β1.
+    Least squares of β2·log(π/π_ref)(y) on R - V*. V* is the soft mean, at temperature β1, of the rewards of `answers`
+    answers of the initial policy to the question; with value="group" of the answer's own group.
     """
+    initial = value == "initial"
     return Method(
-        advantage=SoftBaseline(beta=beta1, under=value_under),
+        advantage=KnownBaseline() if initial else SoftBaseline(beta=beta1, under=value_under),
         objective=Regression(beta=beta2, coef=1.0, anchor="ref", level="sequence"),
         aggregate=SequenceMean(),
+        prelude=(InitialAnswers(answers=answers, beta=beta1),) if initial else (),
+        curriculum=InitialRate(above=0.0) if initial and drop_unsolved else None,
     )
 
 

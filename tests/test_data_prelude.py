@@ -1,0 +1,477 @@
+"""What happens once before the first step: initial answers, value pre-training, second models."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import grouprl
+from desks import FakeDesk
+from grouprl.batch import SOURCES, Batch
+from grouprl.data.collected import Collected
+from grouprl.data.initial_answers import InitialAnswers, InitialRate, ReferenceRows, soft_value
+from grouprl.data.second_model import GlobalValue, PreferenceModel
+from grouprl.data.value_pretraining import ValuePretraining, foreseen
+from grouprl.errors import InputError, RunError
+from grouprl.parts.part import RunFacts
+from grouprl.parts.pretrained import ExpertReward, GuidedGAE, KnownBaseline
+from grouprl.policy.load import load_policy
+from grouprl.policy.second import second_policy
+from small import f64, near, small
+
+# --- the initial policy's answers -------------------------------------------------------------------------------------
+
+
+def test_soft_value_lies_between_mean_and_largest_reward() -> None:
+    reward_n = np.array([1.0, 0.0, 0.0, 1.0])
+    assert soft_value(reward_n, 0.5) == pytest.approx(0.5 * math.log((math.e**2 + 1) / 2))
+    assert soft_value(reward_n, 0) == 0.5
+    assert soft_value(reward_n, 1e6) == pytest.approx(0.5, abs=1e-6)
+    assert soft_value(reward_n, 1e-3) == pytest.approx(1, abs=1e-3)
+    assert soft_value(np.zeros(8), 0.5) == 0
+    assert soft_value(np.array([]), 0.5) == 0
+    assert soft_value(np.array([1e4, 0.0]), 0.5) == pytest.approx(1e4 - 0.5 * math.log(2))
+
+
+def surveyed(rates: list[float], **settings: Any) -> tuple[FakeDesk, InitialAnswers]:
+    """A desk whose questions were all asked before training."""
+    desk, part = FakeDesk(rates), InitialAnswers(**{"answers": 4, "questions_per_piece": 3, **settings})
+    for number in range(part.count(desk)):
+        desk.step = number
+        part.piece(number, desk)
+    desk.step = 0
+    return desk, part
+
+
+def test_every_question_is_asked_once_in_pieces() -> None:
+    desk, part = surveyed([0.0, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0, 0.25])
+    assert part.count(desk) == 3
+    assert [len(rows) for rows in desk.drawn] == [12, 12, 8]
+    asked = np.concatenate([rows.index_b for rows in desk.drawn])
+    assert np.bincount(asked).tolist() == [4] * 8
+    store = desk.store(part)
+    assert store["rate"][[0, 1, 4, 5, 6]].tolist() == [0, 1, 1, 0, 1]
+    near(store["value"][[0, 1]], [0.0, 1.0])
+
+
+def test_values_and_rates_reach_the_batch() -> None:
+    desk, part = surveyed([0.0, 1.0, 1.0, 0.0])
+    rows = desk.draw([desk.ask(1), desk.ask(3)])
+    batch = part.fill(desk.batch(rows), rows, desk)
+    near(batch.past["baseline"], [1.0] * 4 + [0.0] * 4)
+    near(batch.past["rate"], [1.0] * 4 + [0.0] * 4)
+    assert "visits" in batch.past
+    near(KnownBaseline()(batch)[:, 0], [0.0] * 8)
+
+
+def test_only_a_finite_set_can_be_asked_through() -> None:
+    for part in (InitialAnswers(), InitialRate(above=0.0), ReferenceRows()):
+        assert "data.questions" in part.refuse(RunFacts(questions=None))[0]
+        assert not part.refuse(RunFacts(questions=5))
+
+
+def test_questions_are_asked_by_their_initial_rate() -> None:
+    desk, _ = surveyed([0.0, 1.0, 1.0, 0.0, 1.0])
+    above = InitialRate(above=0.0)
+    asked = [ask.index for _ in range(3) for ask in above.choose(2, desk)]
+    assert sorted(asked[:3]) == sorted(asked[3:]) == [1, 2, 4]
+    assert {ask.index for ask in InitialRate(below=1.0).choose(4, desk)} == {0, 3}
+    with pytest.raises(RunError, match=r"above 0 and below 1"):
+        InitialRate(above=0.0, below=1.0).choose(1, desk)
+
+
+def test_reference_rows_are_right_answers_of_the_initial_policy_to_solved_questions() -> None:
+    desk, _ = surveyed([0.0, 1.0, 0.5, 1.0], answers=16)
+    replay = ReferenceRows()
+    new = desk.draw(desk.take(4))
+    mixed = replay.mix(new, desk)
+    assert mixed is not None
+    old = np.flatnonzero(mixed.source_b == SOURCES["reference"])
+    assert sorted(mixed.index_b[old].tolist()) == [1, 3]
+    assert mixed.scores.correct_b[old].all()
+    assert not mixed.foreign_b[old].any()
+    assert not set(mixed.group_b[old].tolist()) & set(new.group_b.tolist())
+    assert desk.notes["reference_rows"] == 2
+    batch = desk.batch(mixed)
+    assert torch.equal(batch.behavior_bt[old], batch.old_bt[old])
+    some = ReferenceRows(solved=0.1).mix(None, desk)
+    assert some is not None
+    assert set(some.index_b.tolist()) == {1, 2, 3}
+
+
+def test_without_solved_questions_no_reference_row_joins() -> None:
+    desk, _ = surveyed([0.0, 0.0])
+    new = desk.draw(desk.take(1))
+    assert ReferenceRows().mix(new, desk) is new
+    assert ReferenceRows().mix(None, desk) is None
+
+
+# --- pieces that need a model -----------------------------------------------------------------------------------------
+
+
+def policy(seed: int = 0, **options: Any) -> Any:
+    sizes = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
+    return load_policy("tiny", alphabet="0123456789q=rightwon", dtype="float64", seed=seed, **sizes, **options)
+
+
+class Written(FakeDesk):
+    """A desk whose answers are letters that a tiny policy can read: right ones say 'right', wrong ones 'wrong'."""
+
+    def rows(self, rows: Any, ids: Any, right: Any) -> Collected:
+        texts = ["right"[: len(x)] if good else "wrong"[: len(x)] for x, good in zip(ids, right, strict=True)]
+        made = super().rows(rows, [self.policy.encode(text) for text in texts], right)
+        logp_bt = self.policy.logp(made.tokens).logp_bt
+        return dataclasses.replace(made, rollout=dataclasses.replace(made.rollout, logp_bt=logp_bt))
+
+
+def desk_with(rates: Any, **options: Any) -> Written:
+    return Written(rates, policy=options.pop("policy", None) or policy(), lengths=lambda i, n: 5, **options)
+
+
+def test_value_pretraining_finds_the_best_linear_head() -> None:
+    desk = desk_with([0.0, 1.0, 1.0, 0.0] * 4, policy=policy(value_head=True), prompts=4)
+    part = ValuePretraining(steps=8, ridge=1e-6)
+    found = []
+    for number in range(8):
+        desk.step = number
+        found.append(part.piece(number, desk))
+    batches = [desk.batch(rows) for rows in desk.drawn]
+    states = torch.cat([torch.cat(desk.policy.hidden(b.inputs)) for b in batches])
+    returns = torch.cat([b.reward_b[:, None].expand(b.size)[b.mask_bt] for b in batches])
+    design = torch.cat([states, torch.ones(len(states), 1, dtype=torch.float64)], 1)
+    head = desk.policy.value_head
+    weight = torch.cat([head.weight[0], head.bias]).detach()
+    penalty = 1e-6 * design[:, :-1].square().sum(0).mean() * torch.cat([weight[:-1], f64([0.0])])
+    near(design.T @ (design @ weight - returns) + penalty, torch.zeros(17), 1e-9)
+    near(desk.policy.logp(batches[0].inputs, values=True).value_bt, (design @ weight)[: 16 * 5].view(16, 5), 1e-9)
+    assert found[0]["value_loss"] == pytest.approx(0.5 * float(batches[0].reward_b.square().mean()))
+    assert found[-1]["value_loss"] < 0.4 * found[0]["value_loss"]
+    assert found[-1]["explained_variance"] > 0.3
+    assert desk.store(part) == {}
+
+
+def test_value_pretraining_touches_nothing_but_the_head() -> None:
+    own = policy(value_head=True)
+    before = own.trainable_state()
+    desk = desk_with([0.0, 1.0], policy=own, prompts=2)
+    ValuePretraining(steps=1).piece(0, desk)
+    changed = {name for name, x in own.trainable_state().items() if not torch.equal(x, before[name])}
+    assert changed == {"value_head.weight", "value_head.bias"}
+
+
+def test_value_pretraining_needs_a_value_head() -> None:
+    with pytest.raises(InputError, match="value head"):
+        ValuePretraining().piece(0, desk_with([0.5] * 4))
+
+
+def test_discounted_returns_are_fitted_where_gamma_asks_for_them() -> None:
+    desk = desk_with([1.0], policy=policy(value_head=True), prompts=1)
+    ValuePretraining(steps=2, gamma=0.5, ridge=1e-10).piece(0, desk)
+    value_bt = desk.policy.logp(desk.drawn[0].tokens, values=True).value_bt
+    near(value_bt[0], [0.0625, 0.125, 0.25, 0.5, 1.0], 1e-4)
+
+
+def test_foresight() -> None:
+    return_m = f64([0.0, 1.0, 1.0, 0.0])
+    assert foreseen(return_m, return_m) == {"value_loss": 0.0, "explained_variance": 1.0}
+    assert foreseen(f64([0.5] * 4), return_m) == {"value_loss": 0.125, "explained_variance": 0.0}
+    assert foreseen(f64([0.5] * 2), f64([1.0, 1.0]))["explained_variance"] == 0.0
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
+    own = policy(lora=lora)
+    copy = second_policy(own)
+    tokens = desk_with([0.5], policy=own).draw([FakeDesk().ask(0)]).tokens
+    before = own.logp(tokens).logp_bt
+    assert torch.equal(copy.logp(tokens).logp_bt, before)
+    assert copy.trainable_state().keys() == own.trainable_state().keys()
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            parameter.add_(0.1)
+    assert torch.equal(own.logp(tokens).logp_bt, before)
+    assert not torch.equal(copy.logp(tokens).logp_bt, before)
+    assert second_policy(own, trainable=False).parameters() == []
+    assert {"value_head.weight", "value_head.bias"} <= second_policy(own, value_head=True).trainable_state().keys()
+
+
+@pytest.mark.parametrize("chosen", ["answers", "solutions"])
+def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
+    desk = desk_with([0.5] * 12, prompts=6)
+    before = desk.policy.trainable_state()
+    part = GlobalValue(steps=12, lr=3e-3, chosen=chosen, whiten=False)
+    found = [part.piece(number, desk) for number in range(12)]
+    assert found[-1]["explained_variance"] > 0.5 > found[0]["explained_variance"]
+    assert all(torch.equal(x, before[name]) for name, x in desk.policy.trainable_state().items())
+    rows = desk.draw(desk.take(6))
+    value_bt = part.fill(desk.batch(rows), rows, desk).value_bt
+    assert value_bt is not None
+    right = torch.from_numpy(rows.scores.correct_b)
+    assert float(value_bt[right, -1].mean()) > 0.5
+    assert float(value_bt[~right, -1].mean()) < -0.5
+
+
+def test_the_first_targets_of_the_value_model_are_discounted_by_lambda() -> None:
+    desk, part = desk_with([0.5] * 4), GlobalValue(lam=0.5)
+    pairs = part.pairs(desk.draw(desk.take(4)), desk)
+    assert pairs is not None
+    target_bt = part.targets(part.model(desk), pairs, desk)
+    half = len(pairs) // 2
+    near(target_bt[0], [0.0625, 0.125, 0.25, 0.5, 1.0])
+    near(target_bt[half], [-0.0625, -0.125, -0.25, -0.5, -1.0])
+    assert pairs.scores.correct_b.tolist() == [True] * half + [False] * half
+    assert pairs.group_b[:half].tolist() == pairs.group_b[half:].tolist()
+
+
+def test_values_of_the_value_model_are_whitened() -> None:
+    desk, part = desk_with([0.5] * 8), GlobalValue(steps=2, lr=1e-2)
+    for number in range(2):
+        part.piece(number, desk)
+    rows = desk.draw(desk.take(4))
+    batch = part.fill(desk.batch(rows), rows, desk)
+    value_m = batch.value_bt[batch.mask_bt]
+    assert float(value_m.mean()) == pytest.approx(0, abs=1e-9)
+    assert float(value_m.std()) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_preference_model_prefers_right_answers() -> None:
+    desk = desk_with([0.5] * 12, prompts=6)
+    part = PreferenceModel(steps=10, lr=3e-3)
+    found = [part.piece(number, desk) for number in range(10)]
+    assert found[0]["preference_loss"] == pytest.approx(math.log(2))
+    assert found[0]["preference_accuracy"] == 0
+    assert found[-1]["preference_accuracy"] == 1
+    assert found[-1]["preference_loss"] < 0.6
+    rows = desk.draw(desk.take(6))
+    batch = part.fill(desk.batch(rows), rows, desk)
+    gain_b = (batch.stats["expert"] - desk.policy.logp(rows.tokens).logp_bt).sum(1)
+    right = torch.from_numpy(rows.scores.correct_b)
+    assert gain_b[right].min() > gain_b[~right].max()
+
+
+def test_the_gradient_of_the_preference_model_is_that_of_dpo() -> None:
+    desk, part = desk_with([0.5] * 4), PreferenceModel(beta=0.7)
+    pairs = part.pairs(desk.draw(desk.take(4)), desk)
+    assert pairs is not None
+    model, half = part.model(desk), len(pairs) // 2
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.sin(torch.arange(parameter.numel(), dtype=torch.float64)).view_as(parameter))
+    fixed_b = part.targets(model, pairs, desk)
+    part.learn(model, pairs, desk, fixed_b)
+    found = [parameter.grad.clone() for parameter in model.parameters()]
+    model.model.zero_grad()
+    gap_b = model.logp(pairs.tokens, grad=True).logp_bt.sum(1) - fixed_b
+    loss = -torch.nn.functional.logsigmoid(0.7 * (gap_b[:half] - gap_b[half:])).mean()
+    loss.backward()
+    for got, parameter in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(got, parameter.grad, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("part", [GlobalValue(steps=4), PreferenceModel(steps=4)])
+def test_a_second_model_goes_on_from_its_store(part: Any, tmp_path: Path) -> None:
+    whole, cut = desk_with([0.5] * 40), desk_with([0.5] * 40)
+    for number in range(4):
+        part.piece(number, whole)
+    for number in range(2):
+        part.piece(number, cut)
+    torch.save(cut.memory, tmp_path / "data.pt")
+    state, again = cut.source.state(), desk_with([0.5] * 40)
+    again.memory = torch.load(tmp_path / "data.pt", weights_only=True)
+    again.source.restore(state)
+    for number in (2, 3):
+        part.piece(number, again)
+    a, b = whole.store(part)["weights"], again.store(part)["weights"]
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert "optimizer" not in whole.store(part)
+    with torch.no_grad():
+        for parameter in again.policy.parameters():
+            parameter.zero_()
+    late = desk_with([0.5] * 40, policy=again.policy)
+    late.memory = again.memory
+    rows = whole.draw(whole.take(2))
+    for name in ("value_bt", "stats"):
+        found = [getattr(part.fill(desk.batch(rows), rows, desk), name) for desk in (whole, late)]
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+def test_a_rollout_without_pairs_teaches_nothing() -> None:
+    desk, part = desk_with([1.0] * 4), PreferenceModel(steps=2)
+    before = part.model(desk).trainable_state()
+    assert part.piece(0, desk) == {"pairs": 0.0}
+    assert all(torch.equal(x, before[name]) for name, x in part.model(desk).trainable_state().items())
+
+
+def test_second_models_say_what_they_need() -> None:
+    assert GlobalValue().refuse(RunFacts(group_size=1))
+    assert not GlobalValue(chosen="solutions").refuse(RunFacts(group_size=1))
+    assert PreferenceModel(chosen="solutions").refuse(RunFacts(demonstrations=False))
+
+
+# --- the formulas that read them --------------------------------------------------------------------------------------
+
+
+def test_dvpo_with_lambda_zero_is_the_change_of_value_minus_the_kl() -> None:
+    value_bt, ref_bt = [[0.1, 0.4, 0.2]], [[-1.3, -1.0, -0.6]]
+    batch = small([9.0], [3], value_bt=value_bt, ref_bt=ref_bt)
+    method = grouprl.method("dvpo", lam=0.0, whiten=False, kl_coef=0.5)
+    kl = [0.3, 0.0, -0.4]
+    near(method.prepare(batch).advantage_bt, [[0.3 - 0.5 * kl[0], -0.2 - 0.5 * kl[1], -0.5 * kl[2]]])
+
+
+def test_dvpo_never_reads_a_reward() -> None:
+    fields = {"value_bt": [[0.1, 0.4], [0.3, 0.2]], "ref_bt": [[-1.3, -1.0], [-1.0, -1.2]]}
+    a, b = (
+        grouprl.method("dvpo").prepare(small(rewards, [2, 2], **fields)).advantage_bt
+        for rewards in ([1.0, 0.0], [-7.0, 3.0])
+    )
+    assert torch.equal(a, b)
+    assert a.any()
+
+
+def test_dvpo_has_no_critic_to_train() -> None:
+    method = grouprl.method("dvpo")
+    assert method.critic is None
+    assert "value_bt" in method.needs()
+    assert method.prelude[0].supplies() == ("value_bt",)
+
+
+def test_the_value_after_the_end() -> None:
+    batch = small([1.0], [2], value_bt=[[0.25, 0.75]])
+    near(GuidedGAE(lam=1.0)(batch), [[0.5, 0.0]])
+    near(GuidedGAE(lam=1.0, terminal="zero")(batch), [[-0.25, -0.75]])
+    near(GuidedGAE(gamma=0.5, lam=0.0)(batch), [[0.125, -0.375]])
+
+
+def expert_batch(**changes: Any) -> Batch:
+    fields = {"ref_bt": [[-1.2, -1.0, -0.4]], "stats": {"expert": f64([[-0.2, -1.5, -0.1]])}} | changes
+    return small([2.0], [3], **fields)
+
+
+def test_unclipped_expert_rewards_add_up_to_the_implicit_reward() -> None:
+    got = ExpertReward(coef=0.3, limit=None)(expert_batch())
+    assert float(got.token_reward_bt.sum()) == pytest.approx(0.3 * ((-0.2 - 1.5 - 0.1) - (-1.2 - 1.0 - 0.4)))
+    near(got.reward_b, [2.0])
+
+
+def test_the_clip_of_expert_rewards_comes_after_the_scaling() -> None:
+    near(ExpertReward(coef=0.1, limit=0.04)(expert_batch()).token_reward_bt, [[0.04, -0.04, 0.03]])
+    kept = expert_batch(token_reward_bt=[[1.0, 0.0, 0.0]])
+    near(ExpertReward(coef=0.1, limit=None)(kept).token_reward_bt, [[1.1, -0.05, 0.03]])
+
+
+def test_rto_without_the_expert_is_ppo() -> None:
+    batch = expert_batch(value_bt=[[0.1, 0.2, 0.3]])
+    plain = grouprl.method("ppo", kl_coef=0.01).prepare(batch)
+    rto = grouprl.method("rto", expert_coef=0.0)
+    assert torch.equal(rto.prepare(batch).advantage_bt, plain.advantage_bt)
+    assert rto.prelude == ()
+    same = expert_batch(value_bt=[[0.1, 0.2, 0.3]], stats={"expert": f64([[-1.2, -1.0, -0.4]])})
+    near(grouprl.method("rto").prepare(same).advantage_bt, plain.advantage_bt)
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------------
+
+
+def config(method: Any, **changes: Any) -> dict[str, Any]:
+    return {
+        "task": {"name": "addition", "digits": 1},
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "method": method,
+        "steps": 3,
+        "seed": 3,
+        "warmup": {"steps": 80, "batch": 32, "lr": 1e-2},
+        "batch": {"prompts": 8, "group": 6},
+        "optim": {"lr": 1e-3},
+        "eval": {"questions": 8, "final_questions": 8},
+        "run": {"threads": 1, "checkpoint_every": 1, "keep": 200},
+        "data": {"questions": 40},
+    } | changes
+
+
+def run(folder: Path, method: Any = "grpo", *, resume: bool = False, **changes: Any) -> Path:
+    from grouprl.train.config import parse_config
+    from grouprl.train.loop import train
+
+    console = Console(file=io.StringIO(), width=100)
+    return train(parse_config(config(method, **changes)), folder=folder, resume=resume, console=console).folder
+
+
+def records(folder: Path, phase: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timing = ("seconds", "tokens_per_second", "memory_mb")
+    return [{k: v for k, v in line.items() if not k.startswith(timing)} for line in lines if line["phase"] == phase]
+
+
+def cut_at(whole: Path, folder: Path, at: str) -> Path:
+    """Copy a finished run and forget everything after checkpoint `at`."""
+    shutil.copytree(whole, folder)
+    order = {"warmup": 0, "prelude": 1, "step": 2}
+    for path in (folder / "checkpoints").iterdir():
+        if (order[path.name.split("-")[0]], path.name) > (order[at.split("-")[0]], at):
+            shutil.rmtree(path)
+    shutil.rmtree(folder / "model")
+    if at.startswith("prelude"):
+        (folder / "before.json").unlink()
+    return folder
+
+
+METHODS: dict[str, Any] = {
+    "a_star_po": {"name": "a_star_po", "drop_unsolved": True},
+    "vc_ppo": {"name": "vc_ppo", "value_pretraining": 2},
+    "dvpo": {"name": "dvpo", "pretraining_steps": 2},
+    "rto": {"name": "rto", "pretraining_steps": 2},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_runs_go_on_exactly_where_they_stopped(name: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", METHODS[name])
+    before, after = records(whole, "prelude"), records(whole, "train")
+    assert len(before) == 2
+    assert any(record["grad_norm"] > 0 for record in after)
+    for at in ("prelude-000001", "step-000001"):
+        cut = run(cut_at(whole, tmp_path / at, at), resume=True)
+        assert records(cut, "prelude") == before
+        assert records(cut, "train") == after
+        for file in ("checkpoints/step-000003/policy.safetensors", "checkpoints/step-000003/optimizer.pt"):
+            assert (cut / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_a_star_po_asks_the_whole_set_before_training(tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", METHODS["a_star_po"])
+    first = records(whole, "prelude")[0]
+    assert 0 < first["initial_rate"] <= first["initial_solved"] < 1
+    data = torch.load(whole / "checkpoints" / "step-000003" / "data.pt", weights_only=True)["memory"]
+    store = data["prelude.initial_answers"]
+    assert len(store["rate"]) == 40
+    solved = float((store["rate"] > 0).double().mean())
+    assert solved == pytest.approx(
+        (32 * first["initial_solved"] + 8 * records(whole, "prelude")[1]["initial_solved"]) / 40
+    )
+
+
+def test_value_pretraining_teaches_the_critic_before_the_policy(tmp_path: Path) -> None:
+    larger = {"warmup": {"steps": 120, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 16, "group": 8}, "steps": 1}
+    whole = run(tmp_path / "run", {"name": "vapo", "value_pretraining": 5, "length_alpha": 5.0}, **larger)
+    before, after = records(whole, "prelude"), records(whole, "train")
+    assert before[0]["explained_variance"] == 0
+    assert before[-1]["value_loss"] < before[0]["value_loss"]
+    plain = run(tmp_path / "plain", {"name": "vapo", "value_pretraining": 0, "length_alpha": 5.0}, **larger)
+    assert records(plain, "prelude") == []
+    assert after[0]["value_error"] < records(plain, "train")[0]["value_error"]
+
+
+def test_an_endless_task_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data\.questions"):
+        run(tmp_path / "run", "a_star_po", data={})
