@@ -59,6 +59,7 @@ from grouprl.parts import (
     truncation,
     trust_region,
     variants,
+    verdict,
     weighting,
 )
 from grouprl.parts.part import KINDS, PARTS, Part, RunFacts, TokenLoss, build_part, part
@@ -129,5 +130,6 @@ __all__ = [
     "truncation",
     "trust_region",
     "variants",
+    "verdict",
     "weighting",
 ]
