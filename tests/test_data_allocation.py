@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from grouprl.batch import SOURCES
 from grouprl.data.allocation import GradientVariance, GreedyFilter, Knapsack, gradient_weight, knapsack, rounded, value
 from grouprl.data.ask import Ask
 from grouprl.data.budget import EntropyTemperature, LengthBudget
-from grouprl.data.collected import Collected, join
+from grouprl.data.collected import Collected, join, subset
 from grouprl.data.ledger import Visit
 from grouprl.data.rounds import Standing, UncertaintyRounds, half_width, standing, student
 from grouprl.parts import RunFacts
@@ -288,6 +289,11 @@ def test_answers_that_were_cut_off_are_no_right_ones() -> None:
     assert part.after(10, visit(4, 4, [10] * 4), 20, cut=4) == 20
 
 
+def test_answers_beyond_the_budget_are_no_right_ones() -> None:
+    assert LengthBudget(target=0.75).after(10, visit(4, 4, [6, 8, 10, 14]), 20) == 8
+    assert LengthBudget(target=0.75).after(10, visit(4, 4, [6, 8, 14, 14]), 20) == 20
+
+
 def test_a_budget_below_every_answer_recovers() -> None:
     part, desk = LengthBudget(), FakeDesk([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
     desk.store(part)["budget"] = {0: 4}
@@ -331,6 +337,15 @@ def test_temperature_follows_entropy_on_the_scale_of_the_step_before() -> None:
     asked = torch.tensor([math.exp(x) for x in (0.0, 0.5, 1.0, 3.0, -1.0, -2.0, -9.0)])
     assert factor(asked).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
     assert factor(torch.zeros(1)).item() == pytest.approx(0.9)
+
+
+def test_rows_that_were_left_out_do_not_widen_the_scale() -> None:
+    desk = FakeDesk([0.5], lengths=lambda i, n: (3, 9)[n])
+    both = desk.draw([replace(desk.ask(0), answers=2)])
+    both.rollout.entropy_bt[1] = 5.0
+    part = EntropyTemperature()
+    part.observe(subset(both, np.array([0])), None, desk)
+    assert desk.store(part)["scale"][0] == pytest.approx(math.log(0.5))
 
 
 def test_the_released_form_never_cools() -> None:

@@ -12,6 +12,8 @@ import torch
 from desks import CharacterPolicy, FakeDesk, Numbers, seen
 from grouprl import InputError
 from grouprl.data.bandit import BanditOverSources, ThompsonSampling, ucb
+from grouprl.data.budget import EntropyTemperature, LengthBudget
+from grouprl.data.collected import subset
 from grouprl.data.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
 from grouprl.data.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
 from grouprl.parts import RunFacts
@@ -64,6 +66,15 @@ def test_every_choice_is_a_question_and_the_count_is_right(part: Any) -> None:
         chosen = step(part, desk)
         assert len(chosen) == 5
         assert set(chosen) <= set(range(12))
+
+
+@pytest.mark.parametrize("part", [*ALL, LengthBudget(), EntropyTemperature()], ids=lambda part: part.name)
+def test_a_step_without_a_row_is_survived(part: Any) -> None:
+    desk = FakeDesk(RATES)
+    nothing = subset(desk.draw(desk.take(2)), np.zeros(0, dtype=int))
+    desk.finish(nothing, part)
+    asks = desk.take(4) if part.kind == "sampling" else part.choose(4, desk)
+    desk.finish(desk.draw(asks), part)
 
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.name)

@@ -58,9 +58,11 @@ class LengthBudget(SamplingRule):
     def after(self, budget: int, visit: Visit, most: int, cut: int = 0) -> int:
         """Return the budget after a visit, from the one before and the run's (`most`).
 
-        `cut` of the answers that earned a right one's reward were cut off; they are the longest.
+        `cut` of the answers that earned a right one's reward were cut off; they are the longest. Answers longer than
+        the budget, which other parts may have drawn, do not count as right either.
         """
-        kept = visit.lengths[: max(0, len(visit.lengths) - cut)]
+        within = [length for length in visit.lengths if length <= budget]
+        kept = within[: max(0, len(within) - cut)]
         if not kept or len(kept) / visit.answers < self.target:
             return most
         longest, usual = np.quantile(kept, [1.0, 1 - self.shrink])
@@ -121,7 +123,8 @@ class EntropyTemperature(SamplingRule):
     def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
         """Keep pivot and extremes of log H of the answers drawn in this step."""
         drawn = torch.from_numpy(collected.source_b == SOURCES["drawn"])
-        entropy_n = collected.rollout.entropy_bt[collected.tokens.present_bt() & drawn[:, None]].double()
+        present_bt = collected.tokens.present_bt() & drawn[:, None]
+        entropy_n = collected.rollout.entropy_bt[:, : present_bt.shape[1]][present_bt].double()
         if not len(entropy_n):
             return
         log_n = entropy_n.clamp(min=1e-8).log().sort().values
