@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -18,6 +20,8 @@ from grouprl.data.continuations import Continuations, PlanTree, PrefixRestarts
 from grouprl.data.segments import BudgetCuts
 from grouprl.parts.part import RunFacts
 from grouprl.parts.prefix_mask import PrefixMask
+from test_loop import launch as run
+from test_loop import records
 
 Write = Callable[[Ask, int], str]
 
@@ -261,3 +265,42 @@ def test_budgets_that_do_not_fit_are_refused(budgets, message):
 def test_parts_say_what_they_do(part):
     assert len(part.words()) > 10
     assert part.supplies() or isinstance(part, PrefixRestarts)
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+ODD = "def odd(completion, **_):\n    return float(len(completion) % 2)\n"
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "pppo", "continuations": 3, "prefix_start": 0.35},
+        {"name": "pta_grpo", "sign": "=", "leaves": 3, "credit": "span"},
+        {"name": "grpo", "sampling": {"part": "prefix_restarts", "chance": 1.0}},
+        {"name": "brpo", "end": "|", "ellipsis": "", "summary_tokens": 3, "summaries": 2},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_a_run(tmp_path: Path, method: dict[str, Any]) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    reward = {"function": f"{tmp_path / 'odd.py'}:odd"}
+    folder = run(tmp_path / "run", method=method, reward=reward).folder
+    found = records(folder, "train")
+    assert all(np.isfinite(record["loss"]) and record["grad_norm"] > 0 for record in found)
+    rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
+    sources = [row["source"] for row in rows]
+    if method["name"] == "pppo":
+        assert len(rows) == 16
+        components = [dict(row["components"])["continuations"] for row in rows]
+        assert found[0]["reward/continuations"] == pytest.approx(np.mean(components))
+        assert found[0]["continuations"] >= 3
+    if method["name"] == "pta_grpo":
+        assert len(rows) == 16 + 2 * found[0]["plans"] > 16
+    if method["name"] == "grpo":
+        given = [len(row["prompt_ids"]) - len(row["prompt"]) for row in rows]
+        assert max(given) > min(given)
+        assert found[0]["restarts"] > 0
+    if method["name"] == "brpo":
+        assert sources.count("drawn") == 16
+        assert sources.count("extra") == found[0]["cut_answers"] == 16 * 4 * 2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from desks import FakeDesk, Numbers
@@ -20,6 +22,8 @@ from grouprl.parts.part import RunFacts, build_part
 from grouprl.parts.variants import SharedVariants
 from grouprl.rewards import score
 from grouprl.tasks import Question, load_task
+from test_loop import launch as run
+from test_loop import records
 
 
 class Turned(Numbers):
@@ -85,6 +89,15 @@ def test_every_answer_is_shown_under_every_form():
     assert counts == {0: 4, 1: 4, 2: 4}
     assert len(set(zip(paired.group_b.tolist(), paired.answer_b.tolist(), strict=True))) == len(paired)
     assert group.scores.reward_b.sum() == 2 * subset(rows, rows.group_b == rows.group_b[0]).scores.reward_b.sum()
+
+
+def test_a_pair_keeps_what_its_answer_was_made_to_begin_with():
+    desk = FirstDesk(task=Turned(8), answers=2)
+    asks = [replace(ask, lead=(65, 66)) for ask in Variants().allot(desk.take(1), desk)]
+    paired = CrossPairs()(desk.draw(asks), desk)
+    shown = ["".join(map(chr, ids)) for ids in paired.rollout.prompt_ids]
+    assert [text[1:] for text in shown] == [f"{str(paired.prompts[0])[1:]}AB"] * 4
+    assert sorted(text[0] for text in shown) == ["Q", "Q", "q", "q"]
 
 
 def test_pairs_do_not_move_the_shared_statistics():
@@ -289,3 +302,39 @@ def test_verdicts_must_differ_in_their_first_token():
 def test_parts_say_what_they_do(part):
     assert len(part.words()) > 10
     assert not part.idle(RunFacts(max_length=64))
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+ODD = "def odd(completion, **_):\n    return float(len(completion) % 2)\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [("eis_grpo", 2), ("share_grpo", 2), ("hbpo", 2), ("aepo", 3), ("rl_v", 2)],
+)
+def test_a_run(tmp_path: Path, method: str, steps: int) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    reward = {"function": f"{tmp_path / 'odd.py'}:odd"}
+    settings = {"prompts": 4, "group": 4}
+    folder = run(tmp_path / "run", method=method, reward=reward, steps=steps, batch=settings).folder
+    found = records(folder, "train")
+    assert all(np.isfinite(record["loss"]) and record["grad_norm"] > 0 for record in found)
+    rows = pq.read_table(folder / "rollouts" / f"step-{steps:06d}.parquet").to_pylist()
+    sources = [row["source"] for row in rows]
+    prompts = {row["prompt"] for row in rows if row["group"] == rows[0]["group"]}
+    assert sources.count("drawn") == 16
+    if method == "share_grpo":
+        assert sources.count("extra") == 16
+    if method in ("eis_grpo", "share_grpo"):
+        assert len(prompts) == 2
+    if method == "hbpo":
+        assert len(prompts) == 4
+    if method == "aepo":
+        extras = [row for row in rows if row["source"] == "extra"]
+        assert len(extras) == found[-1]["extra_rows"]
+        assert all(row["advantage"] == [1.0] * len(row["advantage"]) for row in extras)
+    if method == "rl_v":
+        verdicts = [row["completion"] for row in rows if row["source"] == "verification"]
+        assert len(verdicts) == found[-1]["verification_rows"] > 0
+        assert verdicts.count("1") == verdicts.count("0")

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from grouprl.data.again import drawn_rows, further_numbers, groups, splice
+from grouprl.data.again import drawn_rows, further_numbers, groups, leads, splice
 from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected, subset
 from grouprl.data.desk import Allocation, Desk, Exploration
@@ -85,9 +85,11 @@ class CrossPairs(Exploration):
         if not rows:
             return collected
         paired = desk.under(subset(collected, np.array(rows)), prompts).with_source("extra")
+        begun = zip(paired.rollout.prompt_ids, leads(collected, rows, desk), strict=True)
+        rollout = replace(paired.rollout, prompt_ids=tuple((*ids, *lead) for ids, lead in begun))
         keys = {"keys__variant": np.array(forms, dtype=np.int64), "keys__own": np.zeros(len(rows), dtype=np.int64)}
         numbers_b = further_numbers(collected, np.array(rows))
-        paired = replace(paired.with_extras(**keys), answer_b=numbers_b)
+        paired = replace(paired.with_extras(**keys), answer_b=numbers_b, rollout=rollout)
         return splice(collected, np.zeros(len(collected), dtype=bool), [paired])
 
     def words(self) -> str:
