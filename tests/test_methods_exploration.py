@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +18,7 @@ from grouprl.parts.influence import HiddenReward, SparedTokens
 from grouprl.parts.part import RunFacts, build_part
 from grouprl.parts.planning import PlanningBoost
 from small import f64, near, ragged, small
+from test_loop import launch, records
 
 
 def marked(plan, advantages, **fields):
@@ -175,3 +179,19 @@ def test_on_a_bandit_whose_arms_are_all_right_the_entropy_follows_the_target(ent
 
     assert (h(moved) > h(p_v)) == rises
     assert h(moved) != h(p_v)
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["hicra", "thr", "nthr", "dcpo_distribution", "copo", "seed_grpo", "intuitor"])
+def test_a_run_can_use_it(tmp_path: Path, method: str) -> None:
+    """Two steps of two updates: every field is supplied, and the policy moves."""
+    changes: dict[str, Any] = {
+        "warmup": {"steps": 90, "batch": 32, "lr": 2e-2},
+        "eval": {"questions": 4, "final_questions": 4},
+        "batch": {"prompts": 6, "group": 4, "minibatches": 2},
+    }
+    last = records(launch(tmp_path / "run", method=method, data={"questions": 9}, **changes).folder, "train")
+    assert len(last) == 2
+    assert sum(record["grad_norm"] for record in last) > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from math import exp, log
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from grouprl.parts.one_token import OneToken
 from grouprl.parts.part import RunFacts
 from grouprl.parts.shifted_clip import ShiftedClip
 from small import f64, gradient, judged, near, slopes, small
+from test_loop import launch, records
 
 
 def of(*names):
@@ -251,3 +254,38 @@ def test_the_entropy_bonus_is_on_in_hpt_and_remix():
     for name in ("hpt", "remix"):
         assert outcome(grouprl.method(name), case).entropy_grad_bt.any()
         assert not outcome(grouprl.method(name, entropy_coef=0.0), case).entropy_grad_bt.any()
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+SHORT = {
+    "steps": 3,
+    "eval": {"questions": 4, "final_questions": 4},
+    "batch": {"prompts": 6, "group": 4, "minibatches": 2},
+}
+
+
+def run(folder: Path, method: Any) -> list[dict[str, Any]]:
+    return records(launch(folder / "run", method=method, **SHORT).folder, "train")
+
+
+@pytest.mark.parametrize("kappa", [1.0, 1.5])
+def test_otr_draws_nothing_and_moves(tmp_path: Path, kappa: float) -> None:
+    for record in run(tmp_path, {"name": "otr", "kappa": kappa}):
+        assert record["grad_norm"] > 0
+        assert "entropy" not in record
+
+
+def test_remix_replays_until_it_is_reborn(tmp_path: Path) -> None:
+    method = {"name": "remix", "probability": 1.0, "reincarnation": 2}
+    found = run(tmp_path, method)
+    assert [record["replayed_fraction"] for record in found][::2] == [0.0, 0.0]
+    assert found[1]["replayed_fraction"] > 0
+    assert found[1]["grad_norm"] > 0
+
+
+def test_hpt_shows_what_is_out_of_reach(tmp_path: Path) -> None:
+    found = run(tmp_path, "hpt")
+    assert sum(record["groups_demonstrated"] for record in found) > 0
+    assert all(record["grad_norm"] > 0 for record in found)
+    assert "groups_demonstrated" not in run(tmp_path / "other", "dr_grpo")[0]

@@ -15,7 +15,7 @@ from grouprl.parts.part import RunFacts, TokenLoss, part
 from grouprl.parts.ratio import log_ratio, symbol
 
 TIE = 1e-6
-"""Scores that differ by less, relative to the largest, are equal."""
+"""Scores that differ by less, relative to their size, are equal: rounding does not decide who leaves."""
 
 
 @part("objective")
@@ -55,7 +55,7 @@ class DropoutClip(Objective):
             dropped = int(self.drop * len(score_n))
             if dropped:
                 first = score_n.kthvalue(dropped + 1).values
-                kept_bt &= ~side_bt | (score_bt >= first - TIE * score_n.abs().amax())
+                kept_bt &= ~side_bt | (score_bt >= first - TIE * first.abs())
         return kept_bt
 
     def _pull(self, x_n: Tensor) -> Tensor:
