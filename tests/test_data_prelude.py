@@ -428,6 +428,7 @@ def cut_at(whole: Path, folder: Path, at: str) -> Path:
 
 METHODS: dict[str, Any] = {
     "a_star_po": {"name": "a_star_po", "drop_unsolved": True},
+    "dph_rl": {"name": "dph_rl", "solved": 0.25},
     "vc_ppo": {"name": "vc_ppo", "value_pretraining": 2},
     "dvpo": {"name": "dvpo", "pretraining_steps": 2},
     "rto": {"name": "rto", "pretraining_steps": 2},
@@ -470,6 +471,21 @@ def test_value_pretraining_teaches_the_critic_before_the_policy(tmp_path: Path) 
     plain = run(tmp_path / "plain", {"name": "vapo", "value_pretraining": 0, "length_alpha": 5.0}, **larger)
     assert records(plain, "prelude") == []
     assert after[0]["value_error"] < records(plain, "train")[0]["value_error"]
+
+
+def test_dph_rl_keeps_what_the_initial_policy_solved_and_asks_the_rest(tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", METHODS["dph_rl"])
+    data = torch.load(whole / "checkpoints" / "step-000003" / "data.pt", weights_only=True)
+    rate = data["memory"]["prelude.initial_answers"]["rate"]
+    asked = {int(index) for index in data["ledger"]["visits"]}
+    assert asked
+    assert all(rate[index] < 0.25 for index in asked)
+    solved = int((rate >= 0.25).sum())
+    after = records(whole, "train")
+    assert solved > 0
+    assert [record["reference_rows"] for record in after] == [min(8, solved)] * 3
+    assert after[0]["coverage_loss"] == pytest.approx(0, abs=1e-6)
+    assert after[2]["coverage_loss"] > 0
 
 
 def test_an_endless_task_is_refused_in_words(tmp_path: Path) -> None:

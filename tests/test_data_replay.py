@@ -347,11 +347,7 @@ REPLAYS: dict[str, Any] = {
         "replay": {"part": "policy_replay", "probability": 0.6, "reincarnation": 4},
         "add": {"regularize": [{"part": "kl_loss", "coef": 0.05}]},
     },
-    "sample_buffer": {
-        "base": "grpo",
-        "replay": "sample_buffer",
-        "add": {"select": ["replay_apart"], "normalize": ["stored_advantage"]},
-    },
+    "sample_buffer": {"name": "skywork_r1v2"},
 }
 
 

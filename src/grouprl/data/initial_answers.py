@@ -150,7 +150,8 @@ class InitialRate(Curriculum):
 
 def next_of(size: int, count: int, part: DataPart, desk: Desk) -> list[int]:
     """Return the next `count` of `size` places in passes that `part` shuffles anew; none of none."""
-    store, taken = desk.store(part), []
+    store = desk.store(part)
+    taken: list[int] = []
     while size and len(taken) < count:
         if not store.get("left"):
             store["left"] = desk.rng(part).permutation(size).tolist()
