@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,29 @@ from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.rewards import builtin, puzzles
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.judging import combine
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an imported object came from: its module, the dotted name in it, and the object itself."""
+
+    module: str
+    name: str
+    found: Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a module that was imported from a file by its path."""
+
+    path: str
+    text: bytes
+
+
+ORIGINS: dict[int, Origin] = {}
+"""By the identity of what `import_object` returned; the objects are kept, so identities stay theirs."""
+SOURCES: dict[str, Source] = {}
+"""By the name that `import_object` gave the module of a file."""
 
 RewardSpec: TypeAlias = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | Reward
 
@@ -87,6 +111,7 @@ def import_object(path: str, what: str) -> Any:
             remedy = suggest(part, public) if public else "It defines no names."
             raise InputError(f"There is no '{part}' in {location} (for the {what} '{path}')", remedy=remedy)
         found = getattr(found, part)
+    ORIGINS[id(found)] = Origin(module.__name__, name, found)
     return found
 
 
@@ -160,17 +185,29 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
         raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
-    name = f"{path.stem}_{digest}"
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise InputError(f"The file '{path}' of a {what} is no Python module")
-    module = importlib.util.module_from_spec(module_spec)
+    try:
+        return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
+    except Exception as error:
+        raise _broken(str(path), what, error) from error
+
+
+def module_from_source(name: str, source: Source) -> ModuleType:
+    """Return the module with this text, executing it unless it is imported already.
+
+    Raises:
+        Exception: whatever the module's code raises.
+    """
+    if SOURCES.get(name) == source and name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = source.path
     sys.modules[name] = module  # dataclasses and pickle look their module up by name
     try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
+        exec(compile(source.text, source.path, "exec"), module.__dict__)
+    except BaseException:
         del sys.modules[name]
-        raise _broken(str(path), what, error) from error
+        raise
+    SOURCES[name] = source
     return module
 
 

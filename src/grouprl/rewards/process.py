@@ -1,0 +1,194 @@
+"""One worker process as its parent sees it: pipes that never block, its last output, and how it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+from grouprl.rewards import worker
+from grouprl.rewards.judging import Status, Verdict
+from grouprl.rewards.worker import LENGTH
+
+KEPT_OUTPUT = 4000
+"""Bytes of a worker's last output that are kept."""
+LONGEST_REPLY = 1 << 20
+"""Bytes of a line; more is no verdict."""
+STACK_SECONDS = 0.5
+"""How long a worker that hangs may take to say where."""
+FAREWELL_SECONDS = 0.5
+"""How long an idle worker may take to end by itself."""
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class BadReply(Exception):
+    """A worker sent something that is no reply."""
+
+
+class WorkerProcess:
+    """A started worker, in a session of its own, so that its children can be ended with it."""
+
+    def __init__(self, hello: bytes) -> None:
+        request, requests = os.pipe()
+        replies, reply = os.pipe()
+        lifeline, self._lifeline = os.pipe()
+        self.child = subprocess.Popen(
+            [sys.executable, "-u", str(Path(worker.__file__)), str(request), str(reply), str(lifeline)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            pass_fds=(request, reply, lifeline),
+            start_new_session=True,
+            env=dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"} | os.environ,
+        )
+        for theirs in (request, reply, lifeline):
+            os.close(theirs)
+        assert isinstance(self.child.stdout, io.FileIO)
+        self.requests, self.replies, self.output = io.FileIO(requests, "w"), io.FileIO(replies), self.child.stdout
+        for ours in (self.requests, self.replies, self.output):
+            os.set_blocking(ours.fileno(), False)
+        self.printed = b""
+        self._unsent, self._line = bytearray(), bytearray()
+        self.send(hello)
+
+    @property
+    def sending(self) -> bool:
+        """Whether a part of what was sent is still here."""
+        return bool(self._unsent)
+
+    def send(self, payload: bytes) -> None:
+        """Send a pickled message; what the pipe does not take at once waits for `flush`."""
+        self._unsent += LENGTH.pack(len(payload)) + payload
+        self.flush()
+
+    def flush(self) -> None:
+        """Send on what waits, as far as the pipe takes it."""
+        with contextlib.suppress(BrokenPipeError):  # a worker that has ended is noticed by `ended`
+            while self._unsent and (count := self.requests.write(self._unsent)):
+                del self._unsent[:count]
+
+    def read_replies(self) -> list[list[Any]]:
+        """Return the replies that have come.
+
+        Raises:
+            BadReply: what came is no JSON list, or has no end.
+        """
+        self._line += _available(self.replies)
+        *lines, rest = self._line.split(b"\n")
+        self._line = rest
+        if len(rest) > LONGEST_REPLY:
+            raise BadReply(f"a line of more than {LONGEST_REPLY} bytes")
+        return [_parse(line) for line in lines]
+
+    def read_output(self) -> None:
+        """Keep the end of what the worker printed since the last time."""
+        self.printed = (self.printed + _available(self.output))[-KEPT_OUTPUT:]
+
+    def ended(self) -> bool:
+        """Whether the process has ended; what it wrote before may still have to be read."""
+        return self.child.poll() is not None
+
+    def how_it_ended(self) -> str:
+        """Return in words how the ended process ended."""
+        code = self.child.returncode
+        if code >= 0:
+            return f"ended by itself with exit code {code}"
+        return f"was ended by the signal {signal.Signals(-code).name}"
+
+    def say_where(self) -> None:
+        """Let a worker that hangs print its stack, and read that."""
+        self.read_output()
+        before = self.printed
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.child.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + STACK_SECONDS
+        while time.monotonic() < deadline and (self.printed == before or b"most recent call first" not in self.printed):
+            time.sleep(0.01)
+            self.read_output()
+
+    def kill(self) -> None:
+        """End the process and its children at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+        for ours in (self.requests, self.replies, self.output):
+            ours.close()
+        os.close(self._lifeline)
+
+    def hang_up(self) -> None:
+        """Ask for nothing more: an idle process ends by itself, so that what it registered for its exit runs."""
+        self.requests.close()
+
+    def dismiss(self) -> None:
+        """Wait a moment for a process that was hung up on, then `kill` what is left."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(FAREWELL_SECONDS)
+        self.kill()
+
+
+def hello_frame(parcel: dict[str, Any], memory: int, examples: list[Any]) -> bytes:
+    """Return the first message to a worker: plain data, as it is read before any module can be found."""
+    package = str(Path(__file__).resolve().parent.parent)
+    here = os.getcwd()
+    path = [here if entry == "" else entry for entry in sys.path]
+    return pickle.dumps(
+        {
+            "path": path if here in path else [*path, here],
+            "package": package,
+            "memory": memory,
+            "parcel": parcel,
+            "examples": examples,
+        }
+    )
+
+
+def read_verdict(values: list[Any]) -> tuple[int, Verdict]:
+    """Return the place and the verdict that a reply states.
+
+    Raises:
+        BadReply: it is none.
+    """
+    if len(values) != 7:
+        raise BadReply(repr(values)[:60])
+    place, status, reward, components, correct, what, trace = values
+    sound = (
+        isinstance(place, int)
+        and status in get_args(Status)
+        and isinstance(reward, float)
+        and math.isfinite(reward) == (status == "ok")
+        and isinstance(components, dict)
+        and all(isinstance(number, float) for number in components.values())
+        and isinstance(correct, bool)
+        and isinstance(what, str)
+        and isinstance(trace, str)
+    )
+    if not sound:
+        raise BadReply(repr(values)[:60])
+    return place, Verdict(status, reward, components, correct, what, trace)
+
+
+def _available(source: io.FileIO) -> bytes:
+    found = bytearray()
+    while len(found) < LONGEST_REPLY and (piece := source.read(1 << 16)):
+        found += piece
+    return bytes(found)
+
+
+def _parse(line: bytes | bytearray) -> list[Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise BadReply(f"{line[:60]!r}") from error
+    if not isinstance(found, list) or not found:
+        raise BadReply(f"{line[:60]!r}")
+    return found

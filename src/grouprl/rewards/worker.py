@@ -1,0 +1,134 @@
+"""The process in which rewards run: started as a script, so that it imports neither torch nor the main script.
+
+It is told by its parent, through the first frame, where modules are found, how much memory it may have and which
+reward to load. Then it answers jobs. A frame is eight bytes of length and a pickle; replies are lines of JSON, so that
+the parent never has to unpickle what comes out of a process that runs untested code.
+"""
+
+import contextlib
+import faulthandler
+import fcntl
+import importlib.util
+import json
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+LENGTH = struct.Struct(">Q")
+
+
+class _Bare(ModuleType):
+    """A package whose own code, which imports torch, runs only when a name of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert self.__spec__ is not None
+        assert self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def main(requests: int, replies: int, lifeline: int) -> None:
+    """Load the reward, say that it is there, and answer jobs until the parent closes the requests."""
+    die_with(lifeline)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    os.set_inheritable(requests, False)
+    os.set_inheritable(replies, False)
+    hello = next(frames(requests))
+    sys.path[:] = hello["path"]
+    limit_resources(hello["memory"])
+    use_bare_package(hello["package"])
+    serve(hello, requests, replies)
+
+
+def die_with(lifeline: int) -> None:
+    """Have the kernel kill this process group when the parent ends, however it ends: its side of a pipe closes then.
+
+    This needs no running Python code, so it also ends a reward that hangs.
+    """
+    if not hasattr(fcntl, "F_SETSIG"):  # not Linux: a reward that hangs then outlives a parent that was killed
+        return
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def limit_resources(memory: int) -> None:
+    """Allow at most `memory` bytes of memory of the process's own, and no core dumps."""
+    with contextlib.suppress(ValueError):  # a lower limit is in force already
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def use_bare_package(folder: str) -> None:
+    """Let `import grouprl.rewards` work without running the code of `grouprl` itself."""
+    spec = importlib.util.spec_from_file_location(
+        "grouprl", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None
+    package = importlib.util.module_from_spec(spec)
+    package.__class__ = _Bare
+    sys.modules["grouprl"] = package
+
+
+def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
+    """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
+    from grouprl.errors import GrouprlError, InputError
+    from grouprl.rewards.judging import judge, judge_each
+    from grouprl.rewards.sending import unpack
+
+    reward, own = unpack(hello["parcel"]), os.getpid()
+
+    def reply(*values: Any) -> None:
+        if os.getpid() != own:  # a child that the reward forked and that returned from it
+            os._exit(0)
+        rest = (json.dumps(values) + "\n").encode()
+        while rest:
+            rest = rest[os.write(replies, rest) :]
+
+    for examples in hello["examples"]:  # what is imported at the first call is imported before the clock runs
+        with contextlib.suppress(GrouprlError):
+            judge(reward, *examples)
+    reply("ready")
+    for number, mode, texts, columns, ids, weights, correct_at, timeout in frames(requests):
+        try:
+            if mode == "each":
+                found = judge_each(reward, texts, columns, ids, weights, correct_at)
+            else:
+                found = iter(judge(reward, texts, columns, ids, weights, correct_at, timeout))
+            for place, v in enumerate(found):
+                parts = dict(v.components)
+                reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace)
+        except InputError as error:
+            reply("refused", number, error.what, error.rule, error.remedy)
+        except GrouprlError as error:
+            reply("refused", number, str(error), "", "")
+
+
+def frames(requests: int) -> Iterator[Any]:
+    """Yield what the parent sends, until it closes its side."""
+    while head := _read(requests, LENGTH.size):
+        yield pickle.loads(_read(requests, LENGTH.unpack(head)[0]))
+
+
+def _read(source: int, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        piece = os.read(source, min(count - len(found), 1 << 20))
+        if not piece:
+            return b""
+        found += piece
+    return bytes(found)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]))

@@ -1,0 +1,326 @@
+"""Rewards in worker processes: a clock per answer, memory limits, and a new worker for one that hangs or dies."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import select
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from grouprl.errors import InputError, RunError
+from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
+from grouprl.rewards.judging import FAILED, Judge, Status, Verdict, one_by_one, plain_rewards
+from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame, read_verdict
+from grouprl.rewards.sending import CannotSend, harmless, pack
+
+Mode = Literal["each", "concurrent", "whole"]
+MOST_WORKERS = 8
+"""So many at most where the number is left to `auto`."""
+START_SECONDS = 120.0
+"""How long a worker may take to import the reward."""
+FAILED_STARTS = 3
+"""So many workers in a row that cannot start end the run."""
+IN_A_ROW = 64
+"""So many answers in a row that end their worker: the rest of the batch is not tried any more."""
+LARGEST_CHUNK = 32
+LONGEST_WAIT = 0.1
+"""Seconds until a worker that died without closing its pipes (a child of it holds them) is noticed."""
+
+
+@dataclass
+class _Job:
+    """Answers that a worker judges: their rows in the batch, and which places of the job are still open."""
+
+    mode: Mode
+    rows: list[int]
+    open: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.open = list(range(len(self.rows)))
+
+    @property
+    def open_rows(self) -> list[int]:
+        """Rows without a verdict."""
+        return [self.rows[place] for place in self.open]
+
+
+@dataclass
+class _Slot:
+    """A worker and what it is doing; `deadline` is when it is given up."""
+
+    process: WorkerProcess
+    deadline: float
+    ready: bool = False
+    job: _Job | None = None
+    number: int = 0
+
+
+class _Batch:
+    """The answers of one call: what is asked, what waits, what is known."""
+
+    def __init__(self, asked: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[Any, ...]) -> None:
+        self.asked, self.rest = asked, rest
+        self.waiting: deque[_Job] = deque()
+        self.verdicts: dict[int, Verdict] = {}
+        self.losses = 0
+
+    def request(self, number: int, job: _Job, timeout: float) -> bytes:
+        """Return the message that hands a job to a worker."""
+        completions, columns, ids = ([values[row] for row in job.rows] for values in self.asked)
+        try:
+            return pickle.dumps((number, job.mode, completions, columns, ids, *self.rest, timeout))
+        except Exception as error:  # pickling runs the code of the objects it meets
+            raise InputError(
+                f"The columns of sample {ids[0]} or one after it cannot be sent to a worker process: {error}",
+                "a worker receives them pickled",
+                "Keep plain data in the columns, or set reward.workers to 0.",
+            ) from error
+
+    def fail(self, rows: Sequence[int], verdict: Verdict) -> None:
+        """Give the same verdict to several rows."""
+        self.verdicts |= dict.fromkeys(rows, verdict)
+
+
+class RewardWorkers(Judge):
+    """A reward that is judged by worker processes, usable wherever a reward is; `close` ends them.
+
+    An answer on which the reward hangs or dies ends its worker and fails with the evidence: where the reward was, and
+    what the worker printed last. The other answers are judged by another worker. A reward that takes the whole batch
+    in one call has `timeout` seconds per answer for all of them together, and fails on all of them.
+    Verdicts do not depend on the number of workers, unless the reward itself remembers earlier answers.
+    """
+
+    def __init__(self, reward: Reward, count: int, *, timeout: float, memory_gb: float) -> None:
+        """Start `count` workers and wait for the first to be ready.
+
+        Raises:
+            CannotSend: if the reward cannot be found or imported by another process.
+        """
+        self.__name__ = reward_name(reward)
+        self.examples = getattr(reward, "examples", ())
+        self.count, self.timeout = count, timeout
+        self._mode: Mode = "each"
+        if not one_by_one(reward):
+            self._mode = "whole" if any(map(takes_batch, plain_rewards(reward))) else "concurrent"
+        self._async_clock = timeout * (1 + len(plain_rewards(reward)))
+        warm_up = [([e.completion], [e.columns], ["example"]) for e in self.examples]
+        self._hello = hello_frame(pack(reward), int(memory_gb * 2**30), warm_up)
+        self._failed_starts, self._number = 0, 0
+        self._slots: list[_Slot] = []
+        self._end = weakref.finalize(self, _end, self._slots)
+        self._fill_up()
+        self._await_first()
+
+    def close(self) -> None:
+        """End the workers; nothing is left of them afterwards."""
+        self._end()
+
+    def judge(
+        self,
+        completions: Sequence[str],
+        columns: Sequence[Columns],
+        ids: Sequence[str],
+        weights: Mapping[str, float] | None = None,
+        correct_at: float = 1.0,
+        timeout: float | None = None,
+    ) -> list[Verdict]:
+        """Return the checked outcome of every sample, in their order; `timeout` replaces the workers' own.
+
+        Raises:
+            InputError: if a column the reward needs is absent, or a column cannot be sent.
+            RunError: if no worker can be started any more.
+        """
+        if not self._end.alive:
+            raise RunError(f"The workers of the reward '{self.__name__}' are closed")
+        limit = self.timeout if timeout is None else timeout
+        batch = _Batch((completions, columns, ids), (weights, correct_at))
+        batch.waiting.extend(self._jobs(len(completions)))
+        try:
+            while len(batch.verdicts) < len(completions):
+                self._fill_up()
+                self._hand_out(batch, limit)
+                self._wait()
+                for slot in list(self._slots):
+                    self._attend(slot, batch, limit)
+        except BaseException:
+            for slot in list(self._slots):
+                if slot.job is not None:
+                    self._remove(slot)
+            raise
+        return [batch.verdicts[row] for row in range(len(completions))]
+
+    def _jobs(self, count: int) -> list[_Job]:
+        size = count
+        if self._mode == "concurrent":
+            size = math.ceil(count / self.count)
+        elif self._mode == "each":
+            size = min(LARGEST_CHUNK, math.ceil(count / (4 * self.count)))
+        rows = range(count)
+        return [_Job(self._mode, list(rows[i : i + size])) for i in range(0, count, max(1, size))]
+
+    def _fill_up(self) -> None:
+        while len(self._slots) < self.count:
+            self._slots.append(_Slot(WorkerProcess(self._hello), time.monotonic() + START_SECONDS))
+
+    def _await_first(self) -> None:
+        nothing = _Batch(((), (), ()), ())
+        try:
+            while not any(slot.ready for slot in self._slots):
+                self._wait()
+                for slot in list(self._slots):
+                    self._attend(slot, nothing, self.timeout, starts=1)
+        except RunError as error:
+            self.close()
+            raise CannotSend(str(error)) from error
+
+    def _hand_out(self, batch: _Batch, limit: float) -> None:
+        for slot in self._slots:
+            if batch.waiting and slot.ready and slot.job is None:
+                self._number += 1
+                job = batch.waiting.popleft()
+                slot.number, slot.process.printed = self._number, b""
+                slot.process.send(batch.request(self._number, job, limit))
+                slot.job, slot.deadline = job, time.monotonic() + self._clock(job, limit)
+
+    def _clock(self, job: _Job, limit: float) -> float:
+        if job.mode == "whole":
+            return limit * len(job.rows)
+        return limit if job.mode == "each" else self._async_clock * limit / self.timeout
+
+    def _wait(self) -> None:
+        """Sleep until a worker has something to say, can take more, or must be given up."""
+        poll = select.poll()
+        for slot in self._slots:
+            poll.register(slot.process.replies, select.POLLIN)
+            poll.register(slot.process.output, select.POLLIN)
+            if slot.process.sending:
+                poll.register(slot.process.requests, select.POLLOUT)
+        left = min(slot.deadline for slot in self._slots) - time.monotonic()
+        poll.poll(1000 * max(0.0, min(left, LONGEST_WAIT)))
+
+    def _attend(self, slot: _Slot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
+        """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
+        process, ended = slot.process, slot.process.ended()
+        process.flush()
+        process.read_output()
+        try:
+            for reply in process.read_replies():
+                self._take(slot, reply, batch, limit)
+        except BadReply as error:
+            self._lose(slot, batch, "error", f"the reward's process sent what is no verdict: {error}", starts)
+            return
+        if ended:
+            self._lose(slot, batch, "error", f"the reward's process {process.how_it_ended()}", starts)
+        elif time.monotonic() > slot.deadline:
+            process.say_where()
+            self._lose(slot, batch, "timeout", overdue(limit), starts)
+
+    def _take(self, slot: _Slot, reply: list[Any], batch: _Batch, limit: float) -> None:
+        kind, *values = reply
+        if kind == "ready":
+            slot.ready, slot.deadline, self._failed_starts = True, math.inf, 0
+        elif kind == "refused" and len(values) == 4:
+            raise InputError(*map(str, values[1:]))
+        elif kind == "verdict" and slot.job is not None and values[:1] == [slot.number]:
+            self._note(slot, slot.job, values[1:], batch, limit)
+        else:
+            raise BadReply(repr(reply)[:60])
+
+    def _note(self, slot: _Slot, job: _Job, values: list[Any], batch: _Batch, limit: float) -> None:
+        place, verdict = read_verdict(values)
+        if place not in job.open:
+            raise BadReply(f"a second verdict on answer {place}")
+        if verdict.status in FAILED:
+            slot.process.read_output()
+            verdict = replace(verdict, trace=_evidence(verdict.trace, slot.process.printed))
+        job.open.remove(place)
+        batch.verdicts[job.rows[place]], batch.losses = verdict, 0
+        slot.deadline = slot.deadline if job.mode != "each" else time.monotonic() + limit
+        if not job.open:
+            slot.job, slot.deadline = None, math.inf
+
+    def _lose(self, slot: _Slot, batch: _Batch, status: Status, what: str, starts: int) -> None:
+        """End a worker; judge what it was judging as failed, or let others judge it."""
+        self._remove(slot)
+        trace = _evidence("", slot.process.printed)
+        if not slot.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= starts:
+                why = what if status != "timeout" else f"it was not ready after {START_SECONDS:g} s"
+                raise RunError(f"No worker process for the reward '{self.__name__}' could be started: {why}. {trace}")
+        if slot.job is None:
+            return
+        rows, batch.losses = slot.job.open_rows, batch.losses + 1
+        failed = Verdict(status, what=what, trace=trace)
+        if slot.job.mode == "whole":
+            batch.fail(rows, failed)
+        elif slot.job.mode == "each":
+            batch.fail(rows[:1], failed)
+            batch.waiting.extendleft([_Job("each", rows[1:])] if rows[1:] else [])
+        else:  # which of those awaited together is to blame shows when each has a worker for itself
+            batch.waiting.extendleft(_Job("each", [row]) for row in reversed(rows))
+        if batch.losses >= IN_A_ROW:
+            given_up = Verdict(
+                status, what=f"not judged, after {IN_A_ROW} answers in a row of which each ended its worker"
+            )
+            batch.fail([row for job in batch.waiting for row in job.rows], given_up)
+            batch.waiting.clear()
+
+    def _remove(self, slot: _Slot) -> None:
+        self._slots.remove(slot)
+        slot.process.kill()
+
+
+def in_workers(
+    reward: Reward, workers: int | Literal["auto"], *, timeout: float, memory_gb: float
+) -> tuple[Reward, str]:
+    """Return the reward to score with, and in words why it is not in workers although it should be ("" otherwise).
+
+    Args:
+        reward: any form of the contract.
+        workers: how many processes; 0 for this process; "auto" for this process if the reward consists of this
+            package's own functions that always end, else for one worker per core.
+        timeout: seconds per answer.
+        memory_gb: memory of each worker, in GiB.
+
+    Raises:
+        CannotSend: if a number of workers is given and the reward cannot be sent to them.
+    """
+    if workers == 0 or (workers == "auto" and harmless(reward)):
+        return reward, ""
+    try:
+        if os.name != "posix":
+            raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
+        count = min(MOST_WORKERS, _cores()) if workers == "auto" else workers
+        return RewardWorkers(reward, count, timeout=timeout, memory_gb=memory_gb), ""
+    except CannotSend as error:
+        if workers != "auto":
+            raise
+        return reward, f"{error} It runs in this process: reward.timeout does not hold and a hang stops the run."
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _end(slots: list[_Slot]) -> None:
+    for slot in slots:
+        if slot.job is None and slot.ready:
+            slot.process.hang_up()
+    for slot in slots:
+        if slot.job is None and slot.ready:
+            slot.process.dismiss()
+        else:
+            slot.process.kill()
+    slots.clear()
+
+
+def _evidence(trace: str, printed: bytes) -> str:
+    output = printed.decode(errors="replace").strip()
+    return f"{trace}\nlast output of the reward's process:\n{output}".strip() if output else trace
