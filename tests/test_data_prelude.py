@@ -380,6 +380,26 @@ def test_rto_without_the_expert_is_ppo() -> None:
     near(grouprl.method("rto").prepare(same).advantage_bt, plain.advantage_bt)
 
 
+def test_parts_that_read_a_prelude_ask_for_it() -> None:
+    from grouprl.methods.compose import compose
+
+    for stage in ({"curriculum": {"part": "initial_rate", "above": 0.0}}, {"replay": "reference_rows"}):
+        with pytest.raises(InputError, match="without the prelude 'initial_answers'"):
+            compose({"base": "grpo", **stage})
+        assert compose({"base": "grpo", "prelude": ["initial_answers"], **stage}).method.prelude
+    with pytest.raises(InputError, match="without a critic"):
+        compose({"base": "grpo", "prelude": ["value_pretraining"]})
+    assert compose({"base": "ppo", "prelude": ["value_pretraining"]}).method.critic
+
+
+def test_a_given_value_model_stands_in_for_a_critic() -> None:
+    from grouprl.methods.compose import compose
+
+    with pytest.raises(InputError, match="without a critic"):
+        compose({"base": "grpo", "advantage": "gae"})
+    assert compose({"base": "grpo", "advantage": "gae", "prelude": ["global_value"]}).method.critic is None
+
+
 # --- in a run ---------------------------------------------------------------------------------------------------------
 
 

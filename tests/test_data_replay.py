@@ -221,6 +221,12 @@ def test_without_probability_nothing_is_replayed() -> None:
     assert replay.idle(RunFacts())
 
 
+def test_a_reincarnation_beyond_the_end_is_named() -> None:
+    assert "never comes" in PolicyReplay().idle(RunFacts(steps=50))[0]
+    assert PolicyReplay().idle(RunFacts(steps=51)) == []
+    assert PolicyReplay(reincarnation=None).idle(RunFacts(steps=5)) == []
+
+
 def test_reincarnation_renews_the_reference_once_and_ends_replay() -> None:
     desk, replay = FakeDesk([0.5] * 80, prompts=8), PolicyReplay(probability=0.9, reincarnation=3)
     old = [len(groups_of(step(desk, replay), "replay")) for _ in range(6)]
@@ -349,6 +355,15 @@ REPLAYS: dict[str, Any] = {
     },
     "sample_buffer": {"name": "skywork_r1v2"},
 }
+
+
+def test_with_adapters_too_the_reference_is_renewed_and_goes_on(tmp_path: Path) -> None:
+    model = {"name": "tiny", "lora": {"r": 2}, "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}}
+    run = {"threads": 1, "checkpoint_every": 1, "keep": 20}
+    whole = train(tmp_path / "whole", method=REPLAYS["policy_replay"], run=run, optim={"lr": 1e-2}, model=model)
+    kl = [abs(r["kl_ref"]) for r in records(whole)]
+    assert kl[3] > 10 * kl[4]
+    resumed_is_the_same(whole, tmp_path / "cut", "step-000005")
 
 
 @pytest.mark.parametrize("name", REPLAYS)

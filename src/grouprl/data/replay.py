@@ -216,8 +216,13 @@ class PolicyReplay(GroupReplay):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is replayed."""
-        return ["policy_replay replays nothing: its probability is 0"] if self.probability == 0 else []
+        """Nothing is replayed, or the reincarnation never comes."""
+        found = ["policy_replay replays nothing: its probability is 0"] if self.probability == 0 else []
+        if self.reincarnation is not None and self.reincarnation >= run.steps:
+            found.append(
+                f"policy_replay.reincarnation = {self.reincarnation} never comes: the run has {run.steps} steps"
+            )
+        return found
 
 
 @part("replay")

@@ -22,6 +22,7 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
         *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
         *(_greedy(method) if {"advantage"} & set(touched) else []),
+        *(_before_training(method) if {"curriculum", "replay", "prelude", "critic"} & set(touched) else []),
     ]
     warnings = [
         *(_two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []),
@@ -55,7 +56,8 @@ def _sequences_weigh_the_same(method: Method) -> bool:
 
 def _critic_and_advantage(method: Method) -> list[Refusal]:
     reads_values = "value_bt" in method.advantage.needs()
-    if reads_values and method.critic is None:
+    given = any("value_bt" in part.supplies() for part in method.prelude)
+    if reads_values and method.critic is None and not given:
         return [
             (
                 f"advantage '{method.advantage.name}' without a critic",
@@ -72,6 +74,25 @@ def _critic_and_advantage(method: Method) -> list[Refusal]:
             )
         ]
     return []
+
+
+def _before_training(method: Method) -> list[Refusal]:
+    """Parts that read what a prelude finds out, without it; a critic's pre-training without a critic."""
+    names = {part.name for part in method.prelude}
+    readers = [part for part in (method.curriculum, method.replay) if part is not None]
+    found = [
+        (
+            f"{part.kind} '{part.name}' without the prelude 'initial_answers'",
+            "it chooses by what the policy could do before training, which only that prelude finds out",
+            "Set prelude: [initial_answers]",
+        )
+        for part in readers
+        if part.name in ("initial_rate", "reference_rows") and "initial_answers" not in names
+    ]
+    if "value_pretraining" in names and method.critic is None:
+        rule = "it fits the head of a critic, and no part trains one"
+        found.append(("prelude 'value_pretraining' without a critic", rule, "Add a critic part, or drop the prelude"))
+    return found
 
 
 def _greedy(method: Method) -> list[Refusal]:
