@@ -315,7 +315,7 @@ def test_chances_of_sources() -> None:
 
 
 def test_the_window_forgets_and_the_count_does_not() -> None:
-    part, desk = BanditOverSources(window=6), FakeDesk([0.5] * 4)
+    part, desk = BanditOverSources(by="source", window=6), FakeDesk([0.5] * 4)
     for desk.step, size in enumerate((0.1, 0.7)):
         seen(desk, 0, 2, 4, advantage=size)
         part.observe(desk.draw([desk.ask(0)]), None, desk)
@@ -324,7 +324,7 @@ def test_the_window_forgets_and_the_count_does_not() -> None:
 
 
 def test_the_source_that_teaches_is_asked_most() -> None:
-    part, desk = BanditOverSources(), FakeDesk([0.5, 0.0] * 10, prompts=8, steps=100)
+    part, desk = BanditOverSources(by="source"), FakeDesk([0.5, 0.0] * 10, prompts=8, steps=100)
     chosen: list[int] = []
     for _ in range(60):
         asks = part.choose(8, desk)
@@ -417,6 +417,15 @@ def test_the_hard_stage_asks_the_questions_of_lowest_reward() -> None:
 @pytest.mark.parametrize("part", [HardStage(after=1.0), HardStage(keep=1.0)])
 def test_a_stage_that_never_comes_or_keeps_all_is_idle(part: HardStage) -> None:
     assert part.idle(RunFacts())
+
+
+@pytest.mark.parametrize("made", [BanditOverSources, EasyToHard])
+def test_what_tells_questions_apart_is_checked_before_a_run(made: Any) -> None:
+    run = RunFacts(questions=8, kinds={"level": 1, "source": 2, "answer": 8})
+    assert made(by="source").refuse(run) == made(by="source").idle(run) == []
+    assert made(by="level").refuse(run) == []
+    assert "same level" in made(by="level").idle(run)[0]
+    assert "Did you mean 'source'" in made(by="sourc").refuse(run)[0]
 
 
 def test_settings_without_effect_are_named() -> None:

@@ -200,10 +200,17 @@ def test_run_facts():
     addition = load_task("addition")
     facts = run_facts(config, compose("grpo").method, 16, addition)
     assert facts == RunFacts(
-        updates_per_rollout=2, group_size=4, has_reference=False, exact_sampler=False, max_length=16
+        updates_per_rollout=2,
+        group_size=4,
+        has_reference=False,
+        exact_sampler=False,
+        max_length=16,
+        kinds={"level": 1, "answer": 27},
     )
     few = run_facts(parse_config({"data": {"questions": 7}}), compose("grpo").method, 16, addition)
     assert few.questions == 7
+    mixed = load_task({"name": "reverse", "length": 3, "shortest": 2})
+    assert run_facts(parse_config({"data": {"questions": 40}}), compose("grpo").method, 5, mixed).kinds["level"] == 2
     with_kl = compose({"name": "grpo", "kl_coef": 0.04}).method
     assert run_facts(parse_config({}), with_kl, 16, addition).has_reference
     assert not run_facts(parse_config({"model": {"reference": "none"}}), with_kl, 16, addition).has_reference

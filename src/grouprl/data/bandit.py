@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.data.curriculum import Chooser, Share, at_random, best, labels, pool_size
+from grouprl.data.curriculum import Chooser, Share, all_alike, at_random, best, labels, pool_size, unknown_column
 from grouprl.data.desk import Desk
-from grouprl.parts.part import part
+from grouprl.parts.part import RunFacts, part
 
 
 @part("curriculum")
@@ -73,7 +73,7 @@ class BanditOverSources(Chooser):
     source uniformly. `by` is a column of the questions, or "level".
     """
 
-    by: str = "source"
+    by: str = "level"
     window: Annotated[int, Field(ge=1)] = 300
     temperature: Annotated[float, Field(gt=0)] = 0.1
 
@@ -115,6 +115,14 @@ class BanditOverSources(Chooser):
     def words(self) -> str:
         """Describe."""
         return f"sources ('{self.by}') by their mean |advantage| and how seldom they were asked, questions uniformly"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Sources are told apart by something."""
+        return [*super().refuse(run), *unknown_column(self.name, self.by, run)]
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """One source leaves nothing to choose."""
+        return all_alike(self.name, self.by, run)
 
     def formula(self) -> str:
         """Formula."""

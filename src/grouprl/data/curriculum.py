@@ -39,6 +39,19 @@ class Chooser(Curriculum):
         return [endless] if run.questions is None else []
 
 
+def unknown_column(name: str, by: str, run: RunFacts) -> list[str]:
+    """Refuse a run whose questions have no column `by`."""
+    if not run.kinds or by in run.kinds:
+        return []
+    return [f"{name}.by is '{by}', but the questions have no such column. {suggest(by, run.kinds)}"]
+
+
+def all_alike(name: str, by: str, run: RunFacts) -> list[str]:
+    """Say that telling questions apart by `by` has no effect."""
+    alike = run.kinds.get(by, 2) == 1
+    return [f"{name} has no effect: all questions that were looked at have the same {by}"] if alike else []
+
+
 def pool_size(desk: Desk) -> int:
     """How many questions there are to choose from. Raises InputError when they never end."""
     if desk.questions is None:
@@ -180,7 +193,12 @@ class EasyToHard(Chooser):
     def idle(self, run: RunFacts) -> list[str]:
         """With a mastery threshold the clock does not matter."""
         both = self.mastery is not None and self.until < 1
-        return ["easy_to_hard.until has no effect: mastery decides when levels are unlocked"] if both else []
+        said = ["easy_to_hard.until has no effect: mastery decides when levels are unlocked"] * both
+        return [*said, *all_alike(self.name, self.by, run)]
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Levels come from somewhere."""
+        return [*super().refuse(run), *unknown_column(self.name, self.by, run)]
 
 
 @part("curriculum")

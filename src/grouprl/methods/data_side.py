@@ -124,7 +124,7 @@ def vas(
         summary="GRPO on questions from several sources, drawn by a bandit that seeks large advantages.",
         formula=f"{GRPO_LOSS};  P(source) ∝ exp((mean|A| + sqrt(2 ln(N + 1)/(n + 1)))/0.1)",
         defaults={
-            "by": "a column named source; 'level' or any other column that tells where a question is from",
+            "by": "the level of difficulty; a column that tells where questions are from makes those the sources",
             "window": "the authors' code: 300",
             "temperature": "the authors' code: 0.1",
             **DEFAULTS,
@@ -136,13 +136,13 @@ def vas(
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],
-        needs=[TWO, "questions from several sources, told apart by a column", COMES_AGAIN],
+        needs=[TWO, "questions of several levels, or from several sources told apart by a column", COMES_AGAIN],
         source="ZhentingWang/DUMP verl/utils/curriculum_learning.py",
         golden=[ONE_OF_FOUR],
     ),
 )
 def dump(
-    by: str = "source",
+    by: str = "level",
     window: Count = 300,
     temperature: Positive = 0.1,
     clip_low: ClipLow = 0.2,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 import pydantic
@@ -58,6 +58,8 @@ class RunFacts:
     """How many training questions there are; None when they never end."""
     demonstrations: bool = True
     """Whether the task has right answers to show."""
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """How many different values 'level' and each column of the questions have, among a few questions of the run."""
 
 
 class Part:

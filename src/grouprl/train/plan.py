@@ -145,6 +145,7 @@ def plan(config: Config) -> Plan:
 def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -> RunFacts:
     """Return what the parts of `method` may know of the run."""
     size, limit = task.size("train"), config.data.questions
+    count = limit if size is None else size if limit is None else min(size, limit)
     dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout * method.phases,
@@ -154,9 +155,19 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         max_length=max_new_tokens,
         prompts=config.batch.prompts,
         steps=config.steps,
-        questions=limit if size is None else size if limit is None else min(size, limit),
+        questions=count,
         demonstrations=size != 0 and task.solution(task.question("train", 0)) is not None,
+        kinds=_kinds(task, count),
     )
+
+
+def _kinds(task: Task, count: int | None) -> dict[str, int]:
+    """How many values 'level' and each column have among a few questions, evenly spread over `count` where it ends."""
+    places = range(LOOKED_AT) if count is None else range(0, count, max(1, -(-count // LOOKED_AT)))
+    questions = [task.question("train", place) for place in places]
+    names = set.intersection(*(set(q.columns) for q in questions)) if questions else set()
+    found = {name: len({str(q.columns[name]) for q in questions}) for name in sorted(names)}
+    return {"level": len({q.level for q in questions}), **found}
 
 
 def objective(method: Method) -> str:
