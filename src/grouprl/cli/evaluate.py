@@ -11,6 +11,7 @@ import typer
 import yaml
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,7 @@ from grouprl.errors import InputError
 if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.tasks import Task
+    from grouprl.train.config import Reward
     from grouprl.train.evaluate import Evaluation
 
 
@@ -68,15 +70,15 @@ def eval_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.rewards import load_reward
     from grouprl.train.evaluate import evaluate
+    from grouprl.train.reward import opened_reward
 
     silence_loading_bars()
     subject = _subject(source, task, checkpoint, device)
     defaults = subject.defaults
     ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
-    console = Console()
-    with _progress(Console(stderr=True)) as progress:
+    console, scoring = Console(), subject.reward.model_copy(update={"function": reward} if reward else {})
+    with opened_reward(scoring, subject.task) as (judge, notes), _progress(Console(stderr=True)) as progress:
         bar = progress.add_task("answers", total=None)
         found = evaluate(
             subject.policy,
@@ -88,8 +90,8 @@ def eval_command(
             max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
             seed=defaults["seed"] if seed is None else seed,
             greedy=greedy is not False,
-            reward=load_reward(reward) if reward else defaults["reward"],
-            correct_at=defaults["correct_at"],
+            reward=judge,
+            correct_at=scoring.correct_at,
             shown=show,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
@@ -97,16 +99,19 @@ def eval_command(
         typer.echo(json.dumps(as_data(found, subject), ensure_ascii=False))
     else:
         show_evaluation(found, subject, console)
+    for note in notes:
+        Console(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is asked what: a policy, a task, how they are called, and the settings that hold unless others are given."""
+    """Who is asked what: a policy, a task, their name, the settings that hold unless others are given, the reward."""
 
     policy: CausalPolicy
     task: Task
     title: str
     defaults: dict[str, Any]
+    reward: Reward
 
 
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str) -> Subject:
@@ -122,6 +127,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         )
     from grouprl.policy import load_policy
     from grouprl.tasks import load_task
+    from grouprl.train.config import Reward
 
     if source == "tiny":
         raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
@@ -133,21 +139,18 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         "temperature": 1.0,
         "max_new_tokens": loaded.max_new_tokens,
         "seed": 0,
-        "reward": None,
-        "correct_at": 1.0,
     }
-    return Subject(load_policy(source, device=device), loaded, source, defaults)
+    return Subject(load_policy(source, device=device), loaded, source, defaults, Reward())
 
 
 def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
-    from grouprl.rewards import load_reward
     from grouprl.tasks import load_task
     from grouprl.train.export import load_trained
 
     trained = load_trained(run, checkpoint)
     config = trained.config
     asked = trained.task if task is None else load_task(_task_spec(task), config.seed)
-    own_reward = config.reward.function if task is None else None
+    reward = config.reward if task is None else config.reward.model_copy(update={"function": None})
     defaults = {
         "questions": config.eval.final_questions,
         "samples": config.eval.samples,
@@ -155,10 +158,8 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
         "temperature": config.sampling.temperature,
         "max_new_tokens": config.sampling.max_new_tokens or asked.max_new_tokens,
         "seed": config.seed,
-        "reward": load_reward(own_reward) if own_reward else None,
-        "correct_at": config.reward.correct_at,
     }
-    return Subject(trained.policy, asked, f"{run}, {trained.when}", defaults)
+    return Subject(trained.policy, asked, f"{run}, {trained.when}", defaults, reward)
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:

@@ -145,6 +145,15 @@ class Reward(Section):
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
     max_failed_fraction: Share = 0.1
     """More failing rewards than this in one rollout stop the run."""
+    workers: Whole | Literal["auto"] = "auto"
+    """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
+    `auto`: one per core, but none for built-in rewards that always end within microseconds."""
+    timeout: Positive = 10.0
+    """Seconds per answer, in workers; a reward that takes the whole batch in one call has the sum."""
+    memory_gb: Positive = 4.0
+    """Memory of a worker, in GiB."""
+    self_test: bool = True
+    """Whether the reward is tried on its known-right and known-wrong answers before the run."""
 
 
 class Run(Section):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,11 @@ def train(
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
     session = resume_session(_required(folder)) if resume else start(config, folder)
-    with Display(session.config.steps, console=console) as display, Interrupt(display.message) as stop:
+    with (
+        closing(session),
+        Display(session.config.steps, console=console) as display,
+        Interrupt(display.message) as stop,
+    ):
         for note in session.notes:
             display.message(note)
         clock = _Clock(session)

@@ -22,7 +22,6 @@ from grouprl.policy.load import load_policy
 from grouprl.policy.second import second_policy
 from grouprl.policy.threads import choose_threads
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.loading import load_reward
 from grouprl.tasks import Task, load_task
 from grouprl.train.checkpoint import newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
@@ -31,6 +30,7 @@ from grouprl.train.desk import RunDesk
 from grouprl.train.files import RunFolder, free_folder, replacing, write_json, write_text
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
+from grouprl.train.reward import close_reward, open_reward
 
 
 @dataclass
@@ -108,6 +108,10 @@ class Session:
         save_checkpoint(self.run, self.phase, self.step, weights, self.optimizer.state_dict(), state, data)
         prune(self.run, self.config.run.keep)
 
+    def close(self) -> None:
+        """End the processes of the run; nothing on disk depends on it."""
+        close_reward(self.reward)
+
     def record(self, values: dict[str, Any]) -> None:
         """Append a record to metrics.jsonl and let the health report see it."""
         self.run.append_metrics(values)
@@ -124,10 +128,12 @@ def start(config: Config, folder: Path | None) -> Session:
     torch.manual_seed(config.seed)
     task = load_task(config.task, config.seed)
     policy = build_policy(config, task)
+    reward, notes = open_reward(config.reward, task)
     run = RunFolder.create(folder)
     write_text(run.config, config.dump())
     write_json(run.facts, {"threads": threads, "task": task.fingerprint(), "versions": versions()})
-    session = assemble(config, run, task, policy)
+    session = assemble(config, run, task, policy, reward)
+    session.notes = notes
     session.begin("warmup" if config.warmup.steps else session.after_warmup())
     return session
 
@@ -152,8 +158,9 @@ def resume(folder: Path) -> Session:
     checkpoint, complaints = newest(run)
     state = checkpoint.state if checkpoint else None
     run.rewind(state["metrics_size"] if state else 0, state["step"] if state and state["phase"] == "train" else 0)
-    session = assemble(config, run, task, build_policy(config, task))
-    session.notes = complaints
+    reward, notes = open_reward(config.reward, task)
+    session = assemble(config, run, task, build_policy(config, task), reward)
+    session.notes = complaints + notes
     if checkpoint is None or state is None:
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
         session.notes.append("no checkpoint yet: starting from the beginning")
@@ -174,10 +181,9 @@ def resume(folder: Path) -> Session:
     return session
 
 
-def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy) -> Session:
+def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy, reward: Any) -> Session:
     """Put the parts of a session together."""
     method = compose(config.method).method
-    reward = load_reward(config.reward.function) if config.reward.function else task.reward
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = QuestionSource(task, config.seed, config.data.questions)

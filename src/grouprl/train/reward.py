@@ -1,0 +1,49 @@
+"""The reward of a run: loaded, put into worker processes, tried on answers whose verdict is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from grouprl.errors import InputError
+from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.workers import RewardWorkers, in_workers
+from grouprl.tasks import Task
+from grouprl.train.config import Reward
+
+
+def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
+    """Return what scores the answers of a run, and notes on it; `close_reward` ends its processes.
+
+    Raises:
+        InputError: it cannot be found, cannot be sent to workers although they are asked for, or fails its self-test.
+    """
+    reward = load_reward(settings.function) if settings.function else task.reward
+    judge, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
+    if settings.self_test:
+        examples = None if settings.function else task.reward_examples() or None
+        try:
+            check_reward(judge, examples, correct_at=settings.correct_at)
+        except InputError as error:
+            close_reward(judge)
+            rule = error.rule or "a reward is tried on answers whose verdict is known before it is trusted"
+            remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
+            raise InputError(error.what, rule, remedy) from error
+    return judge, [note] if note else []
+
+
+def close_reward(reward: Any) -> None:
+    """End the worker processes of a reward, if it has any."""
+    if isinstance(reward, RewardWorkers):
+        reward.close()
+
+
+@contextmanager
+def opened_reward(settings: Reward, task: Task) -> Iterator[tuple[Any, list[str]]]:
+    """`open_reward`, closed at the end of the block."""
+    reward, notes = open_reward(settings, task)
+    try:
+        yield reward, notes
+    finally:
+        close_reward(reward)
