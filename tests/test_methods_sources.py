@@ -289,3 +289,12 @@ def test_hpt_shows_what_is_out_of_reach(tmp_path: Path) -> None:
     assert sum(record["groups_demonstrated"] for record in found) > 0
     assert all(record["grad_norm"] > 0 for record in found)
     assert "groups_demonstrated" not in run(tmp_path / "other", "dr_grpo")[0]
+
+
+def test_dph_rl_mixes_in_what_the_initial_policy_solved(tmp_path: Path) -> None:
+    method = {"name": "dph_rl", "solved": 0.2, "divergence": "js", "eta": 0.5}
+    changes = {"data": {"questions": 12}, "warmup": {"steps": 90, "batch": 32, "lr": 2e-2}, **SHORT}
+    found = records(launch(tmp_path / "run", method=method, **changes).folder, "train")
+    assert all(record["reference_rows"] > 0 for record in found)
+    assert sum(record["coverage_loss"] for record in found) > 0
+    assert "ref_bt" not in grouprl.method("dph_rl").needs()
