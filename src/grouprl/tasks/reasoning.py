@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,25 @@ MAX_DRAWS = 1000
 
 # These iterate over sets of strings (observed in version 0.1.25), so their questions depend on Python's hash seed.
 HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder"})
+
+
+@dataclass(frozen=True)
+class LibraryScore:
+    """The scorer of a reasoning-gym dataset, 0..1, on the text of the last answer tag.
+
+    It travels to another process as `recipe` (name, level, config, seed): some datasets cannot be pickled.
+    """
+
+    dataset: Any
+    recipe: tuple[str, int | None, Mapping[str, Any], int]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _score_of, self.recipe
+
+    def __call__(self, completion: str, entry: Mapping[str, Any]) -> float:
+        """Score one answer to the question that `entry` describes."""
+        tagged = ANSWER_TAG.findall(completion)
+        return float(self.dataset.score_answer((tagged[-1] if tagged else completion).strip(), entry=dict(entry)))
 
 
 @register_task("reasoning_gym", argument="dataset")
@@ -55,7 +75,7 @@ class ReasoningGym(OptionTask):
                 stacklevel=2,
             )
         make = _dataset_maker(self.dataset, self.level, self.config)
-        self._block = lru_cache(maxsize=8)(lambda block: make(generator(self.seed, self.name, block).randrange(2**31)))
+        self._block = lru_cache(maxsize=8)(lambda block: make(self._seed_of(block)))
         try:
             self._block(0)[0]
         except InputError:
@@ -79,13 +99,10 @@ class ReasoningGym(OptionTask):
     @property
     def reward(self) -> Reward:
         """The library's scorer, 0..1, on the text of the answer tag."""
-        dataset = self._block(0)
+        return LibraryScore(self._block(0), (self.dataset, self.level, self.config, self._seed_of(0)))
 
-        def library_score(completion: str, entry: Mapping[str, Any]) -> float:
-            tagged = ANSWER_TAG.findall(completion)
-            return float(dataset.score_answer((tagged[-1] if tagged else completion).strip(), entry=dict(entry)))
-
-        return library_score
+    def _seed_of(self, block: int) -> int:
+        return generator(self.seed, self.name, block).randrange(2**31)
 
     def question(self, split: Split, index: int) -> Question:
         """Return question `index` (any number from 0) of a split.
@@ -128,6 +145,10 @@ class ReasoningGym(OptionTask):
     def _prompt(self, entry: Mapping[str, Any]) -> str | tuple[Message, ...]:
         text = str(entry["question"])
         return with_system(text, self.system) if self.chat or self.system is not None else text
+
+
+def _score_of(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> LibraryScore:
+    return LibraryScore(_dataset_maker(name, level, config)(seed), (name, level, config, seed))
 
 
 def _dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:
