@@ -469,6 +469,20 @@ def test_runs_go_on_exactly_where_they_stopped(name: str, tmp_path: Path) -> Non
             assert (cut / file).read_bytes() == (whole / file).read_bytes()
 
 
+@pytest.mark.parametrize(("name", "part"), [("dvpo", "global_value"), ("rto", "preference_model")])
+def test_a_second_model_is_frozen_while_the_policy_learns(name: str, part: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", METHODS[name], optim={"lr": 1e-2})
+    assert all(record["pairs"] > 0 for record in records(whole, "prelude"))
+    first, last = (
+        torch.load(whole / "checkpoints" / f"step-{step:06d}" / "data.pt", weights_only=True)["memory"]
+        for step in (0, 3)
+    )
+    weights = [memory[f"prelude.{part}"]["weights"] for memory in (first, last)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    policies = [(whole / "checkpoints" / f"step-{step:06d}" / "policy.safetensors").read_bytes() for step in (0, 3)]
+    assert policies[0] != policies[1]
+
+
 def test_a_star_po_asks_the_whole_set_before_training(tmp_path: Path) -> None:
     whole = run(tmp_path / "run", METHODS["a_star_po"])
     first = records(whole, "prelude")[0]
