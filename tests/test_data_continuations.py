@@ -20,6 +20,7 @@ from grouprl.data.continuations import Continuations, PlanTree, PrefixRestarts
 from grouprl.data.segments import BudgetCuts
 from grouprl.parts.part import RunFacts
 from grouprl.parts.prefix_mask import PrefixMask
+from grouprl.tasks import load_task
 from test_loop import launch as run
 from test_loop import records
 
@@ -304,3 +305,38 @@ def test_a_run(tmp_path: Path, method: dict[str, Any]) -> None:
     if method["name"] == "brpo":
         assert sources.count("drawn") == 16
         assert sources.count("extra") == found[0]["cut_answers"] == 16 * 4 * 2
+
+
+# --- the task that thinks in dots ---------------------------------------------------------------------------------------
+
+
+def test_a_demonstration_keeps_to_its_budget_and_thinks_the_better_the_longer():
+    task = load_task({"name": "ponder", "length": 4, "dots": 6, "noise": 0.8, "budgeted": 0.0})
+    bare = task.question("train", 0)
+    right_at = {}
+    for dots in (0, 6):
+        question = replace(bare, prompt=task.with_budget(bare, dots + 6))
+        assert question.prompt == f"{'.' * dots}>{bare.prompt}"
+        answers = [task.demonstration(question, seed) for seed in range(50)]
+        assert {answer.count(".") for answer in answers} == {dots}
+        right_at[dots] = np.mean([task.reward(answer, **bare.columns) for answer in answers])
+        assert task.solution(question) == f"{'.' * dots}|{bare.columns['answer']}"
+    assert right_at[6] == 1.0 > 0.2 > right_at[0]
+    free = [task.demonstration(bare, seed).count(".") for seed in range(50)]
+    assert set(free) == set(range(7))
+
+
+@pytest.mark.parametrize(("tokens", "dots"), [(3, 0), (6, 0), (8, 2), (100, 6)])
+def test_a_budget_in_dots(tokens, dots):
+    task = load_task({"name": "ponder", "length": 4, "dots": 6, "budgeted": 0.0})
+    question = task.question("train", 0)
+    assert task.with_budget(question, tokens).count(".") == dots
+    budgeted = load_task({"name": "ponder", "length": 4, "dots": 6, "budgeted": 1.0}).question("train", 0)
+    assert str(budgeted.prompt).count(">") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "right"), [("..|abcd", 1.0), ("|abcd", 1.0), ("abcd", 0.0), ("..|x|abcd", 1.0), ("|", 0.0)]
+)
+def test_what_follows_the_last_bar_counts(text, right):
+    assert load_task("ponder").reward(text, answer="abcd") == right

@@ -11,6 +11,7 @@ from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, r
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.task import Message, Question, Split, Task
+from grouprl.tasks.thinking import Ponder
 
 __all__ = [
     "Addition",
@@ -22,6 +23,7 @@ __all__ = [
     "Message",
     "Multiplication",
     "OptionTask",
+    "Ponder",
     "Question",
     "ReasoningGym",
     "Reverse",

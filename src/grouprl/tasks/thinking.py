@@ -1,0 +1,92 @@
+"""A picture of thinking: dots before the answer, which make it better and cost tokens."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.rewards import Reward
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.sequences import LETTERS
+from grouprl.tasks.task import Question, Split, generator
+
+
+@register_task("ponder")
+class Ponder(GeneratedTask):
+    """Think in dots, then write the given letters backwards; a demonstration is the better the longer it thought.
+
+    The prompt is "gdbafc>", an answer "....|cfabdg": what follows the bar counts. Some questions begin with a budget,
+    the dots that may be written: "..>gdbafc>".
+    """
+
+    levels = tuple({"length": length} for length in (3, 4, 5, 6, 8, 12))
+
+    length: int = Field(4, ge=2, le=64, description="letters to reverse")
+    dots: int = Field(8, ge=1, le=64, description="dots that a demonstration writes at most")
+    noise: float = Field(0.4, ge=0, le=1, description="chance that a letter is random in a demonstration without dots")
+    budgeted: float = Field(0.5, ge=0, le=1, description="share of the questions that come with a budget")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The dots, the bar, the answer, its end, and one more."""
+        return self.dots + self.length + 3
+
+    @property
+    def alphabet(self) -> str:
+        """The letters a..j, '>', '.' and '|'."""
+        return f"{LETTERS}>.|"
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff what follows the bar is the letters backwards."""
+        return after_thought
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return random letters."""
+        letters = "".join(rng.choices(LETTERS, k=self.length))
+        return f"{letters}>", {"answer": letters[::-1]}
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` of a split, in a share of cases with a budget."""
+        question = super().question(split, index)
+        rng = generator(self.seed, "budget", question.id)
+        if rng.random() >= self.budgeted:
+            return question
+        return replace(question, prompt=self._within(question, rng.randint(0, self.dots)))
+
+    def with_budget(self, question: Question, tokens: int) -> str:
+        """Return the prompt with as many dots as leave room for bar, letters and end within so many tokens."""
+        return self._within(question, min(max(tokens - self.length - 2, 0), self.dots))
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Write the dots of the budget, or any number, and the letters, of which fewer are wrong the more dots."""
+        budget = self._budget(question)
+        dots = rng.randint(0, self.dots) if budget is None else budget
+        noise = self.noise * (1 - dots / self.dots)
+        right = str(question.columns["answer"])
+        letters = "".join(rng.choice(LETTERS) if rng.random() < noise else letter for letter in right)
+        return f"{'.' * dots}|{letters}"
+
+    def solve(self, question: Question) -> str:
+        """Write as many dots as there may be, and the letters backwards."""
+        budget = self._budget(question)
+        return "." * (self.dots if budget is None else budget) + f"|{question.columns['answer']}"
+
+    def _within(self, question: Question, dots: int) -> str:
+        letters = str(question.prompt).split(">")[-2]
+        return f"{'.' * dots}>{letters}>"
+
+    def _budget(self, question: Question) -> int | None:
+        """Return how many dots the question allows; None where it says nothing."""
+        before = str(question.prompt).split(">")[:-2]
+        return len(before[-1]) if before and not before[-1].strip(".") else None
+
+
+def after_thought(completion: str, *, answer: str) -> float:
+    """1 iff what follows the last bar of the completion is `answer`."""
+    _, bar, said = completion.strip().rpartition("|")
+    return float(bool(bar) and said == answer)
