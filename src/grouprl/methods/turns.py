@@ -1,4 +1,4 @@
-"""PPO with a ratio per turn: Turn-PPO."""
+"""Turns as units: a ratio per turn (Turn-PPO), credit per turn (MT-GRPO)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic import Unit, ppo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, NonNegative, Positive, kl_terms
 from grouprl.parts.adaptive_clip import TurnClip
+from grouprl.parts.aggregate import TokenMean
+from grouprl.parts.kl import Estimator
+from grouprl.parts.objective import Clipped
+from grouprl.parts.turn_credit import TurnAndOutcome
 
 
 @entry(
@@ -85,3 +89,77 @@ def turn_ppo(
     """
     base = ppo(gamma=gamma, lam=lam, whiten=whiten, value_coef=value_coef, value_clip=value_clip)
     return base.with_parts(objective=TurnClip(low=clip_low, high=clip_high), regularize=kl_terms(kl_coef, "k3"))
+
+
+@entry(
+    "mt_grpo",
+    Card(
+        title="MT-GRPO: turn-level credit assignment",
+        papers=[
+            Paper(
+                "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
+                "2505.11821",
+                2025,
+            )
+        ],
+        summary="The turn before the first tool result earns its own reward beside the outcome, each by its group.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL,  "
+            "A_t = A_O + c·A_T before the first tool result, A_O after it,  "
+            "A_X = (R_X - mean_g R_X) / (std_g R_X + eps)"
+        ),
+        defaults={
+            "turn_weight": "the paper: c = 1",
+            "eps": "the authors' code: 1e-4",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "kl_coef": "the authors' settings: 0",
+            "kl_estimator": KL_ESTIMATOR,
+        },
+        differs=["None known: rewards and tools are the environment's."],
+        reduces=[
+            Reduction(
+                "grpo",
+                ["equal_lengths"],
+                settings={"turn_weight": 0.0},
+                other={"eps": 1e-4},
+                why="without turn rewards only the outcome is left; token mean and answer mean agree",
+            ),
+        ],
+        needs=["turns with rewards of their own (tool results between them)", KL_NEED],
+        source="the authors' repository, as noted in the dossier: trainer, rubrics, example",
+        golden=[
+            Golden(
+                rewards=[1, 1],
+                lengths=[2, 2],
+                fields={"turn_bt": [[0, 1], [0, 1]], "turn_reward_bs": [[1.0, 0.0], [0.0, 0.0]]},
+                advantage=[[0.70700679, 0.0], [-0.70700679, 0.0]],
+                loss=0.0,
+                grad=[[-0.1767517, 0.0], [0.1767517, 0.0]],
+                why="outcomes are equal: only the first turn is judged, ±0.5 / (0.70711 + 1e-4), over four tokens",
+            ),
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                fields={"turn_bt": [[0], [0]], "turn_reward_bs": [[0.0], [0.5]]},
+                advantage=[[0.70690682], [-0.70690682]],
+                why="nobody called a tool: the sums 1 and 0.5 are judged, ±0.25 / (0.35355 + 1e-4)",
+            ),
+        ],
+    ),
+)
+def mt_grpo(
+    turn_weight: NonNegative = 1.0,
+    eps: NonNegative = 1e-4,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Judge the first turn by its own reward and the whole answer by its outcome."""
+    return Method(
+        advantage=TurnAndOutcome(turn_weight=turn_weight, eps=eps),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=TokenMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )
