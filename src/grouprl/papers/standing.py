@@ -113,7 +113,8 @@ def _train(*changes: str) -> list[str]:
     from grouprl.train.config import load_config
     from grouprl.train.plan import plan
 
-    for more in ((), ("batch.minibatches=1",)):
+    once, few = "batch.minibatches=1", "data.questions=512"
+    for more in ((), (once,), (few,), (once, few)):
         if not plan(load_config("addition", [*changes, *more, "model.device=cpu"])).refusals:
             return ["grouprl", "train", "addition", *_sets(*changes, *more)]
     return ["grouprl", "plan", "addition", *_sets(*changes)]
