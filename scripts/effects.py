@@ -63,19 +63,32 @@ ARENAS: dict[str, Arena] = {
         {"task": {"name": "summands", "largest": 40, "noise": 0.4}, "warmup": {"steps": 1500}, "steps": 80},
     ),
     "verbose": Arena(
-        "five letters backwards behind up to 12 dots that say nothing: right answers can be much shorter",
-        {"task": {"name": "reverse", "length": 5, "filler": 12}, "warmup": {"steps": 400}, "steps": 60},
+        "five letters backwards behind up to 12 dots of thinking, which help: right answers grow longer than they need",
+        {
+            "task": {"name": "ponder", "length": 5, "dots": 12, "noise": 0.2, "budgeted": 0.0},
+            "warmup": {"steps": 400},
+            "steps": 60,
+        },
+    ),
+    "budgets": Arena(
+        "four letters backwards behind up to 8 dots, by a model that knows how to keep a budget of dots",
+        {
+            "task": {"name": "ponder", "length": 4, "dots": 8, "budgeted": 0.0},
+            "warmup": {"steps": 600},
+            "steps": 50,
+        },
+        {"task": {"budgeted": 0.5}},
     ),
     "beyond reach": Arena(
-        "nine letters backwards after a poor warm-up, which knew hints: nearly all groups are all wrong",
+        "eight letters backwards after a warm-up that knew hints but no more than six letters: groups are all wrong",
         {
-            "task": {"name": "reverse", "length": 9, "noise": 0.35},
+            "task": {"name": "reverse", "length": 8, "noise": 0.2},
             "data": {"questions": 400},
             "warmup": {"steps": 700},
             "steps": 60,
             "optim": {"lr": 5e-4},
         },
-        {"task": {"hinted": 0.5}},
+        {"task": {"length": 6, "shortest": 2, "hinted": 0.5}},
     ),
     "mixed difficulty": Arena(
         "400 questions of two to ten letters: many far too easy, some too hard, so many groups are dead",
@@ -84,6 +97,7 @@ ARENAS: dict[str, Arena] = {
             "data": {"questions": 400},
             "warmup": {"steps": 400},
             "steps": 80,
+            "optim": {"lr": 5e-4},
         },
     ),
     "stale": Arena(

@@ -15,6 +15,7 @@ from grouprl.tasks import (
     Countdown,
     GeneratedTask,
     Multiplication,
+    Ponder,
     Question,
     Reverse,
     Sorting,
@@ -23,7 +24,7 @@ from grouprl.tasks import (
 )
 from grouprl.tasks.task import split_of
 
-TASKS = [Addition, Multiplication, Chain, Countdown, Sorting, Reverse, Summands]
+TASKS = [Addition, Multiplication, Chain, Countdown, Sorting, Reverse, Summands, Ponder]
 LEVELS = [(task, level) for task in TASKS for level in range(1, len(task.levels) + 1)]
 
 
@@ -184,15 +185,10 @@ def test_reverse_with_hints():
         assert len(hint) in (2, 3, 5)
 
 
-def test_reverse_with_filler():
-    task = Reverse(filler=5, noise=0.0)
-    question = asked("abc>", answer="cba")
-    written = {task.demonstration(Question(str(i), "abc>", {"answer": "cba"}), 0) for i in range(100)}
-    assert written == {"." * n + "cba" for n in range(6)}
-    rewards = [task.reward(text, **question.columns) for text in ("cba", "...cba", "c.ba", "cba.", "")]
-    assert rewards == [1, 1, 0, 0, 0]
-    assert [task.form_of(question, text) for text in ("cba", "..cba", "...cba")] == ["direct", "short", "long"]
-    assert Reverse().form_of(question, "cba") is None
+def test_forms_of_ponder():
+    task, question = Ponder(dots=4), asked("abc>", answer="cba")
+    forms = [task.form_of(question, text) for text in ("|cba", "..|cba", "...|cba", "cba")]
+    assert forms == ["direct", "short", "long", None]
 
 
 def test_summands_by_hand():

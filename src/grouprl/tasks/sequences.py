@@ -76,9 +76,7 @@ class Reverse(GeneratedTask):
     """Write the given letters backwards.
 
     The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` questions
-    are of mixed difficulty; with `filler` demonstrations first write dots, as many as they like, and are the better the
-    more they write: a picture of thinking, which helps and costs tokens. With `hinted` some questions begin with the
-    first letters of their answer, "cfa>gdbafc>".
+    are of mixed difficulty; with `hinted` some begin with the first letters of their answer, "cfa>gdbafc>".
     """
 
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
@@ -89,9 +87,6 @@ class Reverse(GeneratedTask):
     )
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
     hinted: float = Field(0.0, ge=0, le=1, description="share of the questions that come with a hint")
-    filler: int = Field(
-        0, ge=0, le=32, description="dots that a demonstration writes at most before its answer, which they make better"
-    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Reverse:
@@ -101,24 +96,28 @@ class Reverse(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The answer, its end, one more, and the dots."""
-        return self.length + 2 + self.filler
+        """The answer, its end, and one more."""
+        return self.length + 2
 
     @property
     def alphabet(self) -> str:
-        """The letters a..j and '>', and a dot where there is filler."""
-        return f"{LETTERS}>" + "." * bool(self.filler)
+        """The letters a..j and '>'."""
+        return f"{LETTERS}>"
 
     @property
     def reward(self) -> Reward:
-        """1 iff the answer, without dots before it, is the letters backwards."""
-        return after_dots if self.filler else exact_match
+        """1 iff the answer is the letters backwards."""
+        return exact_match
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random letters."""
         length = self.length if self.shortest is None else rng.randint(self.shortest, self.length)
         letters = "".join(rng.choices(LETTERS, k=length))
         return f"{letters}>", {"answer": letters[::-1]}
+
+    def content(self, prompt: str) -> str:
+        """Return the prompt as it is without anything before its letters."""
+        return f"{prompt.split('>')[-2]}>"
 
     def question(self, split: Split, index: int) -> Question:
         """Return question `index` of a split; with mixed lengths its level is the number of letters."""
@@ -131,30 +130,16 @@ class Reverse(GeneratedTask):
         return replace(question, prompt=self.with_hint(question, rng.choice(self.hints(question))))
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Write the letters backwards, some of them wrong: the fewer, the more dots stand before them."""
-        dots = rng.randint(0, self.filler) if self.filler else 0
-        noise = self.noise * (1 - dots / self.filler) if self.filler else self.noise
+        """Write the letters backwards, some of them wrong, but none that a hint told."""
         *given, _, _ = str(question.prompt).split(">")
         known = len("".join(given))
         right = self.solve(question)
-        letters = (rng.choice(LETTERS) if rng.random() < noise else x for x in right[known:])
-        return "." * dots + right[:known] + "".join(letters)
+        letters = (rng.choice(LETTERS) if rng.random() < self.noise else x for x in right[known:])
+        return right[:known] + "".join(letters)
 
     def solve(self, question: Question) -> str:
         """Write the letters backwards."""
         return str(question.prompt).split(">")[-2][::-1]
-
-    def form_of(self, question: Question, text: str) -> str | None:
-        """Where there is filler: `direct` without dots, `short` with up to half of them, else `long`."""
-        if not self.filler:
-            return None
-        dots = len(text) - len(text.lstrip("."))
-        return "direct" if not dots else "short" if dots <= self.filler / 2 else "long"
-
-
-def after_dots(completion: str, *, answer: str) -> float:
-    """1 iff the completion is `answer`, whatever number of dots stands before it."""
-    return float(completion.strip().lstrip(".") == answer)
 
 
 @register_task("summands")

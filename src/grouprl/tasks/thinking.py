@@ -50,6 +50,10 @@ class Ponder(GeneratedTask):
         letters = "".join(rng.choices(LETTERS, k=self.length))
         return f"{letters}>", {"answer": letters[::-1]}
 
+    def content(self, prompt: str) -> str:
+        """Return the prompt as it is without anything before its letters."""
+        return f"{prompt.split('>')[-2]}>"
+
     def question(self, split: Split, index: int) -> Question:
         """Return question `index` of a split, in a share of cases with a budget."""
         question = super().question(split, index)
@@ -75,6 +79,13 @@ class Ponder(GeneratedTask):
         """Write as many dots as there may be, and the letters backwards."""
         budget = self._budget(question)
         return "." * (self.dots if budget is None else budget) + f"|{question.columns['answer']}"
+
+    def form_of(self, question: Question, text: str) -> str | None:
+        """`direct` without dots, `short` with up to half of them, else `long`; None without a bar."""
+        thought, bar, _ = text.strip().partition("|")
+        if not bar:
+            return None
+        return "direct" if not thought else "short" if len(thought) <= self.dots / 2 else "long"
 
     def _within(self, question: Question, dots: int) -> str:
         letters = str(question.prompt).split(">")[-2]
