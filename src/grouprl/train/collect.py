@@ -66,7 +66,7 @@ class Collector:
         group_b = np.array([ask.ordinal for ask, _ in rows], dtype=np.int64)
         whole = [(*ask.lead, *ids) for (ask, _), ids in zip(rows, rollout.response_ids, strict=True)]
         texts = tuple(self.policy.decode_all(whole))
-        scores = self._score(texts, questions, [f"{ask.question.id}#{_number(n)}" for ask, n in rows])
+        scores = self._score(texts, questions, [sample_id(ask.question.id, n) for ask, n in rows])
         names = list(dict.fromkeys(name for ask, _ in rows for name in ask.keys))
         columns = {f"keys.{n}": np.array([ask.keys.get(n, 0) for ask, _ in rows], dtype=np.int64) for n in names}
         return Collected(
@@ -128,5 +128,6 @@ def under(policy: Any, collected: Collected, prompts: Sequence[Prompt]) -> Colle
     return replace(collected, prompts=tuple(prompts), rollout=rollout, foreign_b=np.ones(len(collected), dtype=bool))
 
 
-def _number(answer: int) -> str:
-    return "greedy" if answer == GREEDY else str(answer)
+def sample_id(question_id: str, answer: int) -> str:
+    """Return the name by which messages and records of failures speak of an answer."""
+    return f"{question_id}#{'greedy' if answer == GREEDY else answer}"

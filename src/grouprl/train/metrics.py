@@ -109,6 +109,13 @@ define(
     "answers of the step whose reward function raised, timed out or returned nonsense (never counted as 0)",
     "0. Anything else means that the scorer, not the model, needs attention",
 )
+define(
+    "reward_timeouts",
+    "answers",
+    "outcome",
+    "answers of the step whose reward took longer than reward.timeout (they are among reward_errors)",
+    "0. A few: the verifier never ends on some texts. Many: reward.timeout is too short, or the machine overloaded",
+)
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 define(

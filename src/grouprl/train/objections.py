@@ -119,6 +119,11 @@ def _idle_settings(config: Config, method: Method) -> Iterator[str]:
     yield from _idle_sampling(config)
     if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:
         yield "reward.max_failed_fraction has no effect: with reward.on_error raise the first failure stops the run"
+    if config.reward.workers == 0:
+        idle = _set(config, "reward") & {"timeout", "memory_gb"}
+        yield from (
+            f"reward.{name} has no effect: with reward.workers 0 nothing can be stopped" for name in sorted(idle)
+        )
 
 
 def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:

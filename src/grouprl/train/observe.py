@@ -16,6 +16,7 @@ from torch import Tensor
 
 from grouprl.batch import SOURCES, Batch
 from grouprl.data.collected import Collected, subset
+from grouprl.train.collect import sample_id
 from grouprl.train.evaluate import prompt_text
 from grouprl.train.files import replacing
 
@@ -29,6 +30,7 @@ def collected_metrics(collected: Collected) -> dict[str, float]:
     drawn = subset(collected, collected.source_b == SOURCES["drawn"])
     metrics = {
         "reward_errors": float(collected.scores.failed_b.sum()),
+        "reward_timeouts": float((collected.scores.status_b == "timeout").sum()),
         "rows_dropped": float((~collected.kept_b).sum()),
         "tokens": float(sum(map(len, collected.rollout.response_ids))),
     }
@@ -127,6 +129,7 @@ SCHEMA = pa.schema(
         ("correct", pa.bool_()),
         ("truncated", pa.bool_()),
         ("status", pa.string()),
+        ("problem", pa.string()),
         ("used", pa.bool_()),
         ("advantage", pa.list_(pa.float32())),
     ]
@@ -157,9 +160,18 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "correct": scores.correct_b,
         "truncated": rollout.truncated_b.numpy(),
         "status": scores.status_b.tolist(),
+        "problem": _problems(collected),
         "used": [values is not None for values in advantage],
         "advantage": pa.array(advantage, type=pa.list_(pa.float32())),
     }
+
+
+def _problems(collected: Collected) -> list[str | None]:
+    """[B] why an answer has no reward, with traceback and last output of the reward; None where it has one."""
+    found = {problem.sample_id: f"{problem.what}\n{problem.trace}".strip() for problem in collected.scores.problems}
+    names = map(sample_id, (question.id for question in collected.questions), collected.answer_b.tolist())
+    why = [None if ok else found.get(name) for name, ok in zip(names, collected.scores.ok_b, strict=True)]
+    return [None if words is None else words.encode(errors="replace").decode() for words in why]
 
 
 def _ragged(lengths_b: np.ndarray, values_m: np.ndarray) -> pa.Array:

@@ -206,7 +206,11 @@ def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
     share = f" ({percent(total / drawn)})" if drawn else ""
     words = f"{total:.0f} answers{share} of the last {len(errors)} steps could not be scored and were left out."
     severity: Severity = "alarm" if drawn and total / drawn >= ERROR_ALARM else "warning"
-    return Finding("reward_errors", severity, words, "Run the reward function on the reported answers by hand.")
+    late = sum(past.values("reward_timeouts"))
+    if late:
+        words += f" {late:.0f} of them took longer than reward.timeout."
+    remedy = "Read the column `problem` of the stored rollouts: the reason, the traceback and what the reward printed."
+    return Finding("reward_errors", severity, words, remedy)
 
 
 def collapse(past: History, facts: HealthFacts) -> Finding | None:
