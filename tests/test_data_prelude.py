@@ -221,14 +221,28 @@ def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
     assert float(value_bt[~right, -1].mean()) < -0.5
 
 
+def test_the_value_after_a_token_is_the_value_before_the_next_and_at_last_of_the_whole_answer() -> None:
+    desk, part = desk_with([0.5] * 4), GlobalValue(steps=2, lr=1e-2, whiten=False)
+    for number in range(2):
+        part.piece(number, desk)
+    rows = desk.draw(desk.take(2))
+    batch = part.fill(desk.batch(rows), rows, desk)
+    near(batch.stats["value_after"][:, :-1], batch.value_bt[:, 1:])
+    model, tokens = part.model(desk), rows.tokens
+    whole = torch.tensor([[*tokens.prompt_ids[0], *tokens.response_ids[0]]])
+    with torch.no_grad():
+        hidden = model.model(input_ids=whole, output_hidden_states=True).hidden_states[-1][0, -1]
+        near(batch.stats["value_after"][0, -1], model.value_head(hidden)[0], 1e-6)
+
+
 def test_the_first_targets_of_the_value_model_are_discounted_by_lambda() -> None:
     desk, part = desk_with([0.5] * 4), GlobalValue(lam=0.5)
     pairs = part.pairs(desk.draw(desk.take(4)), desk)
     assert pairs is not None
     target_bt = part.targets(part.model(desk), pairs, desk)
     half = len(pairs) // 2
-    near(target_bt[0], [0.0625, 0.125, 0.25, 0.5, 1.0])
-    near(target_bt[half], [-0.0625, -0.125, -0.25, -0.5, -1.0])
+    near(target_bt[0], [1 / 32, 0.0625, 0.125, 0.25, 0.5, 1.0])
+    near(target_bt[half], [-1 / 32, -0.0625, -0.125, -0.25, -0.5, -1.0])
     assert pairs.scores.correct_b.tolist() == [True] * half + [False] * half
     assert pairs.group_b[:half].tolist() == pairs.group_b[half:].tolist()
 
@@ -323,14 +337,16 @@ def test_second_models_say_what_they_need() -> None:
 
 def test_dvpo_with_lambda_zero_is_the_change_of_value_minus_the_kl() -> None:
     value_bt, ref_bt = [[0.1, 0.4, 0.2]], [[-1.3, -1.0, -0.6]]
-    batch = small([9.0], [3], value_bt=value_bt, ref_bt=ref_bt)
+    after = {"value_after": f64([[0.4, 0.2, 0.9]])}
+    batch = small([9.0], [3], value_bt=value_bt, ref_bt=ref_bt, stats=after)
     method = grouprl.method("dvpo", lam=0.0, whiten=False, kl_coef=0.5)
     kl = [0.3, 0.0, -0.4]
-    near(method.prepare(batch).advantage_bt, [[0.3 - 0.5 * kl[0], -0.2 - 0.5 * kl[1], -0.5 * kl[2]]])
+    near(method.prepare(batch).advantage_bt, [[0.3 - 0.5 * kl[0], -0.2 - 0.5 * kl[1], 0.7 - 0.5 * kl[2]]])
 
 
 def test_dvpo_never_reads_a_reward() -> None:
-    fields = {"value_bt": [[0.1, 0.4], [0.3, 0.2]], "ref_bt": [[-1.3, -1.0], [-1.0, -1.2]]}
+    fields: dict[str, Any] = {"value_bt": [[0.1, 0.4], [0.3, 0.2]], "ref_bt": [[-1.3, -1.0], [-1.0, -1.2]]}
+    fields["stats"] = {"value_after": f64([[0.4, 0.9], [0.2, -0.5]])}
     a, b = (
         grouprl.method("dvpo").prepare(small(rewards, [2, 2], **fields)).advantage_bt
         for rewards in ([1.0, 0.0], [-7.0, 3.0])
@@ -343,14 +359,15 @@ def test_dvpo_has_no_critic_to_train() -> None:
     method = grouprl.method("dvpo")
     assert method.critic is None
     assert "value_bt" in method.needs()
-    assert method.prelude[0].supplies() == ("value_bt",)
+    assert "value_bt" in method.prelude[0].supplies()
 
 
 def test_the_value_after_the_end() -> None:
-    batch = small([1.0], [2], value_bt=[[0.25, 0.75]])
-    near(GuidedGAE(lam=1.0)(batch), [[0.5, 0.0]])
+    batch = small([1.0], [2], value_bt=[[0.25, 0.75]], stats={"value_after": f64([[0.75, 0.5]])})
+    near(GuidedGAE(lam=1.0)(batch), [[0.25, -0.25]])
     near(GuidedGAE(lam=1.0, terminal="zero")(batch), [[-0.25, -0.75]])
-    near(GuidedGAE(gamma=0.5, lam=0.0)(batch), [[0.125, -0.375]])
+    near(GuidedGAE(gamma=0.5, lam=0.0)(batch), [[0.125, -0.5]])
+    near(GuidedGAE(lam=1.0)(batch.replace(token_reward_bt=f64([[0.0, 2.0]]))), [[2.25, 1.75]])
 
 
 def expert_batch(**changes: Any) -> Batch:

@@ -17,16 +17,17 @@ from grouprl.data.again import again, groups
 from grouprl.data.collected import Collected, join, subset
 from grouprl.data.desk import Desk, Prelude
 from grouprl.data.value_pretraining import foreseen
-from grouprl.parts.normalize import Whiten
 from grouprl.parts.part import RunFacts, part
 from grouprl.parts.returns import GAE
 from grouprl.policy.second import second_policy
+from grouprl.policy.tokens import Tokens
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, le=1)]
 Chosen = Literal["answers", "solutions"]
 GRAD_CLIP = 1.0
+EPS = 1e-8
 
 
 class SecondModel(Prelude):
@@ -132,9 +133,10 @@ class SecondModel(Prelude):
 class GlobalValue(SecondModel):
     """A value model for all of training, from preferences: +1 for right answers, -1 for wrong (DVPO, arXiv:2502.16944).
 
-    The reward sits on the last token; values are fitted to TD(λ) returns, A_GAE(λ) + V with the model's own values
-    before the update, `epochs` times. Then the model is frozen and gives `value_bt` of every answer, whitened over the
-    tokens of the step with `whiten`.
+    The reward comes when the answer is whole; the values of all its states, the whole answer's included, are fitted to
+    TD(λ) returns, A_GAE(λ) + V with the model's own values before the update, `epochs` times. Then the model is frozen
+    and gives `value_bt` of every answer and `stats.value_after`, the value of the state after each token; both are
+    whitened over the tokens of the step with `whiten`. It reads one position more than an answer has.
     """
 
     valued: ClassVar[bool] = True
@@ -148,35 +150,37 @@ class GlobalValue(SecondModel):
     whiten: bool = True
 
     def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
-        """[B,T] TD(λ) returns of ±1 at the end."""
-        batch = self._labelled(pairs, desk)
-        value_bt = model.logp(pairs.tokens, values=True).value_bt.cpu()
-        batch = batch.replace(value_bt=value_bt)
+        """[B,T+1] TD(λ) returns of ±1 at the end."""
+        tokens, outcome_b = whole(pairs.tokens, desk.policy), labels(pairs)
+        value_bt = model.logp(tokens, values=True).value_bt.cpu()
+        group_b = torch.from_numpy(pairs.group_b)
+        batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
         return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
 
     def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
-        """Gradient of the mean of ½(V - G)² over tokens."""
-        mask_bt, tokens = pairs.tokens.present_bt(), pairs.tokens
-        value_bt = model.logp(tokens, values=True).value_bt.cpu()
+        """Gradient of the mean of ½(V - G)² over states."""
+        tokens = whole(pairs.tokens, desk.policy)
+        mask_bt, value_bt = tokens.present_bt(), model.logp(tokens, values=True).value_bt.cpu()
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
         model.backward(tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
-        outcome_bt = self._labelled(pairs, desk).reward_b[:, None].expand_as(value_bt)
+        outcome_bt = labels(pairs)[:, None].expand_as(value_bt)
         explained = foreseen(value_bt[mask_bt], outcome_bt[mask_bt])["explained_variance"]
         return {"value_loss": float(0.5 * error_bt[mask_bt].square().mean()), "explained_variance": explained}
 
-    def _labelled(self, pairs: Collected, desk: Desk) -> Batch:
-        half = len(pairs) // 2
-        batch = desk.batch(pairs)
-        return batch.replace(reward_b=torch.tensor([1.0] * half + [-1.0] * half, dtype=batch.dtype))
-
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
-        return ("value_bt",)
+        return ("value_bt", "stats.value_after")
 
     def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
-        """Set `value_bt`."""
-        value_bt = self.model(desk).logp(collected.tokens, values=True).value_bt.cpu().to(batch.dtype)
-        return batch.replace(value_bt=Whiten(variance="sample")(value_bt, batch) if self.whiten else value_bt)
+        """Set `value_bt` and `stats.value_after`."""
+        tokens = whole(collected.tokens, desk.policy)
+        value_bt = self.model(desk).logp(tokens, values=True).value_bt.cpu().to(batch.dtype)
+        before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
+        if self.whiten:
+            value_m = before_bt[batch.mask_bt]
+            scale = (value_m.var() + EPS).rsqrt() if len(value_m) > 1 else 1.0
+            before_bt, after_bt = ((x - value_m.mean()) * scale for x in (before_bt, after_bt))
+        return batch.replace(value_bt=before_bt, stats={**batch.stats, "value_after": after_bt})
 
     def words(self) -> str:
         """Describe."""
@@ -186,6 +190,18 @@ class GlobalValue(SecondModel):
     def formula(self) -> str:
         """Formula."""
         return f"½(V - G)²,  G = A_GAE({self.lam:g}) + V,  r = ±1 at the end"
+
+
+def whole(tokens: Tokens, policy: Any) -> Tokens:
+    """Return rows with one more token, whose state is that of the whole answer."""
+    end = policy.eos_ids[0]
+    return Tokens(tokens.prompt_ids, tuple((*ids, end) for ids in tokens.response_ids))
+
+
+def labels(pairs: Collected) -> Tensor:
+    """[B] 1 for the first half of the rows, -1 for the others."""
+    half = len(pairs) // 2
+    return torch.tensor([1.0] * half + [-1.0] * half, dtype=torch.float64)
 
 
 @part("prelude")

@@ -55,7 +55,7 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
             "gamma": f"{DKI}: 1",
             "lam": f"{DKI}: 0.95, for the value model's targets too",
             "kl_coef": f"{DKI}: 0.2, there adapted towards a KL of 0.1",
-            "terminal": "the value of the last state (δ_T = r_T); the authors' code has 0 (terminal=zero)",
+            "terminal": "the model's value of the whole answer; the authors' code has 0 (terminal=zero)",
             "whiten": f"{DKI}: advantages whitened",
             "whiten_values": f"{DKI}: values whitened over the batch",
             "pretraining_steps": STEPS,
@@ -65,8 +65,8 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
         },
         differs=[
             PAIRS,
-            "The value after the end is the last state's; the authors' code has 0, which makes the last token's "
-            "advantage minus its (whitened) value (terminal=zero).",
+            "The value after the last token is that of the whole answer; the authors' code has 0, which makes the last "
+            "token's advantage minus its (whitened) value (terminal=zero).",
             "The KL's weight is fixed; the authors' code adapts it and skips a batch whose mean ratio is too large.",
         ],
         reduces=[],
@@ -78,12 +78,16 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
             Golden(
                 rewards=[5],
                 lengths=[3],
-                fields={"value_bt": [[0.2, 0.5, 0.9]], "ref_bt": [[-1.1, -1.0, -1.2]]},
+                fields={
+                    "value_bt": [[0.2, 0.5, 0.9]],
+                    "stats.value_after": [[0.5, 0.9, 0.7]],
+                    "ref_bt": [[-1.1, -1.0, -1.2]],
+                },
                 settings={"whiten": False},
-                advantage=[[0.6239, 0.362, -0.04]],
-                loss=-0.3153,
-                grad=[[-0.6239 / 3, -0.362 / 3, 0.04 / 3]],
-                why="r = -0.2·(0.1, 0, 0.2); δ = 0.28, 0.4, -0.04; A = δ + 0.95·A_next; the reward 5 is never read",
+                advantage=[[0.4434, 0.172, -0.24]],
+                loss=-0.3754 / 3,
+                grad=[[-0.1478, -0.172 / 3, 0.08]],
+                why="r = -0.2·(0.1, 0, 0.2); δ = 0.28, 0.4, -0.24; A = δ + 0.95·A_next; the reward 5 is never read",
             ),
             Golden(
                 rewards=[5],
@@ -96,7 +100,11 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
             Golden(
                 rewards=[0],
                 lengths=[2],
-                fields={"value_bt": [[0.0, 0.5]], "ref_bt": [[-1.0, -1.0]]},
+                fields={
+                    "value_bt": [[0.0, 0.5]],
+                    "stats.value_after": [[0.5, 0.5]],
+                    "ref_bt": [[-1.0, -1.0]],
+                },
                 advantage=[[0.70710676, -0.70710676]],
                 why="δ = 0.5 and 0, whitened: ±0.25/sqrt(0.125 + 1e-8)",
             ),

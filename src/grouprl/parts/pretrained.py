@@ -44,8 +44,8 @@ class GuidedGAE(Advantage):
     """Generalised advantage estimation with the values of a frozen model and no outcome (DVPO, arXiv:2502.16944).
 
     δ_t = r_t + γV_{t+1} - V_t with the token rewards alone: the sequence's reward is never read. `terminal` is the
-    value after the last token: "value" takes that of the last state, so that with γ = 1 the last δ is its token reward;
-    "zero", as in the authors' code, makes it r - V.
+    value after the last token: "value" is the model's own, of the whole answer; "zero" is that of the authors' code,
+    by which the last δ is r - V.
     """
 
     gamma: Unit = 1.0
@@ -57,7 +57,7 @@ class GuidedGAE(Advantage):
         value_bt = torch.where(batch.mask_bt, batch.need("value_bt", self.name), 0)
         after_bt = next_value(value_bt, batch.mask_bt)
         if self.terminal == "value":
-            after_bt = torch.where(batch.last_token_bt(), value_bt, after_bt)
+            after_bt = torch.where(batch.last_token_bt(), batch.need("stats.value_after", self.name), after_bt)
         delta_bt = self.gamma * after_bt - value_bt
         if batch.token_reward_bt is not None:
             delta_bt = delta_bt + batch.token_reward_bt
@@ -65,11 +65,11 @@ class GuidedGAE(Advantage):
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
-        return ("value_bt",)
+        return ("value_bt", "stats.value_after") if self.terminal == "value" else ("value_bt",)
 
     def words(self) -> str:
         """Describe."""
-        end = "the last state's" if self.terminal == "value" else "0"
+        end = "that of the whole answer" if self.terminal == "value" else "0"
         return (
             f"generalised advantage estimation with given values and token rewards alone, lambda {self.lam:g}, "
             f"discount {self.gamma:g}; the value after the end is {end}"
@@ -77,8 +77,8 @@ class GuidedGAE(Advantage):
 
     def formula(self) -> str:
         """Formula."""
-        end = "V_T" if self.terminal == "value" else "0"
-        return f"A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t,  V_{{T+1}} = {end}"
+        end = "" if self.terminal == "value" else ",  V_{T+1} = 0"
+        return f"A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t{end}"
 
 
 @part("shape")
