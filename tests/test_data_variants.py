@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
+import grouprl
 from desks import FakeDesk, Numbers
 from grouprl import InputError
 from grouprl.batch import SOURCES
@@ -21,7 +23,10 @@ from grouprl.data.variants import CrossPairs, Variants, shares
 from grouprl.parts.part import RunFacts, build_part
 from grouprl.parts.variants import SharedVariants
 from grouprl.rewards import score
+from grouprl.rollout.verdicts import verdict_scores, weighted_vote
 from grouprl.tasks import Question, load_task
+from grouprl.train.session import resume
+from small import gradient
 from test_loop import launch as run
 from test_loop import records
 
@@ -338,3 +343,62 @@ def test_a_run(tmp_path: Path, method: str, steps: int) -> None:
         verdicts = [row["completion"] for row in rows if row["source"] == "verification"]
         assert len(verdicts) == found[-1]["verification_rows"] > 0
         assert verdicts.count("1") == verdicts.count("0")
+
+
+def verifier_auc(folder: Path) -> float:
+    """Chance that a right answer gets a higher P(Yes) than a wrong one, over answers to new questions."""
+    session = resume(folder)
+    rows = session.desk.draw(session.desk.take(32), count_failures=False)
+    score_b = verdict_scores(session.policy, session.task, rows.questions, rows.texts).numpy()
+    right_b = rows.scores.correct_b
+    return float((score_b[right_b][:, None] > score_b[~right_b]).mean())
+
+
+def test_the_policy_learns_to_tell_right_from_wrong(tmp_path: Path) -> None:
+    (tmp_path / "bar.py").write_text("def bar(completion, **_):\n    return float('|' in completion)\n")
+    settings = {
+        "reward": {"function": f"{tmp_path / 'bar.py'}:bar"},
+        "batch": {"prompts": 8, "group": 8},
+        "warmup": {"steps": 0},
+        "optim": {"lr": 3e-3},
+        "eval": {"every": 0, "questions": 2, "final_questions": 2},
+        "steps": 30,
+    }
+    blind = run(tmp_path / "blind", method={"name": "rl_v", "verify_coef": 0.0}, **settings).folder
+    taught = run(tmp_path / "taught", method="rl_v", **settings).folder
+    assert verifier_auc(taught) > 0.8 > verifier_auc(blind)
+
+
+def test_verdicts_leave_the_gradient_of_answers_alone():
+    desk, plain, asked = verified((0.4,) * 8)
+    both, alone = (grouprl.method(name) for name in ("rl_v", "grpo"))
+    batch, drawn = desk.batch(asked), desk.batch(plain)
+    of_answers = gradient(both, batch, batch.old_bt)[batch.from_source("drawn")]
+    of_grpo = gradient(alone, drawn, drawn.old_bt)
+    assert torch.allclose(of_answers, of_grpo)
+    assert of_grpo.any()
+    of_verdicts = gradient(both, batch, batch.old_bt)[batch.from_source("verification")]
+    count = len(of_verdicts)
+    assert torch.allclose(of_verdicts[:, 0], torch.full((count,), -1 / count, dtype=of_verdicts.dtype))
+
+
+@pytest.mark.parametrize(
+    ("answers", "weights", "expected"),
+    [
+        (["a", "b", "b"], None, "b"),
+        (["a", "b", "b"], [1.0, 1.0, 1.0], "b"),
+        (["a", "b", "b"], [0.9, 0.3, 0.4], "a"),
+        (["a", "b"], [0.5, 0.5], "a"),
+        ([None, "b", None], [0.9, 0.1, 0.9], "b"),
+        ([None], None, None),
+        ([], None, None),
+    ],
+)
+def test_votes_count_their_weight(answers, weights, expected):
+    assert weighted_vote(answers, weights) == expected
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0]])
+def test_votes_need_their_weights(weights):
+    with pytest.raises(InputError, match="at least 0"):
+        weighted_vote(["a", "b"], weights)
