@@ -357,6 +357,27 @@ REPLAYS: dict[str, Any] = {
 }
 
 
+def test_replayed_answers_of_an_unmoved_policy_have_ratio_one(tmp_path: Path) -> None:
+    method = REPLAYS["rollout_replay"]
+    after = records(train(tmp_path / "run", method=method, optim={"lr": 1e-30}, batch={"prompts": 8, "group": 6}))
+    assert after[-1]["replayed_fraction"] == 0.5
+    assert [r["ratio_mean"] for r in after] == pytest.approx([1] * 6, abs=1e-5)
+    assert {r["clip_fraction"] for r in after} == {0.0}
+
+
+@pytest.mark.parametrize(("method", "clipped"), [("remix", False), ("grpo", True)])
+def test_answers_of_earlier_policies_lie_inside_the_shifted_clip_alone(
+    method: str, clipped: bool, tmp_path: Path
+) -> None:
+    """Before the first optimiser step of a rollout: PPO's own interval around 1 leaves many of them out."""
+    replay = {"part": "policy_replay", "probability": 0.7, "reincarnation": None}
+    objective = {} if method == "remix" else {"objective": {"against": "behavior"}}
+    spec = {"base": method, "replay": replay, **objective}
+    after = records(train(tmp_path / "run", method=spec, optim={"lr": 3e-2}))
+    assert max(r["replayed_fraction"] for r in after) > 0.3
+    assert any(r["clip_fraction"] > 0 for r in after) == clipped
+
+
 def test_with_adapters_too_the_reference_is_renewed_and_goes_on(tmp_path: Path) -> None:
     model = {"name": "tiny", "lora": {"r": 2}, "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}}
     run = {"threads": 1, "checkpoint_every": 1, "keep": 20}
