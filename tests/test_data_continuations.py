@@ -248,6 +248,14 @@ def test_answers_know_their_cut_and_train_their_own_tokens():
     assert len(set(rows.answer_b.tolist())) == len(rows) == 14
 
 
+def test_single_answers_are_judged_among_the_thoughts():
+    desk = WritingDesk(think, max_new_tokens=8)
+    part = BudgetCuts(budgets=(2, 4, 8), summaries=1, summary_tokens=3, end="|", ellipsis=".")
+    rows = part(desk.draw(desk.take(1)), desk)
+    answers = subset(rows, rows.source_b == SOURCES["extra"])
+    assert answers.extras["keys.cut"].tolist() == [0, 1, 2, 0, 1, 2]
+
+
 def test_segments_are_credited_by_the_advantage():
     from grouprl.parts.segments import BudgetSegments
 
@@ -307,7 +315,7 @@ def test_a_run(tmp_path: Path, method: dict[str, Any]) -> None:
         assert sources.count("extra") == found[0]["cut_answers"] == 16 * 4 * 2
 
 
-# --- the task that thinks in dots ---------------------------------------------------------------------------------------
+# --- the task that thinks in dots -----------------------------------------------------------------------------------
 
 
 def test_a_demonstration_keeps_to_its_budget_and_thinks_the_better_the_longer():

@@ -337,6 +337,15 @@ def test_splice_gives_new_rows_the_greedy_reward_of_their_group():
     assert spliced.group_b.tolist() == sorted(spliced.group_b.tolist())
 
 
+def test_the_given_beginning_behind_a_chat():
+    desk = FakeDesk()
+    chat = ({"role": "user", "content": "1+1?"},)
+    rows = desk.draw(
+        [dataclasses.replace(desk.ask(0), prompt=chat, lead=(65,)), dataclasses.replace(desk.ask(1), lead=())]
+    )
+    assert leads(rows, range(8), desk) == [(65,)] * 4 + [()] * 4
+
+
 def test_rows_that_failed_are_not_counted_as_drawn():
     desk = FakeDesk()
     rows = desk.draw(desk.take(1))

@@ -76,9 +76,10 @@ def splice(collected: Collected, gone_b: np.ndarray, added: Sequence[Collected])
 def leads(collected: Collected, rows: Iterable[int], desk: Desk) -> list[tuple[int, ...]]:
     """Return the token ids that the answer of each of `rows` was made to begin with, () where it was free."""
     rows = list(rows)
-    shown = list(dict.fromkeys(collected.prompts[i] for i in rows))
-    sizes = {prompt: len(ids) for prompt, ids in zip(shown, desk.policy.encode_prompts(shown), strict=True)}
-    return [tuple(collected.rollout.prompt_ids[i][sizes[collected.prompts[i]] :]) for i in rows]
+    shown = {id(prompt): prompt for prompt in (collected.prompts[i] for i in rows)}
+    encoded = zip(shown, desk.policy.encode_prompts(list(shown.values())), strict=True)
+    sizes = {key: len(ids) for key, ids in encoded}
+    return [tuple(collected.rollout.prompt_ids[i][sizes[id(collected.prompts[i])] :]) for i in rows]
 
 
 def through(desk: Desk, ids: Sequence[int], sign: str) -> int | None:

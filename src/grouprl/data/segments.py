@@ -37,7 +37,7 @@ class BudgetCuts(Exploration):
     `end` and `header`, one that had ended before the budget with `header` only; neither is trained on. Answers have at
     most `summary_tokens` tokens. Thought rows keep their thought alone, with `turn_bt`, the number of the segment
     between two budgets, and `turn_reward_bs`, the mean reward of the answers at each cut. The answers are rows of
-    source 'extra' with their cut in `keys.cut`.
+    source 'extra' with their cut in `keys.cut`; with one answer per cut the same budget of all thoughts is one cut.
     """
 
     budgets: Budgets = (0.25, 0.5, 0.75, 1.0)
@@ -97,10 +97,14 @@ class BudgetCuts(Exploration):
                 lead=cut.lead,
                 max_new_tokens=self.summary_tokens,
                 source=extra,
-                keys={"cut": int(thoughts.answer_b[cut.row]) * len(self.budgets) + cut.budget},
+                keys={"cut": cut.budget + self._judged_apart(int(thoughts.answer_b[cut.row]))},
             )
             for cut in cuts
         ]
+
+    def _judged_apart(self, thought: int) -> int:
+        """First number of a thought's cuts. A single answer at a cut is judged among those of the other thoughts."""
+        return 0 if self.summaries == 1 else thought * len(self.budgets)
 
     def _scores(self, answers: Collected, thoughts: Collected, cuts: list[Cut]) -> np.ndarray:
         """[B,S] mean reward of the answers at each cut; an answer without a score counts as 0."""

@@ -154,8 +154,8 @@ def aepo(
         recommended={"verify_coef": 1.0},
         notes=[
             "grouprl.rollout.verdicts has the inference side: scores of answers, and votes weighted with them.",
-            "A small policy that never saw such questions may at λ = 1 learn the verdicts at the cost of its answers; on "
-            "a task of four letters 0.3 taught both.",
+            "A small policy that never saw such questions may at λ = 1 learn the verdicts at the cost of its answers; "
+            "on a task of four letters 0.3 taught both.",
         ],
     ),
 )
