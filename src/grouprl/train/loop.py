@@ -99,7 +99,8 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
     while session.step < config.warmup.steps and not stop.asked:
         with clock.step:
             draws = session.source.take(config.warmup.batch)
-            batch = demonstration_batch(session.policy, session.task, draws, config.seed)
+            size = session.source.size
+            batch = demonstration_batch(session.policy, session.task, draws, config.seed, questions=size)
             rate = warmup_rate(config.warmup, session.step)
             losses = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)
             session.step += 1

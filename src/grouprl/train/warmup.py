@@ -13,10 +13,19 @@ from grouprl.policy.tokens import Tokens
 from grouprl.tasks.task import Question, Task
 from grouprl.train.config import Warmup
 
+EPOCH = 1_000_003
+"""What the seed grows by from one epoch to the next, so that a question is demonstrated anew each time it comes."""
 
-def demonstration_batch(policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int) -> Batch:
-    """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted."""
-    pairs = [(question, _demonstration(task, question, seed)) for _, question in draws]
+
+def demonstration_batch(
+    policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int, *, questions: int | None = None
+) -> Batch:
+    """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted.
+
+    `questions` is how many the stream has before it begins anew; None when it never ends.
+    """
+    epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
+    pairs = [(q, _demonstration(task, q, seed + EPOCH * e)) for (_, q), e in zip(draws, epochs, strict=True)]
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
     tokens = Tokens.of(
         policy.encode_prompts([question.prompt for question, _ in pairs]),
