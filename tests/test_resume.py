@@ -30,8 +30,10 @@ SETTINGS = {
     "vade": {"name": "vade"},
     "palu": {"name": "palu"},
     "skywork_r1v2": {"name": "skywork_r1v2"},
+    "dvpo": {"name": "dvpo", "pretraining_steps": 5},
+    "remix": {"name": "remix", "reincarnation": 3},
 }
-"""Methods with and without state of their own: critics, references, curricula, budgets, stored rows."""
+"""Methods with and without state of their own: critics, references, curricula, budgets, stored rows, preludes."""
 
 
 def small_run(method: str) -> dict:
