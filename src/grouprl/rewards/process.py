@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -77,18 +78,17 @@ class WorkerProcess:
             while self._unsent and (count := self.requests.write(self._unsent)):
                 del self._unsent[:count]
 
-    def read_replies(self) -> list[list[Any]]:
-        """Return the replies that have come.
+    def read_replies(self) -> Iterator[list[Any]]:
+        """Yield the replies that have come, the good ones before a bad one too.
 
         Raises:
             BadReply: what came is no JSON list, or has no end.
         """
         self._line += _available(self.replies)
-        *lines, rest = self._line.split(b"\n")
-        self._line = rest
-        if len(rest) > LONGEST_REPLY:
+        *lines, self._line = self._line.split(b"\n")
+        yield from map(_parse, lines)
+        if len(self._line) > LONGEST_REPLY:
             raise BadReply(f"a line of more than {LONGEST_REPLY} bytes")
-        return [_parse(line) for line in lines]
 
     def read_output(self) -> None:
         """Keep the end of what the worker printed since the last time."""
