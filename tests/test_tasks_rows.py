@@ -95,6 +95,20 @@ def test_demonstrations_from_a_column():
     assert jsonl().demonstration(jsonl().question("train", 0), 0) is None
 
 
+def test_solutions_hints_and_variants_from_columns():
+    rows = [
+        {**ROWS[0], "proof": "0+1 is 1", "steps": ["add", "add 1"], "also": ["1+0=", "one and none="]},
+        {**ROWS[1], "proof": None, "steps": None, "also": None},
+    ]
+    task = jsonl(rows, solution="proof", hints="steps", variants="also", chat=True, eval_fraction=0)
+    full, empty = task.question("train", 0), task.question("train", 1)
+    assert (task.solution(full), task.hints(full)) == ("0+1 is 1", ("add", "add 1"))
+    assert (task.solution(empty), task.hints(empty), task.variants(empty)) == (None, (), (empty,))
+    assert [form.prompt[0]["content"] for form in task.variants(full)] == ["0+1=", "1+0=", "one and none="]
+    assert len({form.id for form in task.variants(full)}) == 3
+    assert jsonl(rows, solution="proof", eval_fraction=0).hints(full) == ("0+", "0+1 ", "0+1 is")
+
+
 def test_rewards_by_import_path_mapping_and_list(tmp_path):
     (tmp_path / "r.py").write_text("def near(completion, hint):\n    return completion in hint\n")
     task = jsonl(reward=["exact_match", {"name": "r.py:near", "weight": 0.5}])
@@ -135,6 +149,10 @@ def test_another_prompt_column():
         (ROWS, {"reward": 3}, "'reward.*' of task 'jsonl' is 3"),
         (ROWS, {"demonstration": "hnt"}, "demonstration column 'hnt' is missing in line 1 .* 'hint'"),
         ([{**ROWS[0], "hint": 3}], {"demonstration": "hint"}, "text or null"),
+        (ROWS, {"solution": "hnt"}, "solution column 'hnt' is missing in line 1 .* 'hint'"),
+        ([{**ROWS[0], "hint": 3}], {"solution": "hint"}, "solution is text or null"),
+        (ROWS, {"hints": "hint"}, "hints are a list of texts, or null"),
+        ([{**ROWS[0], "also": ["a", 3]}], {"variants": "also"}, "variants are a list of prompts"),
         (ROWS, {"eval_fraction": 1.0}, "'eval_fraction' of task 'jsonl' is 1.0"),
         (ROWS[:1], {}, "No question of q.jsonl is left to train on"),
         (ROWS, {"eval": "nope.jsonl"}, "file 'nope.jsonl' cannot be read"),

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import Field, PrivateAttr
@@ -49,6 +49,15 @@ class RowTask(OptionTask):
     )
     demonstration_column: str | None = Field(
         None, alias="demonstration", description="the column with an example answer for the warm-up"
+    )
+    solution_column: str | None = Field(
+        None, alias="solution", description="the column with a right answer in full, for methods that show or hint it"
+    )
+    hints_column: str | None = Field(
+        None, alias="hints", description="the column with a list of hints, each saying more than the one before"
+    )
+    variants_column: str | None = Field(
+        None, alias="variants", description="the column with a list of prompts that ask the same in other words"
     )
     eval_fraction: float = Field(0.1, ge=0, lt=1, description="share of the questions held out; 0 for none")
     drop_overlap: bool = Field(False, description="whether to leave out training rows that are held out, too")
@@ -115,6 +124,22 @@ class RowTask(OptionTask):
         """Return the row's demonstration: the same for every seed; None without such a column."""
         return question.columns[self.demonstration_column] if self.demonstration_column else None
 
+    def solution(self, question: Question) -> str | None:
+        """Return the row's right answer in full; None without such a column."""
+        return question.columns[self.solution_column] if self.solution_column else None
+
+    def hints(self, question: Question) -> tuple[str, ...]:
+        """Return the row's hints; without such a column, beginnings of its right answer."""
+        return tuple(question.columns[self.hints_column] or ()) if self.hints_column else super().hints(question)
+
+    def variants(self, question: Question) -> tuple[Question, ...]:
+        """Return the question, and one for each of the row's other prompts."""
+        others = (question.columns[self.variants_column] or ()) if self.variants_column else ()
+        return question, *(
+            replace(question, id=f"{question.id}/{i}", prompt=self._shown(prompt, question.id))
+            for i, prompt in enumerate(others, start=1)
+        )
+
     def options(self) -> dict[str, Any]:
         """Return every option with its value, and a hash of the rows."""
         return {**super().options(), "content": self._content}
@@ -127,7 +152,10 @@ class RowTask(OptionTask):
             self._prompt(row, label)
             prompts.append(json.dumps(row[self.prompt], sort_keys=True, default=str))
             _check_columns(self._reward, row, label)
-            self._check_demonstration(row, label)
+            self._check_text("demonstration", self.demonstration_column, row, label)
+            self._check_text("solution", self.solution_column, row, label)
+            self._check_list("hints", self.hints_column, row, label, str)
+            self._check_list("variants", self.variants_column, row, label, (str, list, tuple))
             content.update(json.dumps(row, sort_keys=True, default=str).encode())
         if not prompts:
             raise InputError(f"{table.name} holds no questions", "a task has at least one question")
@@ -137,7 +165,10 @@ class RowTask(OptionTask):
         if self.prompt not in row:
             remedy = f"{suggest(self.prompt, row)} Set the option 'prompt'." if row else "It is empty."
             raise InputError(f"The prompt column '{self.prompt}' is missing in {label}", remedy=remedy)
-        prompt = row[self.prompt]
+        return self._shown(row[self.prompt], label)
+
+    def _shown(self, prompt: Any, label: str) -> str | tuple[Message, ...]:
+        """Return a prompt of the table as it is shown, with the system message."""
         if isinstance(prompt, str) and prompt:
             return with_system(prompt, self.system) if self.chat or self.system is not None else prompt
         if isinstance(prompt, (list, tuple)) and prompt:
@@ -146,14 +177,22 @@ class RowTask(OptionTask):
             f"The prompt in {label} is {prompt!r}", "a prompt is text or a list of chat messages, not empty"
         )
 
-    def _check_demonstration(self, row: Mapping[str, Any], label: str) -> None:
-        column = self.demonstration_column
-        if column is None:
+    def _check_text(self, what: str, column: str | None, row: Mapping[str, Any], label: str) -> None:
+        if column is not None and not isinstance(_cell(what, column, row, label), str | None):
+            raise InputError(f"The {what} in {label} is {row[column]!r}", f"a {what} is text or null")
+
+    def _check_list(self, what: str, column: str | None, row: Mapping[str, Any], label: str, kind: Any) -> None:
+        value = None if column is None else _cell(what, column, row, label)
+        if value is None or (isinstance(value, list | tuple) and all(isinstance(x, kind) and x for x in value)):
             return
-        if column not in row:
-            raise InputError(f"The demonstration column '{column}' is missing in {label}", remedy=suggest(column, row))
-        if not isinstance(row[column], str | None):
-            raise InputError(f"The demonstration in {label} is {row[column]!r}", "a demonstration is text or null")
+        each = "texts" if kind is str else "prompts"
+        raise InputError(f"The {what} in {label} are {value!r}", f"{what} are a list of {each}, or null")
+
+
+def _cell(what: str, column: str, row: Mapping[str, Any], label: str) -> Any:
+    if column not in row:
+        raise InputError(f"The {what} column '{column}' is missing in {label}", remedy=suggest(column, row))
+    return row[column]
 
 
 def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Message, ...]:
