@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import select
+import threading
 import time
 import weakref
 from collections import deque
@@ -33,6 +34,10 @@ LONGEST_WAIT = 0.1
 """Seconds until a worker that died without closing its pipes (a child of it holds them) is noticed."""
 
 
+class _DiesOnExamples(RunError):
+    """A worker had imported the reward, but did not survive the reward's own examples."""
+
+
 @dataclass
 class _Job:
     """Answers that a worker judges: their rows in the batch, and which places of the job are still open."""
@@ -56,6 +61,7 @@ class _Slot:
 
     process: WorkerProcess
     deadline: float
+    loaded: bool = False
     ready: bool = False
     job: _Job | None = None
     number: int = 0
@@ -101,7 +107,10 @@ class RewardWorkers(Judge):
 
         Raises:
             CannotSend: if the reward cannot be found or imported by another process.
+            InputError: on no workers, or if the reward hangs or dies on its own examples.
         """
+        if count < 1:
+            raise InputError(f"A reward got {count} workers", "there is at least one")
         self.__name__ = reward_name(reward)
         self.examples = getattr(reward, "examples", ())
         self.count, self.timeout = count, timeout
@@ -112,10 +121,17 @@ class RewardWorkers(Judge):
         warm_up = [([e.completion], [e.columns], ["example"]) for e in self.examples]
         self._hello = hello_frame(pack(reward), int(memory_gb * 2**30), warm_up)
         self._failed_starts, self._number = 0, 0
+        self._lock = threading.Lock()
         self._slots: list[_Slot] = []
         self._end = weakref.finalize(self, _end, self._slots)
-        self._fill_up()
-        self._await_first()
+        try:
+            self._fill_up()
+            self._await_first()
+        except RunError as error:
+            self.close()
+            if isinstance(error, _DiesOnExamples):
+                raise InputError(str(error), "a reward is tried on its own examples before it is trusted") from error
+            raise CannotSend(str(error)) from error
 
     def close(self) -> None:
         """End the workers; nothing is left of them afterwards."""
@@ -138,22 +154,24 @@ class RewardWorkers(Judge):
         """
         if not self._end.alive:
             raise RunError(f"The workers of the reward '{self.__name__}' are closed")
-        limit = self.timeout if timeout is None else timeout
         batch = _Batch((completions, columns, ids), (weights, correct_at))
         batch.waiting.extend(self._jobs(len(completions)))
+        with self._lock:
+            self._finish(batch, self.timeout if timeout is None else timeout)
+        return [batch.verdicts[row] for row in range(len(completions))]
+
+    def _finish(self, batch: _Batch, limit: float) -> None:
         try:
-            while len(batch.verdicts) < len(completions):
+            while len(batch.verdicts) < len(batch.asked[0]):
                 self._fill_up()
                 self._hand_out(batch, limit)
                 self._wait()
                 for slot in list(self._slots):
                     self._attend(slot, batch, limit)
         except BaseException:
-            for slot in list(self._slots):
-                if slot.job is not None:
-                    self._remove(slot)
+            for slot in [slot for slot in self._slots if slot.job is not None]:
+                self._remove(slot)
             raise
-        return [batch.verdicts[row] for row in range(len(completions))]
 
     def _jobs(self, count: int) -> list[_Job]:
         size = count
@@ -166,18 +184,18 @@ class RewardWorkers(Judge):
 
     def _fill_up(self) -> None:
         while len(self._slots) < self.count:
-            self._slots.append(_Slot(WorkerProcess(self._hello), time.monotonic() + START_SECONDS))
+            try:
+                process = WorkerProcess(self._hello)
+            except OSError as error:  # too many open files, no memory for another process
+                raise RunError(f"No worker process for the reward '{self.__name__}' can be started: {error}") from error
+            self._slots.append(_Slot(process, time.monotonic() + START_SECONDS))
 
     def _await_first(self) -> None:
         nothing = _Batch(((), (), ()), ())
-        try:
-            while not any(slot.ready for slot in self._slots):
-                self._wait()
-                for slot in list(self._slots):
-                    self._attend(slot, nothing, self.timeout, starts=1)
-        except RunError as error:
-            self.close()
-            raise CannotSend(str(error)) from error
+        while not any(slot.ready for slot in self._slots):
+            self._wait()
+            for slot in list(self._slots):
+                self._attend(slot, nothing, self.timeout, starts=1)
 
     def _hand_out(self, batch: _Batch, limit: float) -> None:
         for slot in self._slots:
@@ -223,7 +241,9 @@ class RewardWorkers(Judge):
 
     def _take(self, slot: _Slot, reply: list[Any], batch: _Batch, limit: float) -> None:
         kind, *values = reply
-        if kind == "ready":
+        if kind == "loaded":
+            slot.loaded = True
+        elif kind == "ready":
             slot.ready, slot.deadline, self._failed_starts = True, math.inf, 0
         elif kind == "refused" and len(values) == 4:
             raise InputError(*map(str, values[1:]))
@@ -253,7 +273,8 @@ class RewardWorkers(Judge):
             self._failed_starts += 1
             if self._failed_starts >= starts:
                 why = what if status != "timeout" else f"it was not ready after {START_SECONDS:g} s"
-                raise RunError(f"No worker process for the reward '{self.__name__}' could be started: {why}. {trace}")
+                kind = _DiesOnExamples if slot.loaded else RunError
+                raise kind(f"No worker process for the reward '{self.__name__}' could be started: {why}. {trace}")
         if slot.job is None:
             return
         rows, batch.losses = slot.job.open_rows, batch.losses + 1

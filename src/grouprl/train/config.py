@@ -147,7 +147,8 @@ class Reward(Section):
     """More failing rewards than this in one rollout stop the run."""
     workers: Whole | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
-    `auto`: one per core, but none for built-in rewards that always end within microseconds."""
+    `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
+    once; what it prints is shown only when it fails."""
     timeout: Positive = 10.0
     """Seconds per answer, in workers; a reward that takes the whole batch in one call has the sum."""
     memory_gb: Positive = 4.0
