@@ -285,9 +285,9 @@ ODD = "def odd(completion, **_):\n    return float(len(completion) % 2)\n"
     "method",
     [
         {"name": "pppo", "continuations": 3, "prefix_start": 0.35},
-        {"name": "pta_grpo", "sign": "=", "leaves": 3, "credit": "span"},
+        {"name": "pta_grpo", "leaves": 3, "credit": "span"},
         {"name": "grpo", "sampling": {"part": "prefix_restarts", "chance": 1.0}},
-        {"name": "brpo", "end": "|", "ellipsis": "", "summary_tokens": 3, "summaries": 2},
+        {"name": "brpo", "summary_tokens": 3, "summaries": 2},
     ],
     ids=lambda method: method["name"],
 )

@@ -167,6 +167,7 @@ def test_generated_tasks_say_everything_in_their_own_alphabet(name):
     for prompt in prompts:
         assert set(prompt) <= set(task.alphabet)
         assert prompt != question.prompt
+    assert set(task.thought_end + task.ellipsis + task.plan_end) <= set(task.alphabet)
     assert len({verdict[0] for verdict in task.verdicts}) == 2
     forms = task.variants(question)
     answers, columns = [task.solution(form) for form in forms], [form.columns for form in forms]

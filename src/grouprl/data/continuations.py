@@ -70,17 +70,19 @@ class Continuations(Exploration):
 class PlanTree(Exploration):
     """PTA-GRPO: answers branch where their plan ends, each plan into `leaves` answers (arXiv:2510.01833).
 
-    The plan is what an answer says up to the first `sign`. batch.group is the number of plans; the answer that wrote
-    the plan is its first leaf, and the others are trained as a whole too. `keys.plan` numbers the plans of a question
-    and `marks.plan` marks their tokens. An answer without the sign stays alone, without a plan.
+    The plan is what an answer says up to the first `sign` (None: the task's `plan_end`). batch.group is the number of
+    plans; the answer that wrote the plan is its first leaf, and the others are trained as a whole too. `keys.plan`
+    numbers the plans of a question and `marks.plan` marks their tokens. An answer without the sign stays alone, without
+    a plan.
     """
 
-    sign: Annotated[str, Field(min_length=1)] = "</plan>"
+    sign: Annotated[str, Field(min_length=1)] | None = None
     leaves: Annotated[int, Field(ge=1)] = 4
 
     def __call__(self, collected: Collected, desk: Desk) -> Collected:
         """Return the rows with the further leaves of every plan."""
-        ends_b = np.array([through(desk, ids, self.sign) or 0 for ids in collected.rollout.response_ids])
+        sign = self.sign or desk.task.plan_end
+        ends_b = np.array([through(desk, ids, sign) or 0 for ids in collected.rollout.response_ids])
         marked = _planned(collected, collected.answer_b, ends_b)
         asks, roots = self._branches(collected, ends_b, desk)
         desk.note("plans", len(asks))
@@ -112,7 +114,8 @@ class PlanTree(Exploration):
 
     def words(self) -> str:
         """Describe."""
-        return f"every answer's plan, up to '{self.sign}', is carried out {self.leaves} times"
+        end = "" if self.sign is None else f", up to '{self.sign}',"
+        return f"every answer's plan{end} is carried out {self.leaves} times"
 
     def idle(self, run: RunFacts) -> list[str]:
         """One leaf is the answer itself."""

@@ -32,19 +32,21 @@ class Cut:
 class BudgetCuts(Exploration):
     """BRPO: each thought is cut at several budgets and `summaries` answers are drawn at every cut (arXiv:2505.13438).
 
-    A thought is what an answer says up to and including the first `end`. `budgets` are in tokens, at most 1 means a
-    share of the run's answer limit; a thought is at most as long as the last. A cut thought goes on with `ellipsis`,
-    `end` and `header`, one that had ended before the budget with `header` only; neither is trained on. Answers have at
-    most `summary_tokens` tokens. Thought rows keep their thought alone, with `turn_bt`, the number of the segment
-    between two budgets, and `turn_reward_bs`, the mean reward of the answers at each cut. The answers are rows of
-    source 'extra' with their cut in `keys.cut`; with one answer per cut the same budget of all thoughts is one cut.
+    A thought is what an answer says up to and including the first `end` (None: the task's `thought_end`). `budgets` are
+    in tokens, at most 1 means a share of the answer limit; a thought is at most as long as the last. A cut thought
+    goes on with `ellipsis` (None: the task's), `end` and `header`, one that had ended before the budget with `header`
+    only; neither is trained on. Answers have at most `summary_tokens` tokens.
+
+    Thought rows keep their thought alone, with `turn_bt`, the number of the segment between two budgets, and
+    `turn_reward_bs`, the mean reward of the answers at each cut. The answers are rows of source 'extra' with their cut
+    in `keys.cut`; with one answer per cut the same budget of all thoughts is one cut.
     """
 
     budgets: Budgets = (0.25, 0.5, 0.75, 1.0)
     summaries: Annotated[int, Field(ge=1)] = 4
     summary_tokens: Annotated[int, Field(ge=1)] = 118
-    end: Annotated[str, Field(min_length=1)] = "</think>"
-    ellipsis: str = "..."
+    end: Annotated[str, Field(min_length=1)] | None = None
+    ellipsis: str | None = None
     header: str = ""
 
     def __post_init__(self) -> None:
@@ -58,13 +60,14 @@ class BudgetCuts(Exploration):
         if not len(rows):
             return collected
         thoughts = subset(collected, rows)
-        ends = [through(desk, ids, self.end) for ids in thoughts.rollout.response_ids]
+        end = self.end or desk.task.thought_end
+        ends = [through(desk, ids, end) for ids in thoughts.rollout.response_ids]
         cuts = self._cuts(thoughts, ends, limits, desk)
         answers = desk.draw(self._asks(thoughts, cuts))
         score_bs = self._scores(answers, thoughts, cuts)
         desk.note("cut_answers", len(answers))
         answers = _with_segments(subset(answers, answers.kept_b), np.zeros((1, 1), dtype=np.int64), score_bs[:1] * 0)
-        thoughts = _shortened(thoughts, [min(end or limits[-1], limits[-1]) for end in ends])
+        thoughts = _shortened(thoughts, [min(size or limits[-1], limits[-1]) for size in ends])
         place_t = np.arange(max(map(len, thoughts.rollout.response_ids)))
         segment_t = np.searchsorted(np.array(limits), place_t, side="right").clip(max=len(limits) - 1)
         thoughts = _with_segments(thoughts, segment_t[None], score_bs)
@@ -74,7 +77,9 @@ class BudgetCuts(Exploration):
 
     def _cuts(self, thoughts: Collected, ends: list[int | None], limits: list[int], desk: Desk) -> list[Cut]:
         """Return every cut of every thought: thoughts in order, budgets ascending."""
-        forced, header = desk.encode(self.ellipsis + self.end + self.header), desk.encode(self.header)
+        ellipsis = desk.task.ellipsis if self.ellipsis is None else self.ellipsis
+        forced = desk.encode(ellipsis + (self.end or desk.task.thought_end) + self.header)
+        header = desk.encode(self.header)
         begun = leads(thoughts, range(len(thoughts)), desk)
         stop = set(desk.policy.eos_ids)
         cuts = []
@@ -117,7 +122,8 @@ class BudgetCuts(Exploration):
 
     def words(self) -> str:
         """Describe."""
-        return f"cut thoughts (up to '{self.end}') at {in_words(self.budgets)} and draw {self.summaries} answers there"
+        end = "" if self.end is None else f" (up to '{self.end}')"
+        return f"cut thoughts{end} at {in_words(self.budgets)} and draw {self.summaries} answers there"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Budgets must differ in tokens and fit."""

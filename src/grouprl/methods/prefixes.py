@@ -124,7 +124,7 @@ def pppo(
             "span: norm_plans(mean_plan R)·w on the plan's tokens, norm_g(R) on the others"
         ),
         defaults={
-            "sign": "the paper: a plan ends with </plan>",
+            "sign": "the task's: </plan> as in the paper, unless a task says another",
             "leaves": "4, our choice: the paper's numbers of plans and answers were not seen",
             "plan_weight": "1, our choice: the paper's weight was not seen",
             "credit": "the paper: one reward for the whole answer (shared)",
@@ -170,7 +170,7 @@ def pppo(
     ),
 )
 def pta_grpo(
-    sign: Annotated[str, Field(min_length=1)] = "</plan>",
+    sign: Annotated[str, Field(min_length=1)] | None = None,
     leaves: Annotated[int, Field(ge=1)] = 4,
     plan_weight: NonNegative = 1.0,
     credit: Literal["shared", "span"] = "shared",

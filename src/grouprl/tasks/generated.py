@@ -111,6 +111,21 @@ class GeneratedTask(OptionTask):
         """The digits 1 and 0, or the letters that stand for them."""
         return self._number(1), self._number(0)
 
+    @property
+    def thought_end(self) -> str:
+        """The bar; in an alphabet without one, the sign that ends prompts."""
+        return next((sign for sign in "|>=" if sign in self.alphabet), "|")
+
+    @property
+    def ellipsis(self) -> str:
+        """Nothing."""
+        return ""
+
+    @property
+    def plan_end(self) -> str:
+        """The same sign that ends a thought."""
+        return self.thought_end
+
     def _number(self, value: int) -> str:
         """Return a number in digits; in the first signs of the alphabet where it has no digits."""
         letters = "0" not in self.alphabet and len(self.alphabet) >= 10

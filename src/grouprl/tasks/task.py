@@ -141,6 +141,21 @@ class Task(ABC):
         """The answers to `with_verdict` for a right and for a wrong solution; each begins with another token."""
         return ("Yes", "No")
 
+    @property
+    def thought_end(self) -> str:
+        """What an answer writes where its thought ends and its answer begins."""
+        return "</think>"
+
+    @property
+    def ellipsis(self) -> str:
+        """What stands before `thought_end` where a thought is cut short."""
+        return "..."
+
+    @property
+    def plan_end(self) -> str:
+        """What an answer writes where its plan ends."""
+        return "</plan>"
+
     def variants(self, question: Question) -> tuple[Question, ...]:
         """Return questions that ask the same in other words, itself first (`columns` fit each variant's answer)."""
         return (question,)
