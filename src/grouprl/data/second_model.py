@@ -68,6 +68,7 @@ class SecondModel(Prelude):
             metrics |= self._update(model, optimizer, pairs, desk)
         store["weights"], store["optimizer"] = model.trainable_state(), optimizer.state_dict()
         if number + 1 == self.steps:
+            optimizer.zero_grad(set_to_none=True)
             del store["optimizer"], desk.held(self)["optimizer"]
         return metrics
 

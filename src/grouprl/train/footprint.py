@@ -141,8 +141,11 @@ def batch_arithmetic(
     )
 
 
-def memory(model: ModelFacts, batch: Arithmetic, *, reference: bool) -> tuple[Cost, ...]:
+def memory(model: ModelFacts, batch: Arithmetic, *, reference: bool, second_models: int = 0) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
+
+    `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
+    checkpoints.
 
     Activations are those of a Llama-like layer with fused attention, 8 hidden + 4 intermediate + 2 key-value numbers
     per token; measured within a tenth of this for both engines when prompts are not shared.
@@ -157,6 +160,9 @@ def memory(model: ModelFacts, batch: Arithmetic, *, reference: bool) -> tuple[Co
     ]
     if reference:
         costs.append(Cost("reference copy", model.parameters * size, f"{model.parameters:,} × {size} bytes"))
+    if second_models:
+        copies = f"{second_models} × ({model.parameters:,} + {train:,} stored) × {size} bytes"
+        costs.append(Cost("second models", second_models * (model.parameters + train) * size, copies))
     kept = batch.tokens_per_pass * model.layers * per_token * size
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
     cache = batch.answers * batch.row * model.layers * 2 * model.kv_width * size

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from grouprl.data.second_model import SecondModel
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data, compose
@@ -119,7 +120,9 @@ def plan(config: Config) -> Plan:
     lengths, complaints = prompt_lengths(tokenizer, asked) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
     batch = batch_arithmetic(config, longest, max_new_tokens, getattr(method.refill, "max_rounds", 1), method.phases)
-    costs = memory(model, batch, reference=needs_reference(config, method)) if model is not None else ()
+    second = sum(isinstance(part, SecondModel) for part in method.prelude)
+    reference = needs_reference(config, method)
+    costs = memory(model, batch, reference=reference, second_models=second) if model is not None else ()
     no_room = room(model.positions, longest, max_new_tokens) if model is not None else []
     first = asked[0] if asked else None
     return Plan(
