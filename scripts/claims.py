@@ -97,4 +97,54 @@ PRUNED = (
     Claim("pods", "plain", PASS, 0, "and that does not cost learning"),
     Claim("d3s", "plain", PASS, 0, "and that does not cost learning"),
 )
-CLAIMS: tuple[Claim, ...] = (*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED)
+OUT_OF_REACH = "help on questions that no answer solves"
+GUIDED = (
+    *(Claim(n, "beyond reach", PASS, 1, OUT_OF_REACH) for n in ("ghpo", "scaf_grpo", "temp_samp", "hpt", "xrpo")),
+    Claim("otr", "beyond reach", PASS, 1, "demonstrations teach what no answer of one's own shows"),
+)
+FEWER_DEAD = "fewer groups without a gradient"
+CHOSEN = (
+    *(
+        Claim(n, "mixed difficulty", DEAD, -1, FEWER_DEAD)
+        for n in ("vas", "vade", "srpo_history", "online_difficulty", "dots", "knapsack_rl")
+    ),
+    Claim({"name": "dump", "by": "level"}, "mixed difficulty", DEAD, -1, FEWER_DEAD),
+    Claim(
+        "gvm_raft", "mixed difficulty", PASS, 1, "answers where the gradient varies beat equally many each", "raft_pp"
+    ),
+    Claim("self", "mixed difficulty", PASS, 1, "leaving solved questions alone helps the others"),
+    Claim("skywork_r1v2", "mixed difficulty", ROWS, 1, "stored answers keep more rows effective"),
+    Claim("copo", "mixed difficulty", ROWS, 1, "dead groups are judged against the batch"),
+    *(Claim(n, "mixed difficulty", PASS, 1, "and learns more from as many steps") for n in ("vade", "dots", "copo")),
+)
+THOUGHT = (
+    Claim("palu", "verbose", SHORT, -1, "right answers become shorter"),
+    Claim("ada_grpo", "verbose", SHORT, -1, "rare short forms survive"),
+    Claim("degrpo", "verbose", SHORT, -1, "the short form is chosen where it suffices"),
+    Claim("parallel_r1", "verbose", PASS, 0, "the alternating bonus does not cost learning"),
+    Claim("hbpo", "budgets", SHORT, -1, "budgets shorten thoughts"),
+    Claim("brpo", "budgets", SHORT, -1, "credit for every budget shortens thoughts"),
+    Claim("pta_grpo", "budgets", PASS, 1, "crediting a plan by the answers behind it speeds learning up"),
+    Claim({"name": "hicra", "phrases": ["|"]}, "budgets", PASS, 1, "credit on planning tokens speeds learning up"),
+    Claim("pppo", "budgets", PASS, 0, "the beginnings of answers suffice"),
+)
+MORE_ENTROPY = (
+    *(Claim(n, "many answers", ENTROPY, 1, COLLAPSE) for n in ("dcpo_distribution", "aepo", "thr")),
+    Claim("dph_rl", "many answers", DISTINCT, 1, "a mass-covering divergence keeps the base model's answers"),
+    Claim("seed_grpo", "plain", PASS, 0, "smaller steps on uncertain questions do not cost learning"),
+    Claim("intuitor", "plain", PASS, 1, "self-certainty alone teaches", rival=""),
+    Claim("nthr", "plain", PASS, 1, "sparing tokens that right answers share speeds learning up"),
+    Claim("d_ppo", "stale", PASS, 1, STALE),
+    Claim("remix", "stale", PASS, 1, STALE),
+    Claim("grpo_d", "plain", PASS, 0, "a KL weight that grows does not cost learning"),
+    Claim("rl_v", "plain", PASS, 0, "learning to verify besides does not cost learning"),
+    Claim("eis_grpo", "variants", PASS, 0, "one group over equivalent questions does not cost learning"),
+    Claim("share_grpo", "variants", PASS, 1, "answers shared among variants teach more"),
+    Claim("dvpo", "plain", PASS, 1, "a value model learnt before, without rewards in training, teaches", rival=""),
+    Claim("rto", "plain", PASS, 1, "dense rewards of a preference model beat PPO's single one", rival="ppo"),
+)
+CLAIMS: tuple[Claim, ...] = (
+    *(*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED),
+    *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
+)
+NOT_RUN = {"mt_grpo": "needs turns with rewards of their own, which a run of single answers does not have"}

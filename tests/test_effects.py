@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 import effects
 import effects_report
-from claims import CLAIMS, Claim
+from claims import CLAIMS, NOT_RUN, Claim
 
 from grouprl import methods
 from grouprl.train.config import parse_config
@@ -52,7 +52,7 @@ def test_a_claim_without_a_rival_compares_with_before():
 
 def test_every_method_has_a_claim_that_can_be_run():
     entries = {name for name, entry in methods().items() if not entry.dialect_of}
-    assert {claim.name for claim in CLAIMS} == entries
+    assert {claim.name for claim in CLAIMS} | set(NOT_RUN) == entries
     for claim in CLAIMS:
         assert claim.arena in effects.ARENAS
         for run in (*effects.sides(claim, 1)[0], *effects.sides(claim, 1)[1]):

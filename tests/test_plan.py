@@ -262,14 +262,27 @@ def test_fields_that_no_run_has():
 
 
 def test_every_catalogue_entry_can_be_planned():
-    """No entry needs what a run of single answers lacks, and each says what it does."""
+    """No entry but one of turns needs what a run of single answers lacks, and each says what it does."""
     from grouprl.methods import CATALOGUE
 
-    config, task = parse_config({"data": {"questions": 512}}), load_task("addition")
+    config, task = parse_config({"data": {"questions": 512}}), load_task("ponder")
     for name, entry in CATALOGUE.items():
         method: Method = entry.build()
-        assert refusals(config, method, run_facts(config, method, 16, load_task("addition")), task) == [], name
+        found = refusals(config, method, run_facts(config, method, 16, task), task)
+        if name == "mt_grpo":
+            assert found == ["mt_grpo reads batch.turn_reward_bs, which a run of single answers does not have"]
+        else:
+            assert found == [], name
         assert all(part.words() for part in method.parts()), name
+
+
+def test_a_task_without_forms_is_refused_where_only_forms_earn():
+    config, task = parse_config({"method": "ada_grpo"}), load_task("addition")
+    method = compose("ada_grpo").method
+    (reason,) = refusals(config, method, run_facts(config, method, 16, task), task)
+    assert "the task recognises none" in reason
+    parallel = compose("parallel_r1").method
+    assert any("never earn more" in s for s in without_effect(config, parallel, run_facts(config, parallel, 16, task)))
 
 
 def test_answers_that_do_not_fit():

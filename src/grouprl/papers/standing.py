@@ -114,7 +114,7 @@ def _train(*changes: str) -> list[str]:
     from grouprl.train.plan import plan
 
     once, few = "batch.minibatches=1", "data.questions=512"
-    for more in ((), (once,), (few,), (once, few)):
+    for more in ((), (once,), (few,), (once, few), ("task=ponder",)):
         if not plan(load_config("addition", [*changes, *more, "model.device=cpu"])).refusals:
             return ["grouprl", "train", "addition", *_sets(*changes, *more)]
     return ["grouprl", "plan", "addition", *_sets(*changes)]

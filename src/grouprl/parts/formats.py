@@ -57,6 +57,15 @@ class FormatDiversity(Shaping):
         """No bonus."""
         return ["format_diversity only takes rewards from unknown formats: its bonus is 0"] if self.bonus == 0 else []
 
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Without forms every reward is 0."""
+        if run.forms:
+            return []
+        return [
+            "format_diversity gives 0 to answers without a recognised format, and the task recognises none "
+            "(Task.forms and form_of). Take a task that does, such as ponder"
+        ]
+
 
 @part("shape")
 class ParallelReward(Shaping):
@@ -128,4 +137,6 @@ class ParallelReward(Shaping):
         read = {"accuracy": (), "block": ("block_bonus",), "alternating": ("period", "bonus_steps", "with_block")}
         names = [name for names in read.values() for name in names if name not in read[self.stage]]
         changed = [name for name in names if getattr(self, name) != getattr(type(self), name)]
-        return [f"parallel_reward.{name} has no effect with stage {self.stage}" for name in changed]
+        blind = ["parallel blocks never earn more: the task tells no forms of answering apart"]
+        none = blind if self.stage != "accuracy" and run.forms < 2 else []
+        return [f"parallel_reward.{name} has no effect with stage {self.stage}" for name in changed] + none

@@ -58,6 +58,8 @@ class RunFacts:
     """How many training questions there are; None when they never end."""
     demonstrations: bool = True
     """Whether the task has right answers to show."""
+    forms: int = 2
+    """How many forms of answering the task tells from each other."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """How many different values 'level' and each column of the questions have, among a few questions of the run."""
 

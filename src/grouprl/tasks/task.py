@@ -99,8 +99,13 @@ class Task(ABC):
         """
         return final_answer(text)
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms of answering that `form_of` tells, plainest first: ("direct", "short", "code", "long")."""
+        return ()
+
     def form_of(self, question: Question, text: str) -> str | None:
-        """Return which form of answering (`direct`, `short`, `code`, `long` …) a text has; None where it has none."""
+        """Return which of the `forms` a text has; None where it has none."""
         return None
 
     def hints(self, question: Question) -> tuple[str, ...]:

@@ -80,6 +80,11 @@ class Ponder(GeneratedTask):
         budget = self._budget(question)
         return "." * (self.dots if budget is None else budget) + f"|{question.columns['answer']}"
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """By how many dots there are."""
+        return ("direct", "short", "long")
+
     def form_of(self, question: Question, text: str) -> str | None:
         """`direct` without dots, `short` with up to half of them, else `long`; None without a bar."""
         thought, bar, _ = text.strip().partition("|")

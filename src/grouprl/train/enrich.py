@@ -27,8 +27,9 @@ def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, po
         groups = collected.group_b.tolist()
         keys["answer"] = numbered(i if a is None else (groups[i], a) for i, a in enumerate(answers))
     if "keys.form" in needs:
+        numbers = {form: number for number, form in enumerate(task.forms)}
         forms = [task.form_of(question, text) for question, text in pairs]
-        keys["form"] = torch.where(torch.tensor([f is None for f in forms]), -1, numbered(forms))
+        keys["form"] = torch.tensor([-1 if form is None else numbers[form] for form in forms], dtype=torch.int64)
     if "marks.plan" in needs and "plan" not in marks:
         phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
         marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))

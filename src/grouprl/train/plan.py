@@ -160,6 +160,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         steps=config.steps,
         questions=count,
         demonstrations=size != 0 and task.solution(task.question("train", 0)) is not None,
+        forms=len(task.forms),
         kinds=_kinds(task, count),
     )
 
