@@ -92,6 +92,8 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "influence": torch.zeros_like(old_bt),
             "logp@0.8": old_bt,
             "logp@1.2": old_bt,
+            "expert": old_bt,
+            "value_after": torch.zeros_like(old_bt),
         },
         past=dict.fromkeys(("visits", "mean", "std", "baseline", "advantage"), zero_b),
     )
