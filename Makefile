@@ -36,6 +36,7 @@ bench: $(READY)  ## measure speed against TRL and the machine's matrix products
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/methods.py
+	$(BIN)/python bench/rewards_throughput.py
 
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py

@@ -11,10 +11,10 @@ from pathlib import Path
 PACKAGES = ("torch", "transformers", "trl", "grouprl")
 
 
-def describe() -> dict[str, str]:
+def describe(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """Processor, cores, versions, date."""
     facts = {"processor": _processor(), "cores": str(os.cpu_count()), "threads": "1 per process"}
-    versions = {name: metadata.version(name) for name in PACKAGES}
+    versions = {name: metadata.version(name) for name in packages}
     return facts | {"python": platform.python_version(), **versions, "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
