@@ -15,11 +15,13 @@ from typing import Annotated, Any
 
 import learn_report
 import typer
+from claims import NOT_RUN
 from learn_report import CONTROL, TAUGHT
 from rich.console import Console
 
 from grouprl import methods
 from grouprl.errors import GrouprlError
+from grouprl.parts.part import RunFacts
 from grouprl.train.config import parse_config
 from grouprl.train.files import write_json
 from grouprl.train.loop import train
@@ -50,6 +52,16 @@ COMMON: Settings = {
     "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
 }
 PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "rise": 10}}}
+FORMS: Settings = {
+    "task": {"name": "ponder", "length": 4, "dots": 6, "budgeted": 0.0},
+    "model": {"name": "tiny", "tiny": {"layers": 2}},
+    "warmup": {"steps": 500, "batch": 128},
+}
+"""For methods that live on forms of answering."""
+TASKS["ponder"] = FORMS
+PER_TASK["ponder"] = {}
+FEW: Settings = {"data": {"questions": 1024}}
+"""For methods that come back to questions."""
 ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
 """For methods that are only right on-policy."""
 CONTROL_SETTINGS: Settings = {"reward": {"function": f"{Path(__file__)}:coin"}}
@@ -79,11 +91,19 @@ def trials(dialects: bool) -> Iterator[Trial]:
     central methods on the first task again, and a control."""
     entries = {n: e for n, e in methods().items() if n != TAUGHT and (dialects or not e.dialect_of)}
     names = sorted(entries, key=lambda n: n not in CENTRAL)
-    first, *others = TASKS
-    yield from (Trial(first, name, 0) for name in names)
-    yield from (Trial(task, name, 0) for task in others for name in names if entries[name].family in ON_BOTH)
+    first = next(iter(TASKS))
+    names = [name for name in names if name not in NOT_RUN]
+    for name in names:
+        yield Trial("ponder" if refused(name, forms=0) else first, name, 0)
+    yield from (Trial("addition", name, 0) for name in names if entries[name].family in ON_BOTH)
     yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
     yield Trial("reverse", CONTROL, 0)
+
+
+def refused(name: str, **facts: Any) -> bool:
+    """Whether a part of the method refuses a run of which `facts` are true."""
+    run = RunFacts(**{"questions": 1024, **facts})
+    return any(part.refuse(run) for part in methods()[name].build().parts())
 
 
 def merged(*settings: Mapping[str, Any]) -> Settings:
@@ -111,6 +131,7 @@ def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
         {"task": TASKS[trial.task]["task"], "model": str(model), "method": name, "seed": trial.seed},
         PER_TASK[trial.task],
         ONE_UPDATE if entry is not None and entry.build().on_policy else {},
+        FEW if entry is not None and refused(name, questions=None) else {},
         CONTROL_SETTINGS if trial.method == CONTROL else {},
         changes,
         {"warmup": {"steps": 0}},

@@ -205,6 +205,7 @@ def test_run_facts():
         has_reference=False,
         exact_sampler=False,
         max_length=16,
+        forms=0,
         kinds={"level": 1, "answer": 27},
     )
     few = run_facts(parse_config({"data": {"questions": 7}}), compose("grpo").method, 16, addition)

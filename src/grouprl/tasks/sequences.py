@@ -150,7 +150,7 @@ class Summands(GeneratedTask):
     with a wrong second number.
     """
 
-    levels = tuple({"largest": largest} for largest in (20, 50, 99))
+    levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 99))
 
     largest: int = Field(50, ge=10, le=99, description="largest number asked for")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration's second number is wrong")
