@@ -92,6 +92,18 @@ class Task(ABC):
         """Return a right answer in full; None if the task cannot tell."""
         return None
 
+    @property
+    def max_turns(self) -> int:
+        """Most turns of an episode; 1 for tasks that are answered at once."""
+        return 1
+
+    def environment(self) -> Any:
+        """Return a fresh `grouprl.envs.Environment` for one episode; None for tasks that are answered at once.
+
+        `max_new_tokens` is then the budget of one turn.
+        """
+        return None
+
     def final_answer(self, question: Question, text: str) -> str | None:
         """Return what an answer finally says, for comparing answers with each other; None where it says nothing.
 
