@@ -23,9 +23,10 @@ def project(tmp_path, monkeypatch):
     )
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
     (tmp_path / "failing.py").write_text("1 / 0\n")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit()\n")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for name in ("myrewards", "broken", "failing"):
+    for name in ("myrewards", "broken", "failing", "leaving"):
         sys.modules.pop(name, None)
 
 
@@ -66,6 +67,8 @@ def test_by_absolute_file(project):
         ("broken.py:f", "failed: ModuleNotFoundError"),
         ("failing:f", "ZeroDivisionError"),
         ("failing.py:f", "ZeroDivisionError"),
+        ("leaving:f", "failed: SystemExit"),
+        ("leaving.py:f", "failed: SystemExit"),
         (":f", "no import path"),
         ("myrewards:", "no import path"),
         ({"weight": 1}, "no name"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import combine, score
+from grouprl.rewards.contract import LONGEST_MESSAGE
+from grouprl.rewards.judging import judge
 
 
 def run(reward, completions=("a", "b"), columns=None, **options):
@@ -122,6 +125,50 @@ def test_async_reward_inside_a_running_loop():
         return run(reward)
 
     assert asyncio.run(notebook()).reward_b.tolist() == [1.0, 1.0]
+
+
+def test_leaving_the_process_is_a_failure_of_one_sample():
+    def reward(completion):
+        if completion == "b":
+            sys.exit(3)
+        return 1.0
+
+    async def later(completion):
+        return reward(completion)
+
+    for form in (reward, later):
+        scores = run(form, ["a", "b", "c"])
+        assert scores.status_b.tolist() == ["ok", "error", "ok"]
+        assert "raised SystemExit: 3" in scores.problems[0].what
+
+
+def test_async_answers_are_given_up_at_their_limit():
+    async def reward(completion):
+        await asyncio.sleep(60 if completion == "b" else 0)
+        return 1.0
+
+    verdicts = judge(reward, ["a", "b", "c"], [{}] * 3, ["0", "1", "2"], timeout=0.2)
+    assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]
+    assert "no verdict within 0.2 s" in verdicts[1].what
+
+
+def test_an_object_that_cannot_be_looked_at_is_a_bad_value():
+    class Cursed:
+        def __repr__(self):
+            raise RuntimeError("no")
+
+    scores = run(lambda completion: Cursed() if completion == "b" else 1.0, ["a", "b"])
+    assert scores.status_b.tolist() == ["ok", "bad_value"]
+    assert "an object of type Cursed; reading it raised RuntimeError" in scores.problems[0].what
+
+
+def test_messages_and_tracebacks_have_an_end():
+    def reward(completion):
+        raise ValueError("x" * 10**6)
+
+    problem = run(reward, ["a"]).problems[0]
+    assert len(problem.what) == len(problem.trace) == LONGEST_MESSAGE
+    assert problem.what.startswith("the reward raised ValueError: xxx")
 
 
 def test_exception_marks_its_sample_only_and_keeps_the_traceback():

@@ -20,7 +20,8 @@ from rich.console import Console
 from grouprl.errors import InputError, RunError
 from grouprl.rewards import combine, exact_match, load_reward, math_equal, numeric_match, regex_format, score
 from grouprl.rewards import workers as module
-from grouprl.rewards.judging import Judge
+from grouprl.rewards.judging import Judge, Verdict
+from grouprl.rewards.process import BadReply, read_verdict
 from grouprl.rewards.sending import CannotSend, harmless
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import load_task
@@ -283,15 +284,17 @@ def test_children_of_a_reward_that_hangs_end_with_it(file: Path, tmp_path: Path)
 
 
 def test_closing_leaves_no_process(file: Path) -> None:
-    before = children()
+    before, files = children(), os.listdir("/proc/self/fd")
     workers = of(file, "moody", count=3)
-    scores_of(workers, ["child stays"] * 4)
+    scores_of(workers, ["child stays"] * 4 + ["os._exit"] * 3)
+    workers._fill_up()
     assert len(children() - before) == 3
     groups = [slot.process.child.pid for slot in workers._slots]
     workers.close()
     workers.close()
     assert children() == before
     assert not any(map(members, groups))
+    assert len(os.listdir("/proc/self/fd")) == len(files)
     with pytest.raises(RunError, match="are closed"):
         scores_of(workers, ["a"])
 
@@ -353,6 +356,21 @@ def test_verdicts_do_not_depend_on_the_number_of_workers(file: Path) -> None:
             np.testing.assert_array_equal(there.components[name], values)
         assert [p.what for p in there.problems] == [p.what for p in here.problems]
         workers.close()
+
+
+GOOD = [3, "ok", 0.5, {"a": 0.5}, True, "", ""]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, "3"), (1, "fine"), (2, float("nan")), (2, 1), (2, None), (3, []), (3, {"a": "b"}), (4, 1), (5, None), (6, 0)],
+)
+def test_a_reply_that_states_no_verdict_is_refused(place: int, value: Any) -> None:
+    assert read_verdict(GOOD) == (3, Verdict("ok", 0.5, {"a": 0.5}, True))
+    with pytest.raises(BadReply):
+        read_verdict([*GOOD[:place], value, *GOOD[place + 1 :]])
+    with pytest.raises(BadReply):
+        read_verdict(GOOD[:-1])
 
 
 def test_no_answers_and_one_call(moody: RewardWorkers) -> None:
@@ -554,3 +572,14 @@ def test_a_run_that_shall_stop_at_a_failure_stops_in_words(tmp_path: Path) -> No
     with pytest.raises(RunError, match=r"sample addition/train/\d+#\d: the reward gave no verdict (?s:.)*in trap"):
         train(run_config(reward), folder=tmp_path / "run", console=Console(file=io.StringIO()))
     assert children() == before
+
+
+def test_a_run_is_the_same_with_workers_and_without(tmp_path: Path) -> None:
+    (tmp_path / "length.py").write_text("def length(completion, answer):\n    return len(completion) % 3 / 2\n")
+    for name, workers in (("here", 0), ("there", 2)):
+        reward = {"function": f"{tmp_path}/length.py:length", "workers": workers}
+        train(run_config(reward), folder=tmp_path / name, console=Console(file=io.StringIO()))
+    for path in sorted((tmp_path / "here" / "rollouts").glob("*.parquet")):
+        assert pq.read_table(path).equals(pq.read_table(tmp_path / "there" / "rollouts" / path.name))
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("here", "there")]
+    assert weights[0] == weights[1]

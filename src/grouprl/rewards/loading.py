@@ -177,7 +177,7 @@ def _module(name: str, what: str) -> ModuleType:
                 f"The module '{name}' of a {what} cannot be found",
                 remedy=f"It was looked for in {os.getcwd()} and in the installed packages. For a file, give its path.",
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _broken(name, what, error) from error
 
 
@@ -187,7 +187,7 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
     try:
         return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(str(path), what, error) from error
 
 
@@ -211,7 +211,7 @@ def module_from_source(name: str, source: Source) -> ModuleType:
     return module
 
 
-def _broken(where: str, what: str, error: Exception) -> InputError:
+def _broken(where: str, what: str, error: BaseException) -> InputError:
     return InputError(f"Importing '{where}' for a {what} failed: {type(error).__name__}: {error}")
 
 

@@ -27,7 +27,7 @@ START_SECONDS = 120.0
 """How long a worker may take to import the reward."""
 FAILED_STARTS = 3
 """So many workers in a row that cannot start end the run."""
-IN_A_ROW = 64
+IN_A_ROW = 32
 """So many answers in a row that end their worker: the rest of the batch is not tried any more."""
 LARGEST_CHUNK = 32
 LONGEST_WAIT = 0.1
