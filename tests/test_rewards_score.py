@@ -162,6 +162,15 @@ def test_an_object_that_cannot_be_looked_at_is_a_bad_value():
     assert "an object of type Cursed; reading it raised RuntimeError" in scores.problems[0].what
 
 
+def test_a_sum_that_overflows_is_a_bad_value():
+    huge = {"a": 1e308, "b": 1e308}
+    both = combine([("a", lambda completion: 1e308, 1.0), ("b", lambda completion: 1e308, 1.0)])
+    for reward in (lambda completion: huge, both):
+        scores = run(reward, ["a"])
+        assert scores.status_b.tolist() == ["bad_value"]
+        assert "sum of the reward's components is inf" in scores.problems[0].what
+
+
 def test_messages_and_tracebacks_have_an_end():
     def reward(completion):
         raise ValueError("x" * 10**6)

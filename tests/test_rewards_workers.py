@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -453,6 +454,54 @@ def test_a_reward_that_ends_every_worker_is_given_up(file: Path, monkeypatch: py
     assert "not judged" in scores.problems[-1].what
     assert sum("exit code 7" in problem.what for problem in scores.problems) == 3
     workers.close()
+
+
+PLACES = """
+from grouprl.rewards import exact_match
+from grouprl.tasks import Task, Question
+
+class Judge:
+    lock = __import__("threading").Lock()
+    def __init__(self):
+        self.lock = Judge.lock
+    def __call__(self, completion):
+        return 0.5
+    def method(self, completion):
+        return 0.25
+
+judge = Judge()
+
+def scaled(completion, by=1.0):
+    return len(completion) * by
+
+class Mine(Task):
+    name = "mine"
+    reward = staticmethod(scaled)
+    def question(self, split, index):
+        return Question(str(index), "?")
+    def size(self, split):
+        return 1
+"""
+
+
+def test_rewards_travel_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "places.py").write_text(PLACES)
+    monkeypatch.chdir(tmp_path)
+    combined = [{"name": "places.py:scaled", "by": 2.0}, {"name": "places:judge.method", "weight": 4.0}]
+    try:
+        for spec, expected in (
+            ("places.py:judge", 0.5),
+            ("places:judge", 0.5),
+            ("./places.py:judge.method", 0.25),
+            ("places:judge.method", 0.25),
+            (combined, 5.0),
+        ):
+            with closing(RewardWorkers(load_reward(spec), 1, timeout=5, memory_gb=2)) as workers:
+                assert scores_of(workers, ["ab"]).reward_b.tolist() == [expected]
+        with opened_reward(Settings(workers=1), load_task("places.py:Mine")) as (reward, _):
+            assert scores_of(reward, ["abc"]).reward_b.tolist() == [3.0]
+    finally:
+        sys.modules.pop("places", None)
 
 
 def test_what_cannot_be_sent_runs_here_with_a_note_or_is_refused() -> None:

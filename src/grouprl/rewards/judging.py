@@ -215,6 +215,12 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
     if "correct" in named and named["correct"] not in (0.0, 1.0):
         return Verdict("bad_value", what=f"the reward's 'correct' is {named['correct']}, not 0 or 1")
     correct = bool(named["correct"]) if "correct" in named else total >= correct_at
+    return _summed(total, components, correct)
+
+
+def _summed(total: float, components: dict[str, float], correct: bool) -> Verdict:
+    if not math.isfinite(total):
+        return Verdict("bad_value", what=f"the sum of the reward's components is {total}, not a finite number")
     return Verdict("ok", total, components, correct)
 
 
@@ -251,4 +257,4 @@ def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
         correct = correct or (name == reward.correct and verdict.correct)
     if not applicable:
         return Verdict("not_applicable", what="none of the combined rewards applies")
-    return Verdict("ok", total, components, correct)
+    return _summed(total, components, correct)

@@ -41,8 +41,8 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     die_with(lifeline)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    os.set_inheritable(requests, False)
-    os.set_inheritable(replies, False)
+    for ours in (requests, replies, lifeline):
+        os.set_inheritable(ours, False)
     hello = next(frames(requests))
     sys.path[:] = hello["path"]
     limit_resources(hello["memory"])
@@ -64,7 +64,7 @@ def die_with(lifeline: int) -> None:
 
 def limit_resources(memory: int) -> None:
     """Allow at most `memory` bytes of memory of the process's own, and no core dumps."""
-    with contextlib.suppress(ValueError):  # a lower limit is in force already
+    with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already, or the system knows none
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
