@@ -104,13 +104,13 @@ ARENAS: dict[str, Arena] = {
         },
     ),
     "stale": Arena(
-        "six letters backwards with sixteen updates per rollout at a high learning rate: the data are far off-policy",
+        "six letters backwards with sixteen updates per rollout: the data soon are far off-policy",
         {
             "task": {"name": "reverse", "length": 6, "noise": 0.15},
             "warmup": {"steps": 400},
             "steps": 25,
             "batch": {"minibatches": 4, "epochs": 4},
-            "optim": {"lr": 2e-3},
+            "optim": {"lr": 1e-3},
         },
     ),
 }
