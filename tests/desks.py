@@ -111,8 +111,10 @@ class FakeDesk:
     def renew_reference(self) -> None:
         self.renewed.append(self.step)
 
-    def note(self, name: str, value: float) -> None:
-        self.notes[name] += value
+    def note(self, name: str, value: float, together: str = "sum") -> None:
+        before = self.notes.get(name, value)
+        pick = {"sum": self.notes.get(name, 0.0) + value, "least": min(before, value), "most": max(before, value)}
+        self.notes[name] = pick.get(together, value)
 
     def take(self, count: int) -> list[Ask]:
         return self.source.asks(count, self.answers)

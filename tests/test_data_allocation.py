@@ -278,7 +278,7 @@ def test_a_budget_follows_its_question_through_a_run() -> None:
         desk.finish(desk.draw(asks), part)
     assert [b[1] for b in budgets] == [20] * 4
     assert [b[0] for b in budgets] == [20, 17, 14, 11]
-    assert desk.notes["length_budget"] == pytest.approx(20 + 18.5 + 17 + 15.5)
+    assert desk.notes["length_budget"] == pytest.approx(15.5)
 
 
 def test_answers_that_were_cut_off_are_no_right_ones() -> None:

@@ -228,6 +228,16 @@ def test_solved_questions_stand_before_an_unsolved_one():
     assert list(desk.store(part)["solved"]) == ["0", "1"]
 
 
+def test_a_question_is_not_its_own_exemplar():
+    desk = OracleDesk(lambda ask, number: True)
+    part = SolvedExemplars(count=1)
+    part(desk.draw([desk.ask(0), desk.ask(1)]), desk)
+    desk.oracle = lambda ask, number: False
+    dead = desk.draw([desk.ask(0)])
+    assert set(part(dead, desk).prompts) == {"q1=\n\x07\x07\n\nq0="}
+    assert SolvedExemplars(count=2)(dead, desk) is dead
+
+
 def test_without_enough_solved_questions_nothing_is_drawn():
     desk = OracleDesk(lambda ask, number: ask.index == 0)
     plain = desk.draw([desk.ask(i) for i in (0, 1)])

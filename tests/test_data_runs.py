@@ -82,6 +82,17 @@ def test_a_run_survives_steps_without_a_question(tmp_path: Path) -> None:
     assert [record["rows_trained"] for record in steps] == [0.0, 0.0]
 
 
+def test_metrics_of_a_refilled_step_are_those_of_all_its_rounds(tmp_path: Path) -> None:
+    refill = {"part": "dynamic_sampling", "max_rounds": 3}
+    method = {"base": "grpo", "allocation": {"part": "knapsack", "high": 8}, "refill": refill}
+    folder = launch(tmp_path / "run", method=method, data={"questions": 12}, steps=3, warmup={"steps": 60}).folder
+    steps = records(folder, "train")
+    assert max(record["refill_rounds"] for record in steps) > 1
+    for step, record in enumerate(steps, start=1):
+        sizes = groups_of(folder, step).values()
+        assert (record["answers_least"], record["answers_most"]) == (min(sizes), max(sizes))
+
+
 VAS = {"name": "vas", "refresh_every": 2, "probe": 2}
 TOGETHER = {
     "base": "grpo",

@@ -36,8 +36,8 @@ class Knapsack(Allocation):
         """Return the asks with their shares of all answers."""
         total = sum(ask.answers for ask in asks)
         counts = knapsack([self.rate(ask.index, desk) for ask in asks], total, self.low, self.high)
-        desk.note("answers_least", min(counts, default=0))
-        desk.note("answers_most", max(counts, default=0))
+        desk.note("answers_least", min(counts, default=0), "least")
+        desk.note("answers_most", max(counts, default=0), "most")
         return [replace(ask, answers=count) for ask, count in zip(asks, counts, strict=True)]
 
     def rate(self, index: int, desk: Desk) -> float:
@@ -106,7 +106,7 @@ class GreedyFilter(Allocation):
         """Return the asks, none of whose answers are drawn where the greedy one is good enough."""
         greedy = probe(desk, asks, greedy=True)
         solved = set(greedy.group_b[greedy.scores.reward_b >= self.solved].tolist())
-        desk.note("questions_skipped", len(solved) / len(asks))
+        desk.note("questions_skipped", len(solved) / len(asks), "mean")
         return [replace(ask, answers=0) if ask.ordinal in solved else ask for ask in asks]
 
     def words(self) -> str:
@@ -135,8 +135,8 @@ class GradientVariance(Allocation):
         """Return the asks with their shares of all answers, numbered after the probe's."""
         rate_q, norm_q = self._measure(asks, desk)
         counts = self.split(rate_q, norm_q, sum(ask.answers for ask in asks))
-        desk.note("answers_least", min(counts))
-        desk.note("answers_most", max(counts))
+        desk.note("answers_least", min(counts), "least")
+        desk.note("answers_most", max(counts), "most")
         first = [ask.first + self.probe for ask in asks]
         return [replace(a, answers=n, first=f) for a, n, f in zip(asks, counts, first, strict=True)]
 

@@ -43,7 +43,7 @@ class LengthBudget(SamplingRule):
             min(budgets.get(ask.index, desk.max_new_tokens), ask.max_new_tokens or desk.max_new_tokens) for ask in asks
         ]
         if found:
-            desk.note("length_budget", sum(found) / len(found))
+            desk.note("length_budget", sum(found) / len(found), "mean")
         return [replace(ask, max_new_tokens=budget) for ask, budget in zip(asks, found, strict=True)]
 
     def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:

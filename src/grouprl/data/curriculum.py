@@ -111,7 +111,7 @@ class HistoryResampling(Chooser):
                 break
             missing = count - len(picked)
             picked, store["left"] = picked + store["left"][:missing], store["left"][missing:]
-        desk.note("questions_open", len(store["open"]) / pool_size(desk) if not chosen else 0.0)
+        desk.note("questions_open", len(store["open"]) / pool_size(desk), "most")
         return picked
 
     def _begin_epoch(self, store: dict[str, Any], rng: np.random.Generator, desk: Desk) -> None:
@@ -149,8 +149,7 @@ class EasyToHard(Chooser):
         """Draw from the unlocked levels."""
         rank_n = self._ranks(desk)
         unlocked = self._unlocked(int(rank_n.max()) + 1, desk)
-        if not chosen:
-            desk.note("levels_open", unlocked)
+        desk.note("levels_open", unlocked, "most")
         return at_random(np.flatnonzero(rank_n < unlocked), count, rng, chosen)
 
     def observe(self, collected: Any, judged: Any, desk: Desk) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from grouprl.data.collected import Collected
 from grouprl.data.ledger import Ledger
 from grouprl.parts.part import Part
 from grouprl.tasks.task import Task
+
+
+Together = Literal["sum", "mean", "least", "most"]
+"""What several notes of one metric make of a step."""
 
 
 class Desk(Protocol):
@@ -67,8 +71,8 @@ class Desk(Protocol):
     def renew_reference(self) -> None:
         """Make the policy as it is now the reference of KL terms; nothing where no reference is kept."""
 
-    def note(self, name: str, value: float) -> None:
-        """Log a metric of this step; notes of one name add up (shares and means: note them once)."""
+    def note(self, name: str, value: float, together: Together = "sum") -> None:
+        """Log a metric of this step; `together` says what several notes of one name make (one per round of a refill)."""
 
     def take(self, count: int) -> list[Ask]:
         """Return the next `count` questions in the order of the stream."""

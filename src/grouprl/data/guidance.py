@@ -203,8 +203,8 @@ class RowHint(OnDeadGroup):
 class SolvedExemplars(OnDeadGroup):
     """XRPO: a dead group is drawn again after `count` similar questions that were solved before (arXiv:2510.06672).
 
-    Every right answer goes into a store of at most `keep` questions, the latest answer of each. Similar are questions
-    that share most of their tokens and pairs of tokens. An answer is cut to `longest` tokens.
+    The first right answer of each visit goes into a store of at most `keep` questions, the latest of each. Similar
+    are other questions that share most of their tokens and pairs of tokens. An answer is cut to `longest` tokens.
     """
 
     count: Annotated[int, Field(ge=1)] = 2
@@ -217,7 +217,7 @@ class SolvedExemplars(OnDeadGroup):
         self._remember(collected, desk)
         store = desk.store(self)["solved"] if dead else {}
         solved = [(int(key), (prompt, text), grams(desk, prompt)) for key, (prompt, text) in store.items()]
-        asks = [self._ask(collected, rows, desk, solved) for rows in dead] if len(solved) >= self.count else []
+        asks = [ask for rows in dead for ask in self._asks(collected, rows, desk, solved)]
         desk.note("groups_guided", len(asks))
         if not asks:
             return collected
@@ -226,12 +226,16 @@ class SolvedExemplars(OnDeadGroup):
         gone_b = drawn_rows(collected) & np.isin(collected.group_b, seeded.group_b)
         return splice(collected, gone_b, [seeded])
 
-    def _ask(self, collected: Collected, rows: np.ndarray, desk: Desk, solved: Sequence[Solved]) -> Ask:
-        question = collected.questions[rows[0]]
+    def _asks(self, collected: Collected, rows: np.ndarray, desk: Desk, solved: Sequence[Solved]) -> list[Ask]:
+        """Return one ask behind the nearest solved questions; none where there are too few besides the question."""
+        question, index = collected.questions[rows[0]], int(collected.index_b[rows[0]])
+        others = [known for known in solved if known[0] != index]
+        if len(others) < self.count:
+            return []
         own = grams(desk, question.prompt)
-        nearest = sorted(solved, key=lambda known: -overlap(own, known[2]))[: self.count]
+        nearest = sorted(others, key=lambda known: -overlap(own, known[2]))[: self.count]
         prompt = desk.task.with_examples(question, [example for _, example, _ in nearest])
-        return again(collected, rows[0], answers=len(rows), source=GUIDED, prompt=prompt)
+        return [again(collected, rows[0], answers=len(rows), source=GUIDED, prompt=prompt)]
 
     def _remember(self, collected: Collected, desk: Desk) -> None:
         """Store the first right answer of each question, the latest questions last."""

@@ -58,8 +58,8 @@ class UncertaintyRounds(Exploration):
                 splice(collected, np.zeros(len(collected), dtype=bool), [desk.draw(asks)]) if asks else collected
             )
         sizes = [len(of_group) for of_group in rows_of(collected.group_b).values()]
-        desk.note("answers_least", min(sizes))
-        desk.note("answers_most", max(sizes))
+        desk.note("answers_least", min(sizes), "least")
+        desk.note("answers_most", max(sizes), "most")
         return collected
 
     def split(self, standings: dict[int, Standing], count: int) -> dict[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import zlib
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from grouprl.batch import Batch
 from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected, to_batch
-from grouprl.data.desk import data_parts
+from grouprl.data.desk import Together, data_parts
 from grouprl.data.ledger import Ledger
 from grouprl.data.source import QuestionSource
 from grouprl.method import Method
@@ -21,6 +22,13 @@ from grouprl.parts.part import Part
 from grouprl.tasks.task import Task
 from grouprl.train.collect import Collector, under
 from grouprl.train.config import Config
+
+_TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
+    "sum": math.fsum,
+    "mean": statistics.fmean,
+    "least": min,
+    "most": max,
+}
 
 
 class RunDesk:
@@ -47,7 +55,7 @@ class RunDesk:
         self.memory: dict[str, dict[str, Any]] = {}
         self._held: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
-        self._notes: dict[str, float] = defaultdict(float)
+        self._notes: dict[str, tuple[Together, list[float]]] = {}
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_ledger = reads_past or bool(data_parts(method.parts()))
         """Whether the visits of questions are written down: somebody reads them."""
@@ -99,14 +107,14 @@ class RunDesk:
         """Return what `part` keeps in memory alone."""
         return self._held.setdefault(f"{part.kind}.{part.name}", {})
 
-    def note(self, name: str, value: float) -> None:
-        """Add `value` to the metric `name` of this step."""
-        self._notes[name] += float(value)
+    def note(self, name: str, value: float, together: Together = "sum") -> None:
+        """Log `value` as the metric `name` of this step, together with what was noted under that name before."""
+        self._notes.setdefault(name, (together, []))[1].append(float(value))
 
     def read_notes(self) -> dict[str, float]:
         """Return the notes of this step and forget them."""
-        taken, self._notes = dict(self._notes), defaultdict(float)
-        return taken
+        taken, self._notes = self._notes, {}
+        return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
     def take(self, count: int) -> list[Ask]:
         """Return the next `count` questions in the order of the stream."""
