@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from grouprl.tasks.task import Question
+if TYPE_CHECKING:  # tasks are built on environments, so environments import no task
+    from grouprl.tasks.task import Question
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.countdown import Countdown
+from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
+from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
@@ -15,25 +17,32 @@ from grouprl.tasks.thinking import Ponder
 
 __all__ = [
     "Addition",
+    "CalculatorTask",
     "Chain",
     "Countdown",
+    "EnvironmentTask",
     "GeneratedTask",
+    "GuessTask",
     "HuggingFace",
     "Jsonl",
+    "KeysTask",
     "Message",
     "Multiplication",
     "OptionTask",
+    "OwnEnvironment",
     "Ponder",
     "Question",
     "ReasoningGym",
     "Reverse",
     "RowTask",
+    "SeededTask",
     "Sorting",
     "Split",
     "Summands",
     "Table",
     "Task",
     "TaskDescription",
+    "TicTacToeTask",
     "describe_tasks",
     "load_task",
     "register_task",

@@ -1,0 +1,93 @@
+"""Arithmetic with a calculator at hand."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grouprl.envs.game import Game, Outcome
+
+CALL = re.compile(r"c(\d{1,9})([*+-])(\d{1,9});?")
+ANSWER = re.compile(r"a(-?\d{1,18})")
+
+
+def compute(first: int, sign: str, second: int) -> int:
+    """Return the result of one operation."""
+    return {"*": first * second, "+": first + second, "-": first - second}[sign]
+
+
+def running_totals(terms: Sequence[int], signs: Sequence[str]) -> list[int]:
+    """Return the result after every operation, worked off from the left; the terms are one more than the signs."""
+    totals = [terms[0]]
+    for sign, term in zip(signs, terms[1:], strict=True):
+        totals.append(compute(totals[-1], sign, term))
+    return totals[1:]
+
+
+class Calculator(Game):
+    """An expression such as "23*47+5=" and a tool that does one operation per call.
+
+    Columns: `terms` ("23", "47", "5") and `signs` ("*", "+"), worked off from the left. "c23*47;" calls the tool, the
+    next observation is its result and '>'; "a1086" answers and ends the episode, with reward 1 if it is right.
+    Anything else is a malformed call: invalid, answered with '!', counted in `info["malformed"]`; good calls are
+    counted in `info["calls"]`. The state is the results so far.
+    """
+
+    def __init__(self, max_turns: int, noise: float = 0.3) -> None:
+        """Prepare an episode of at most `max_turns` turns; `noise` is the chance of a slip in a demonstrated turn."""
+        super().__init__(max_turns)
+        self.noise = noise
+        self.terms: list[int] = []
+        self.signs: list[str] = []
+        self.results: list[int] = []
+        self.malformed = 0
+        self.answer: int | None = None
+
+    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+        """Read the expression."""
+        self.terms, self.signs = [int(term) for term in columns["terms"]], list(columns["signs"])
+
+    @property
+    def state(self) -> str:
+        """The results so far, "1081,1086"; "-" before the first."""
+        return ",".join(map(str, self.results)) or "-"
+
+    @property
+    def correct(self) -> bool:
+        """Whether the right answer was given."""
+        return self.answer is not None and self.answer == running_totals(self.terms, self.signs)[-1]
+
+    def act(self, action: str) -> Outcome:
+        """Call the tool or answer."""
+        if given := ANSWER.fullmatch(action):
+            self.answer = int(given[1])
+            return self._outcome("", ended=True)
+        call = CALL.fullmatch(action)
+        if call is None:
+            self.malformed += 1
+            return self._outcome("!", valid=False)
+        self.results.append(compute(int(call[1]), call[2], int(call[3])))
+        return self._outcome(f"{self.results[-1]}>")
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Do the next operation with the tool or, when all are done, answer; with a certain chance slip."""
+        done = len(self.results)
+        slip = rng.choice(["guess", "letter", "digit"]) if rng.random() < self.noise else ""
+        if done >= len(self.signs):
+            return f"a{_slipped(self.results[-1], rng) if slip else self.results[-1]}"
+        first = self.results[-1] if self.results else self.terms[0]
+        if slip == "guess":
+            return f"a{_slipped(first, rng)}"
+        operand = _slipped(self.terms[done + 1], rng) if slip == "digit" else self.terms[done + 1]
+        return f"{'' if slip == 'letter' else 'c'}{first}{self.signs[done]}{operand};"
+
+    def _outcome(self, text: str, *, ended: bool = False, valid: bool = True) -> Outcome:
+        counted = {"calls": len(self.results), "malformed": self.malformed}
+        return Outcome(text, float(self.correct), ended, valid, counted)
+
+
+def _slipped(number: int, rng: random.Random) -> int:
+    """Return the number with its last digit replaced by any."""
+    return number - number % 10 + rng.randrange(10)

@@ -1,0 +1,123 @@
+"""What the built-in environments share: single use, a limit of turns, demonstrations."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grouprl.envs.environment import Observation, Step
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an action led to, before turns are counted."""
+
+    text: str
+    """What the policy reads next."""
+    reward: float = 0.0
+    ended: bool = False
+    valid: bool = True
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Game(ABC):
+    """An environment that says how an episode begins and what an action does; the turns are counted here.
+
+    The question's prompt is the first observation and its columns determine the first state, so the answers of a
+    group begin alike; the seed determines only the luck that follows.
+    """
+
+    def __init__(self, max_turns: int) -> None:
+        """Prepare an episode that is cut off after `max_turns` actions."""
+        self.max_turns = max_turns
+        self.turns = 0
+        self._phase = "new"
+
+    @abstractmethod
+    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+        """Set up the state that the question's columns describe; `rng` is the luck of the episode."""
+
+    @abstractmethod
+    def act(self, action: str) -> Outcome:
+        """Change the state as the action says; an action that is not understood is an outcome too."""
+
+    @abstractmethod
+    def demonstrate(self, rng: random.Random) -> str:
+        """Return an action for the present state, imperfect on purpose."""
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """The key of the present state."""
+
+    @property
+    @abstractmethod
+    def correct(self) -> bool:
+        """Whether the episode succeeded, as things stand."""
+
+    @property
+    def legal(self) -> tuple[str, ...]:
+        """The legal actions; () where they cannot be listed."""
+        return ()
+
+    def reset(self, question: Question, seed: int) -> Observation:
+        """Begin the episode.
+
+        Raises:
+            InputError: if the object was used before, or the question lacks a column.
+        """
+        if self._phase != "new":
+            raise self._misuse("reset() was called twice")
+        self._phase = "playing"
+        try:
+            self.begin(question.columns, random.Random(seed))
+        except KeyError as error:
+            raise InputError(
+                f"{type(self).__name__} was given question '{question.id}', which has no column {error}",
+                "the columns describe where the episode begins",
+                "Take the questions of the task that belongs to it.",
+            ) from error
+        return self._observe(str(question.prompt))
+
+    def step(self, action: str) -> Step:
+        """Act.
+
+        Raises:
+            InputError: before `reset` and after the end.
+        """
+        if self._phase != "playing":
+            raise self._misuse(f"step({action!r}) was called {_WHEN[self._phase]}")
+        outcome = self.act(action.strip())
+        self.turns += 1
+        truncated = self.turns >= self.max_turns and not outcome.ended
+        if outcome.ended or truncated:
+            self._phase = "ended"
+        return Step(
+            self._observe(outcome.text), outcome.reward, outcome.ended, truncated, outcome.valid, dict(outcome.info)
+        )
+
+    def score(self) -> dict[str, float]:
+        """Return `correct`; all rewards are given at their turns."""
+        return {"correct": float(self.correct)}
+
+    def close(self) -> None:
+        """End the episode; nothing else is held."""
+        self._phase = "closed"
+
+    def _observe(self, text: str) -> Observation:
+        return Observation(text, self.state, legal=() if self._phase == "ended" else self.legal)
+
+    def _misuse(self, what: str) -> InputError:
+        return InputError(
+            f"{type(self).__name__}: {what}", "an object is one episode: reset, step until the end, score, close"
+        )
+
+
+_WHEN = {"new": "before reset()", "ended": "after the end of the episode", "closed": "after close()"}

@@ -1,0 +1,68 @@
+"""Guess a hidden number."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from grouprl.envs.game import Game, Outcome
+
+
+class Guess(Game):
+    """A number hides between two others; every guess is answered with '<', '>' or '='.
+
+    Columns: `low`, `high` (both may hide the number) and `hidden`. The state is what remains possible, "23-38"; an
+    action that is no number of it is invalid, costs a turn and is answered with '!'.
+    """
+
+    def __init__(self, max_turns: int, noise: float = 0.3) -> None:
+        """Prepare an episode of at most `max_turns` guesses.
+
+        Args:
+            max_turns: guesses allowed.
+            noise: chance that a demonstration guesses any number left instead of the middle one.
+        """
+        super().__init__(max_turns)
+        self.noise = noise
+        self.low = self.high = self.hidden = 0
+        self.found = False
+
+    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+        """Hide the number."""
+        self.low, self.high, self.hidden = int(columns["low"]), int(columns["high"]), int(columns["hidden"])
+
+    @property
+    def state(self) -> str:
+        """What remains possible."""
+        return f"{self.low}-{self.high}"
+
+    @property
+    def legal(self) -> tuple[str, ...]:
+        """The numbers that remain possible."""
+        return tuple(map(str, range(self.low, self.high + 1)))
+
+    @property
+    def correct(self) -> bool:
+        """Whether the number was found."""
+        return self.found
+
+    def act(self, action: str) -> Outcome:
+        """Compare the guess with the hidden number: '<' says that the hidden one is smaller."""
+        if action not in self.legal:
+            return Outcome("!", valid=False)
+        guess = int(action)
+        if guess == self.hidden:
+            self.low = self.high = guess
+            self.found = True
+            return Outcome("=", reward=1.0, ended=True)
+        if self.hidden < guess:
+            self.high = guess - 1
+            return Outcome("<")
+        self.low = guess + 1
+        return Outcome(">")
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Guess the middle of what remains, or with a certain chance anything that remains."""
+        guess = rng.randint(self.low, self.high) if rng.random() < self.noise else (self.low + self.high) // 2
+        return str(guess)

@@ -1,0 +1,54 @@
+"""Playing an environment without a policy: the actions are given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from grouprl.envs.environment import Demonstrator, Environment, Step
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+
+def total_reward(environment: Environment, question: Question, actions: Iterable[str], seed: int = 0) -> float:
+    """Play the actions until they or the episode end, close the environment, and return the sum of all rewards.
+
+    That is the rewards of the turns and the components of `score` beside `correct`.
+    """
+    try:
+        environment.reset(question, seed)
+        total = 0.0
+        for action in actions:
+            step = environment.step(action)
+            total += step.reward
+            if over(step):
+                break
+        return total + sum(value for name, value in environment.score().items() if name != "correct")
+    finally:
+        environment.close()
+
+
+def demonstrated_actions(
+    make: Callable[[], Environment], question: Question, rng: random.Random, max_turns: int, seed: int = 0
+) -> tuple[str, ...] | None:
+    """Return the actions of an episode that the environment demonstrates itself; None if it cannot."""
+    environment = make()
+    if not isinstance(environment, Demonstrator):
+        return None
+    try:
+        environment.reset(question, seed)
+        actions: list[str] = []
+        while len(actions) < max_turns:
+            actions.append(environment.demonstrate(rng))
+            if over(environment.step(actions[-1])):
+                break
+        return tuple(actions)
+    finally:
+        environment.close()
+
+
+def over(step: Step) -> bool:
+    """Whether the episode ended with this step, for whatever reason."""
+    return step.terminated or step.truncated

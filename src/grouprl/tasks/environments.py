@@ -1,0 +1,194 @@
+"""Tasks that are acted out in an environment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.envs import Demonstrator, Environment, Observation, Step
+from grouprl.envs.playing import demonstrated_actions, total_reward
+from grouprl.errors import InputError
+from grouprl.rewards import Example, Reward, import_object
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
+
+METHODS = ("reset", "step", "score", "close")
+
+
+@dataclass(frozen=True)
+class EpisodeReward:
+    """The sum of the rewards of an episode whose actions are given, one per line; chance falls as seed 0 says."""
+
+    task: Task
+
+    def __call__(self, completion: str, **columns: Any) -> float:
+        """Play the actions in a fresh environment."""
+        question = Question("played", "", columns)
+        return total_reward(self.task.environment(), question, completion.splitlines())
+
+
+class EnvironmentTask(GeneratedTask):
+    """A generated task whose questions are beginnings of episodes.
+
+    A subclass writes `draw` (the first observation, and the columns that its environment begins from), `solve`,
+    `environment` and `max_turns`. As text, an episode is its actions, one per line: that is what `demonstration` and
+    `solution` return and what `reward` scores.
+    """
+
+    @property
+    def reward(self) -> Reward:
+        """The sum of the rewards that the actions, one per line, lead to."""
+        return EpisodeReward(self)
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Return the actions of an episode that the environment demonstrates."""
+        return "\n".join(demonstrated_actions(self.environment, question, rng, self.max_turns) or ())
+
+    def hints(self, question: Question) -> tuple[str, ...]:
+        """Return nothing: what helps depends on the turn."""
+        return ()
+
+
+class _SharedLuck:
+    """An environment that begins with the question's seed, whatever seed it is given."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+        self.step: Callable[[str], Step] = inner.step
+        self.score: Callable[[], dict[str, float]] = inner.score
+        self.close: Callable[[], None] = inner.close
+
+    def reset(self, question: Question, seed: int) -> Observation:
+        return self._inner.reset(question, question.columns["seed"])
+
+
+class _SharedLuckShown(_SharedLuck):
+    """The same for one that demonstrates."""
+
+    def __init__(self, inner: Demonstrator) -> None:
+        super().__init__(inner)  # type: ignore[arg-type]
+        self.demonstrate: Callable[[random.Random], str] = inner.demonstrate
+
+
+class SeededTask(OptionTask):
+    """An endless task whose questions are seeds: column `seed` says how an episode begins.
+
+    The splits have different seeds. A subclass writes `environment` and `max_turns`.
+    """
+
+    seed: int = Field(0, description="which stream of seeds is drawn")
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` (any number from 0) of a split; its prompt is the first observation.
+
+        Raises:
+            InputError: on an unknown split or a negative index.
+        """
+        check_request(self.name, split, index, None)
+        rng = generator(self.seed, self.name, split, index)
+        drawn = next(seed for seed in iter(lambda: rng.randrange(2**31), None) if split_of(str(seed)) == split)
+        bare = Question(f"{self.name}/{split}/{index}", "", {"seed": drawn})
+        environment = self.environment()
+        try:
+            first = environment.reset(bare, drawn)
+        finally:
+            environment.close()
+        return Question(bare.id, first.text, bare.columns)
+
+    def size(self, split: Split) -> None:
+        """Return None: both splits are endless."""
+        check_request(self.name, split, 0, None)
+
+    @property
+    def reward(self) -> Reward:
+        """The sum of the rewards that the actions, one per line, lead to."""
+        return EpisodeReward(self)
+
+    def demonstration(self, question: Question, seed: int) -> str | None:
+        """Return the actions of an episode that the environment demonstrates, one per line; None if it cannot."""
+        rng = generator(seed, "demonstration", question.id)
+        actions = demonstrated_actions(self.environment, question, rng, self.max_turns)
+        return None if actions is None else "\n".join(actions)
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return none: nothing is known of what is right."""
+        return ()
+
+
+@register_task("env", argument="path")
+class OwnEnvironment(SeededTask):
+    """Act in your own environment, a class with reset, step, score and close.
+
+    It is written env:pkg.module:Class or env:path/to/file.py:Class. Question number i has a seed of its own in the
+    column `seed`. With `own_luck` every answer gets a seed of its own for what happens after the beginning; without,
+    the answers to a question begin with the question's seed, so that they begin alike.
+    """
+
+    path: str = Field(description="import path of the class, or of a function that returns an environment")
+    config: dict[str, Any] = Field(default_factory=dict, description="arguments that it is called with")
+    turns: int = Field(16, ge=1, description="most turns of an episode")
+    tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
+    characters: str = Field("", description="the characters that texts and actions are made of, where known")
+    own_luck: bool = Field(False, description="whether every answer to a question has a seed of its own")
+
+    _make: Callable[..., Any] = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Import the class and make one environment.
+
+        Raises:
+            InputError: if it cannot be imported or made, or is no environment.
+        """
+        self._make = import_object(self.path, "environment")
+        if not callable(self._make):
+            raise InputError(f"'{self.path}' is no environment", "it is a class or a function that returns one")
+        environment = self._build()
+        if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
+            raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")
+        environment.close()
+
+    def _build(self) -> Any:
+        try:
+            return self._make(**self.config)
+        except TypeError as error:
+            raise InputError(
+                f"The environment '{self.path}' cannot be made with {self.config}", str(error), "See task.config."
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """The import path after "env:"."""
+        return f"env:{self.path}"
+
+    @property
+    def description(self) -> str:
+        """The first line of the environment's docstring."""
+        return (self._make.__doc__ or f"The environment {self.path}.").strip().splitlines()[0]
+
+    @property
+    def max_turns(self) -> int:
+        """As the option says."""
+        return self.turns
+
+    @property
+    def max_new_tokens(self) -> int:
+        """As the option says."""
+        return self.tokens
+
+    @property
+    def alphabet(self) -> str:
+        """As the option says."""
+        return self.characters
+
+    def environment(self) -> Any:
+        """Return a fresh environment."""
+        environment = self._build()
+        if self.own_luck:
+            return environment
+        return _SharedLuckShown(environment) if isinstance(environment, Demonstrator) else _SharedLuck(environment)
