@@ -14,7 +14,6 @@ from grouprl.data.ledger import Ledger
 from grouprl.parts.part import Part
 from grouprl.tasks.task import Task
 
-
 Together = Literal["sum", "mean", "least", "most"]
 """What several notes of one metric make of a step."""
 
@@ -72,7 +71,7 @@ class Desk(Protocol):
         """Make the policy as it is now the reference of KL terms; nothing where no reference is kept."""
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
-        """Log a metric of this step; `together` says what several notes of one name make (one per round of a refill)."""
+        """Log a metric of this step; `together` says what several notes of one name make (one a round of a refill)."""
 
     def take(self, count: int) -> list[Ask]:
         """Return the next `count` questions in the order of the stream."""
