@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import grouprl
 from desks import END, FakeDesk, Numbers
 from grouprl import InputError, RunError
 from grouprl.batch import SOURCES
@@ -293,10 +294,12 @@ def test_the_switch_is_at_gamma(gamma, switched):
     assert desk.notes["groups_demonstrated"] == len(switched)
 
 
-def test_the_soft_switch_keeps_the_answers():
-    desk = OracleDesk(lambda ask, number: False)
-    rows = rows_of(DemonstrationSwitch(strategy="soft")(desk.draw(desk.take(4)), desk), 0)
-    assert rows.source_b.tolist() == [0, 0, 0, 0, SOURCES["demonstration"]]
+def test_the_soft_strategy_of_hpt_adds_a_demonstration_to_every_group_with_a_solution():
+    (part,) = grouprl.method("hpt", strategy="soft").explore
+    desk = OracleDesk(lambda ask, number: number < ask.index)  # question i: i of 4 right; 3 has no solution
+    shown = part(desk.draw([desk.ask(i) for i in range(4)]), desk)
+    for index in range(4):
+        assert rows_of(shown, index).source_b.tolist() == [0] * 4 + [SOURCES["demonstration"]] * (index < 3)
 
 
 def test_only_demonstrations_draw_nothing():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -62,12 +62,10 @@ class DemonstrationRow(Exploration):
 class DemonstrationSwitch(Exploration):
     """HPT: where a group's share of right answers is at most `gamma`, the solution replaces it (arXiv:2509.04419).
 
-    `strategy="soft"` adds the solution to such a group and keeps its answers. A `gamma` below 0 switches never, 1
-    always. Questions without a solution are left as they are.
+    A `gamma` below 0 switches never, 1 always. Questions without a solution are left as they are.
     """
 
     gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0
-    strategy: Literal["switch", "soft"] = "switch"
 
     def __call__(self, collected: Collected, desk: Desk) -> Collected:
         """Return the rows with weak groups demonstrated."""
@@ -79,14 +77,12 @@ class DemonstrationSwitch(Exploration):
         if shown is None:
             return collected
         gone_b = np.zeros(len(collected), dtype=bool)
-        if self.strategy == "switch":
-            gone_b[np.concatenate(switched)] = True
+        gone_b[np.concatenate(switched)] = True
         return splice(collected, gone_b, [shown])
 
     def words(self) -> str:
         """Describe."""
-        does = "replaces" if self.strategy == "switch" else "joins"
-        return f"the right solution {does} a group of which at most {self.gamma:.0%} are right"
+        return f"the right solution replaces a group of which at most {self.gamma:.0%} are right"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No share is below zero."""

@@ -47,6 +47,7 @@ Ratio = Annotated[float, Field(gt=1)]
         differs=[
             "The authors' code averages over the tokens of a micro-batch; here is the paper's sum of means per answer.",
             "Moments over visits with a standard deviation up to 1e-6 count as without spread.",
+            "The spreads of earlier visits are sample standard deviations of the task's rewards, whatever `scale` is.",
         ],
         reduces=[
             Reduction(

@@ -54,7 +54,7 @@ Unit = Annotated[float, Field(ge=0, le=1)]
             "A sample is a token. The set is chosen anew at every update, over the tokens of the optimiser step.",
             "Equal scores stay together, so that less than the share may leave; where the signs of x balance, every "
             "score is 0 and nothing leaves.",
-            "The loss of the rest is divided by how many are left.",
+            "The loss of the rest is scaled up by how many of the tokens with an advantage were dropped.",
         ],
         reduces=[Reduction("ppo", settings={"drop": 0.0}, why="nothing is dropped")],
         needs=["a critic (value head)", "all rows of an optimiser step together"],

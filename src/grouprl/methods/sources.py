@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.data.demonstrations import DemonstrationSwitch
+from grouprl.data.demonstrations import DemonstrationRow, DemonstrationSwitch
 from grouprl.data.initial_answers import InitialAnswers, InitialRate, ReferenceRows
 from grouprl.data.replay import PolicyReplay
 from grouprl.levels import Alone, Scale
@@ -77,7 +77,10 @@ TWO = "at least two answers per question"
         ],
         needs=[TWO, "log-probs of the policy that drew each answer", "a reference model when kl_coef is above 0"],
         confidence="partly",
-        uncertain="ε, β and c; the mechanism and the schedule of λ are from notes on the paper.",
+        uncertain=(
+            "ε, β and c; the mechanism and the schedule of λ are from notes on the paper. They call the second anchor "
+            "π_{k-1}: here it is the policy at the start of the update."
+        ),
         source="notes on the paper and its project page",
         golden=[
             Golden(
@@ -240,7 +243,7 @@ def dph_rl(
         ),
         defaults={
             "gamma": "the authors' scripts: 0 of 8 right for Qwen2.5-Math-7B (2 of 8 for Llama)",
-            "strategy": "the paper's switch; 'soft' adds the demonstration and keeps the answers",
+            "strategy": "the paper's switch; 'soft', of the authors' code, adds a demonstration to every group",
             "sft_coef": "the authors' scripts: 1 (0.3 for the 1.5B model)",
             "entropy_coef": "the authors' scripts: 0.001",
             "alone": ALONE,
@@ -275,7 +278,7 @@ def dph_rl(
                 why="drawn tokens weigh 1/(2·2), the demonstration's two tokens 1/2 each; log-probs are -1",
             )
         ],
-        recommended={"group": 8, "learning_rate": 5e-6},
+        recommended={"group": 8, "learning_rate": 5e-6, "grad_clip": 80},
     ),
 )
 def hpt(
@@ -288,8 +291,9 @@ def hpt(
     """Compose HPT.
 
     Dr. GRPO without clip on drawn answers, token-mean likelihood on demonstrations, which replace the answers to
-    questions of which at most the share `gamma` is right.
+    questions of which at most the share `gamma` is right, or join all of them (strategy="soft").
     """
+    demonstrate = DemonstrationSwitch(gamma=gamma) if strategy == "switch" else DemonstrationRow(replace=False)
     return Method(
         select=(SourceApart(source="demonstration"),),
         advantage=Relative("group", center="mean", scale="none", alone=alone),
@@ -297,5 +301,5 @@ def hpt(
         objective=HybridGradient(source="demonstration"),
         aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
-        explore=(DemonstrationSwitch(gamma=gamma, strategy=strategy),),
+        explore=(demonstrate,),
     )
