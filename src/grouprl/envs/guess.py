@@ -21,16 +21,18 @@ class Guess(Game):
 
         Args:
             max_turns: guesses allowed.
-            noise: chance that a demonstration guesses any number left instead of the middle one.
+            noise: chance that a demonstration guesses any number instead of the middle one left.
         """
         super().__init__(max_turns)
         self.noise = noise
         self.low = self.high = self.hidden = 0
         self.found = False
+        self._all = (0, 0)
 
     def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
         """Hide the number."""
         self.low, self.high, self.hidden = int(columns["low"]), int(columns["high"]), int(columns["hidden"])
+        self._all = self.low, self.high
 
     @property
     def state(self) -> str:
@@ -63,6 +65,5 @@ class Guess(Game):
         return Outcome(">")
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Guess the middle of what remains, or with a certain chance anything that remains."""
-        guess = rng.randint(self.low, self.high) if rng.random() < self.noise else (self.low + self.high) // 2
-        return str(guess)
+        """Guess the middle of what remains, or with a certain chance any number, even one that is ruled out."""
+        return str(rng.randint(*self._all) if rng.random() < self.noise else (self.low + self.high) // 2)

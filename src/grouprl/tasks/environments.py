@@ -145,7 +145,7 @@ class OwnEnvironment(SeededTask):
         Raises:
             InputError: if it cannot be imported or made, or is no environment.
         """
-        self._make = import_object(self.path, "environment")
+        self._make = import_object(self.path, "custom environment")
         if not callable(self._make):
             raise InputError(f"'{self.path}' is no environment", "it is a class or a function that returns one")
         environment = self._build()

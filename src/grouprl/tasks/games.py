@@ -31,7 +31,7 @@ class GuessTask(EnvironmentTask):
 
     numbers: int = Field(15, ge=2, le=64, description="how many numbers it may be")
     turns: int | None = Field(None, ge=1, description="guesses allowed; none: as many as bisection needs")
-    noise: float = Field(1.0, ge=0, le=1, description=POOR)
+    noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:

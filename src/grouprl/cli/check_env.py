@@ -1,0 +1,156 @@
+"""`grouprl check-env`: examine an environment before anything is trained in it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.envs.findings import Episode, Finding, Report
+    from grouprl.tasks import Question, Task
+
+PROBLEMS = 1
+"""Exit code when an environment breaks a rule."""
+SHOWN_TURNS = 12
+
+
+def check_env_command(
+    name: Annotated[str, typer.Argument(metavar="ENV", help="pkg.module:Class, file.py:Class, or a task's name.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play; each is played again to compare.")] = 64,
+    max_turns: Annotated[int, typer.Option(min=1, help="Turns within which an episode must end.")] = 200,
+    action: Annotated[
+        list[str] | None, typer.Option(help="An action to try, where no legal ones are listed (may be repeated).")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time that one call may take.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+) -> None:
+    """Examine an environment: play it in many ways and say which rules it breaks.
+
+    Episodes are played with demonstrated, legal, random and nonsensical
+    actions, then again with the same seed, alone and beside another object.
+    A class is asked questions whose column 'seed' differs, and reset with it.
+
+    [bold]Examples[/]
+    grouprl check-env guess
+    grouprl check-env gym:FrozenLake-v1
+    grouprl check-env my_envs.py:Shop --action buy --action leave
+    grouprl check-env my_pkg.envs:Shop --json
+
+    [bold]Exit codes[/] 0 no problems, 1 problems, 2 not found.
+    """
+    from grouprl.envs.check import check_environment
+
+    make, question, seed_of = _target(name)
+    report = check_environment(
+        make, question, episodes=episodes, max_turns=max_turns, actions=action or (), seed_of=seed_of, seconds=seconds
+    )
+    if as_json:
+        print(json.dumps({"environment": name, **report.data()}, indent=2, ensure_ascii=False, default=str))
+    else:
+        _show(name, report, Console(highlight=False))
+    if report.problems:
+        raise typer.Exit(PROBLEMS)
+
+
+def _target(
+    name: str,
+) -> tuple[Callable[[], Any], Callable[[int], Question], Callable[[Question, int], int]]:
+    """Return what makes the environment, its questions, and the seed of an episode."""
+    from grouprl.rewards import import_object
+    from grouprl.tasks import Question, Task, load_task, task_names
+
+    prefixes = {each.partition(":")[0] for each in task_names()}
+    if ":" not in name or name.partition(":")[0] in prefixes:
+        return _of_task(load_task(name))
+    found = import_object(name, "custom environment")
+    if inspect.isclass(found) and issubclass(found, Task):
+        return _of_task(load_task(name))
+    if not callable(found):
+        raise InputError(f"'{name}' is no environment", "it is a class, or a function that returns an environment")
+    return (
+        found,
+        lambda number: Question(f"{name}/{number}", "", {"seed": number}),
+        lambda question, episode: int(question.columns["seed"]),
+    )
+
+
+def _of_task(task: Task) -> tuple[Callable[[], Any], Callable[[int], Question], Callable[[Question, int], int]]:
+    if task.environment() is None:
+        raise InputError(
+            f"The task '{task.name}' has no environment",
+            "it is answered at once",
+            "See grouprl tasks for those that do.",
+        )
+    size = task.size("train")
+    return (
+        task.environment,
+        lambda number: task.question("train", number if size is None else number % size),
+        lambda question, episode: episode,
+    )
+
+
+def _show(name: str, report: Report, console: Console) -> None:
+    if report.shown is not None:
+        _show_episode(report.shown, console)
+    _show_facts(report.facts, console)
+    for finding in (*report.problems, *report.advice):
+        _show_finding(finding, console)
+    if report.problems:
+        console.print(Text(f"{name}: {len(report.problems)} problem(s), {len(report.advice)} advice", style="bold red"))
+    else:
+        more = f", {len(report.advice)} advice" if report.advice else ""
+        console.print(Text(f"{name}: no problems{more}", style="bold green"))
+
+
+def _show_episode(episode: Episode, console: Console) -> None:
+    """Print how an episode went, turn by turn."""
+    console.print(Text(f"An episode ({episode.chooser} actions, question {episode.question})", style="bold"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("turn", "observation", "state", "action", "reward", ""):
+        table.add_column(column, overflow="fold")
+    turns = zip(episode.observations, episode.actions, episode.steps, strict=False)
+    for turn, (seen, action, step) in enumerate(turns, start=1):
+        if turn > SHOWN_TURNS:
+            table.add_row("…", "", "", "", "", "")
+            break
+        end = "terminated" if step.terminated else "truncated" if step.truncated else "" if step.valid else "invalid"
+        table.add_row(str(turn), *map(_cell, (seen.text, seen.state, action, f"{step.reward:g}", end)))
+    table.add_row("", _cell(episode.observations[-1].text), _cell(episode.observations[-1].state), "", "", "")
+    console.print(table)
+    console.print(Text(f"score {episode.score}   total {episode.total:g}"))
+
+
+def _show_facts(facts: dict[str, Any], console: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("actions", "episodes", "turns", "return", "correct", "valid"):
+        table.add_column(column, justify="left" if column == "actions" else "right")
+    for chooser, numbers in facts.items():
+        if isinstance(numbers, dict):
+            shown = (f"{numbers[key]:.3g}" for key in ("turns", "return", "correct", "valid"))
+            table.add_row(chooser, str(numbers["episodes"]), *shown)
+    console.print(table)
+    plain = {key: value for key, value in facts.items() if not isinstance(value, dict) and key != "episodes"}
+    console.print(Text("   ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in plain.items())))
+
+
+def _show_finding(finding: Finding, console: Console) -> None:
+    from grouprl.cli.app import in_one_line
+
+    style, mark = ("bold red", "✗") if finding.serious else ("bold yellow", "!")
+    console.print(Text(f"{mark} {finding.name}", style=style), Text(f"({finding.where}; {finding.episodes}×)"))
+    console.print(Text("  " + in_one_line(InputError(finding.what, finding.rule, finding.remedy))))
+
+
+def _cell(text: str) -> Text:
+    text = text.replace("\n", "⏎")
+    return Text(text if len(text) <= 120 else text[:119] + "…")

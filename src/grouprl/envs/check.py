@@ -1,0 +1,320 @@
+"""Examining an environment by playing it."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+from grouprl.envs.environment import Step
+from grouprl.envs.findings import Episode, Findings, Report
+from grouprl.envs.patterns import examine_episodes, summary
+from grouprl.envs.playing import over
+from grouprl.envs.values import examine_observation, examine_score, examine_step
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+METHODS = ("reset", "step", "score", "close")
+PER_QUESTION = 16
+"""Episodes of one question: beginnings are compared, and states can repeat."""
+HOPELESS = 8
+"""Episodes after which an environment of which none could be played is given up."""
+NONSENSE = ("", "?", "\n", "xyzzy " * 20, "0", "-1", "☃", "<answer></answer>")
+
+
+class _TooLong(BaseException):
+    """A call passed its time; no `except Exception` of an environment stops it."""
+
+
+class _Stop(Exception):
+    """The episode cannot go on; why is among the findings."""
+
+
+def check_environment(
+    make: Callable[[], Any],
+    question: Callable[[int], Question],
+    *,
+    episodes: int = 64,
+    max_turns: int = 200,
+    actions: Sequence[str] = (),
+    seed_of: Callable[[Question, int], int] = lambda question, episode: episode,
+    seconds: float = 10.0,
+) -> Report:
+    """Play an environment in many ways and report what breaks the rules of `grouprl.envs.Environment`.
+
+    Args:
+        make: returns a fresh environment.
+        question: returns question number i, from 0.
+        episodes: how many to play; each is played again, to compare.
+        max_turns: turns after which an episode should have ended.
+        actions: what to try where the environment lists no legal actions and demonstrates none.
+        seed_of: the seed of an episode; by default every episode has its own.
+        seconds: time that a single call may take (watched in the main thread only).
+
+    Raises:
+        InputError: if `episodes` or `max_turns` is below 1.
+    """
+    if min(episodes, max_turns) < 1:
+        raise InputError(f"episodes is {episodes} and max_turns {max_turns}", "both are at least 1")
+    examiner = _Examiner(make, max_turns, actions, seconds)
+    played: list[Episode] = []
+    for number in range(episodes):
+        asked = question(number // PER_QUESTION)
+        episode = examiner.examine(asked, seed_of(asked, number), number)
+        if episode is not None:
+            played.append(episode)
+        elif not played and number + 1 >= HOPELESS:
+            break
+    examiner.findings.episode = ""
+    examine_episodes(played, examiner.findings)
+    shown = next((each for each in played if each.chooser == "demonstrated"), None)
+    shown = shown or next((each for each in played if each.chooser == "legal"), played[0] if played else None)
+    return Report(tuple(examiner.findings.by_name.values()), summary(played), shown)
+
+
+class _Examiner:
+    def __init__(self, make: Callable[[], Any], max_turns: int, actions: Sequence[str], seconds: float) -> None:
+        self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds
+        self.findings = Findings()
+
+    def examine(self, question: Question, seed: int, number: int) -> Episode | None:
+        """Play an episode, play it again, and try what must not be done; None if it could not be played."""
+        self.findings.episode = f"question {question.id}, seed {seed}"
+        try:
+            environment = self._made()
+            can_show = callable(getattr(environment, "demonstrate", None))
+            choosers = ("demonstrated", "legal", "random") if can_show else ("legal", "random")
+            chooser = "nonsense" if number % 8 == 7 else choosers[number % len(choosers)]
+            episode = self._play(environment, question, seed, chooser, number)
+            if episode.ended:
+                self._after_the_end(environment)
+            self._close(environment)
+            self._compare(episode, self._replay(episode, question, None), "alone")
+            other = self._made()
+            self._compare(episode, self._replay(episode, question, other), "beside another object")
+            self._close(other)
+            self._second_reset(question, seed, episode)
+        except _Stop:
+            return None
+        return episode
+
+    def _play(self, environment: Any, question: Question, seed: int, chooser: str, number: int) -> Episode:
+        first = self._reset(environment, question, seed)
+        chooser = "random" if chooser == "legal" and not first.legal else chooser
+        episode = Episode(question.id, seed, chooser, first)
+        rng = random.Random(number)
+        while len(episode.steps) < self.max_turns and not episode.ended:
+            action = self._choose(environment, episode, rng)
+            self._step(environment, episode, action)
+        if not episode.ended:
+            rule = f"an episode ends, terminated or truncated, within {self.max_turns} turns"
+            remedy = "Count turns and set truncated=True at a limit; --max-turns raises this one."
+            what = f"The episode went on after {self.max_turns} turns of {chooser} actions"
+            self.findings.add("no end", what, rule, remedy)
+        self._score(environment, episode)
+        return episode
+
+    def _replay(self, episode: Episode, question: Question, other: Any) -> Episode:
+        """Play the same actions in a fresh object, with steps of another object in between."""
+        environment = self._made()
+        if other is not None:
+            self._reset(other, question, episode.seed + 1)
+        again = Episode(episode.question, episode.seed, "", self._reset(environment, question, episode.seed))
+        other_ended = other is None
+        for action in episode.actions:
+            if not other_ended:
+                beside = self.call("step", other.step, episode.actions[-1])
+                other_ended = beside.terminated or beside.truncated
+            self._step(environment, again, action)
+            if again.ended:
+                break
+        self._score(environment, again)
+        self._close(environment)
+        return again
+
+    def _compare(self, one: Episode, two: Episode, how: str) -> None:
+        rule = "(question, seed, actions) determine everything that an environment returns"
+        remedy = "Draw chance from random.Random(seed) made in reset(); no clock, set order or global generator."
+        if how != "alone":
+            rule = "objects share nothing: many of them are played at the same time"
+            remedy = "Keep the state on self, not on the class or the module."
+        name = "determinism" if how == "alone" else "shared state"
+        if difference := _difference(one, two):
+            turn, before, after = difference
+            if name == "shared state" and "determinism" in self.findings.by_name:
+                return
+            what = f"The same episode, played again {how}, gave {after} where it had given {before}"
+            self.findings.add(name, what, rule, remedy, turn=turn)
+
+    def _second_reset(self, question: Question, seed: int, episode: Episode) -> None:
+        """Reset an object twice: it may refuse, but it must not begin differently."""
+        environment = self._made()
+        self._reset(environment, question, seed)
+        try:
+            if episode.actions:
+                with self._limit("step"):
+                    environment.step(episode.actions[0])
+            with self._limit("reset"):
+                second = environment.reset(question, seed)
+        except Exception:
+            return
+        finally:
+            self._close(environment)
+        if _plain(second) != _plain(episode.first):
+            what = f"A second reset() with the same question and seed gave {_text(second)} after {_text(episode.first)}"
+            rule = "an object is one episode: a second reset() raises, or begins the same episode afresh"
+            self.findings.add("second reset", what, rule, "Set every attribute in reset(), or raise.")
+
+    def _after_the_end(self, environment: Any) -> None:
+        """Act after the end: it may be refused, but must change nothing."""
+        try:
+            with self._limit("step"):
+                late = environment.step("0")
+        except Exception:
+            return
+        if not isinstance(late, Step) or late.reward or not over(late):
+            given = f"reward {late.reward}" if isinstance(late, Step) else repr(late)
+            what = f"step() after the end gave {given}" + (
+                "" if isinstance(late, Step) and over(late) else " and went on"
+            )
+            rule = "after the end step() raises, or gives no reward and stays ended"
+            self.findings.add("after the end", what, rule, "Remember the end.")
+
+    def _choose(self, environment: Any, episode: Episode, rng: random.Random) -> str:
+        legal = episode.observations[-1].legal
+        if episode.chooser == "nonsense":
+            return rng.choice(NONSENSE)
+        if episode.chooser == "demonstrated":
+            action = self.call("demonstrate", environment.demonstrate, rng)
+            if not isinstance(action, str):
+                rule = "demonstrate() gives an action, a str"
+                self.findings.add("demonstration type", f"demonstrate() gave {action!r}", rule, "str(…).")
+                raise _Stop
+            return action
+        if legal and (episode.chooser == "legal" or rng.random() < 0.7):
+            return rng.choice(legal)
+        texts = " ".join(observation.text for observation in episode.observations[-2:])
+        return rng.choice(self.actions or (*texts.split(), *sorted(set(texts)), *"0123", "a", "b"))
+
+    def _step(self, environment: Any, episode: Episode, action: str) -> None:
+        turn, legal = len(episode.steps) + 1, episode.observations[-1].legal
+        step = self.call("step", environment.step, action, turn=turn)
+        episode.actions.append(action)
+        if not examine_step(step, action, legal, turn, self.findings):
+            raise _Stop
+        episode.steps.append(step)
+
+    def _reset(self, environment: Any, question: Question, seed: int) -> Any:
+        first = self.call("reset", environment.reset, question, seed)
+        if not examine_observation(first, None, self.findings):
+            raise _Stop
+        return first
+
+    def _score(self, environment: Any, episode: Episode) -> None:
+        score = self.call("score", environment.score)
+        if not examine_score(score, self.findings):
+            raise _Stop
+        episode.score = dict(score)
+
+    def _made(self) -> Any:
+        environment = self.call("the constructor", self.make)
+        if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
+            what = f"{type(environment).__name__} lacks {', '.join(missing)}"
+            self.findings.add("methods", what, f"an environment has the methods {', '.join(METHODS)}")
+            raise _Stop
+        return environment
+
+    def _close(self, environment: Any) -> None:
+        for turn, name in enumerate(("close", "close again")):
+            try:
+                with self._limit("close"):
+                    environment.close()
+            except Exception as error:
+                rule = "close() gives back what is held, raises nothing, and may be called twice"
+                what = f"{'A second ' if turn else ''}close() raised {_said(error)}"
+                self.findings.add(name, what, rule, "Remember in an attribute that it is closed.")
+                return
+
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any, turn: int | None = None) -> Any:
+        """Call a method of the environment.
+
+        Raises:
+            _Stop: if it raised or took too long, which is noted.
+        """
+        try:
+            with self._limit(name):
+                return function(*arguments)
+        except Exception as error:
+            if isinstance(error, _Stop):
+                raise
+            given = f"({arguments[0]!r})" if name == "step" else ""
+            what = f"{name}{given} raised {_said(error)}"
+            rule = "an environment answers every text: what it cannot understand is an observation with valid=False"
+            if name != "step":
+                rule = f"{name} raises nothing"
+            self.findings.add(f"{name} raises", what, rule, turn=turn)
+            raise _Stop from error
+
+    @contextmanager
+    def _limit(self, name: str) -> Iterator[None]:
+        """Stop a call that takes too long; where no alarm can be set, wait."""
+        if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+            yield
+            return
+
+        def ring(number: int, frame: Any) -> None:
+            raise _TooLong
+
+        before = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        try:
+            yield
+        except _TooLong:
+            rule = f"a call returns within {self.seconds:g} seconds"
+            self.findings.add(f"{name} hangs", f"{name} did not return", rule, "Give what it waits for a time limit.")
+            raise _Stop from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def _difference(one: Episode, two: Episode) -> tuple[int, str, str] | None:
+    """Return the first turn in which two episodes differ, and what each had; turn 0 is the beginning."""
+    if _plain(one.first) != _plain(two.first):
+        return 0, _text(one.first), _text(two.first)
+    for turn, (before, after) in enumerate(zip(one.steps, two.steps, strict=False), start=1):
+        if _plain(before) != _plain(after):
+            return turn, _text(before), _text(after)
+    if one.score != two.score:
+        return len(one.steps), f"the score {one.score}", f"the score {two.score}"
+    return None
+
+
+def _plain(found: Any) -> tuple[Any, ...]:
+    """Return what is compared: everything but info."""
+    if hasattr(found, "observation"):
+        return (*astuple(found.observation), found.reward, found.terminated, found.truncated, found.valid)
+    return astuple(found) if hasattr(found, "text") else (found,)
+
+
+def _text(found: Any) -> str:
+    if hasattr(found, "observation"):
+        ended = ", the end" if found.terminated or found.truncated else ""
+        return f"{_text(found.observation)} with reward {found.reward:g}{ended}"
+    text = repr(getattr(found, "text", found))
+    key = f" in state {found.state!r}" if getattr(found, "state", "") else ""
+    return (text if len(text) <= 60 else text[:59] + "…") + key
+
+
+def _said(error: Exception) -> str:
+    """Return an exception and the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -1,0 +1,103 @@
+"""What an examination of an environment finds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from grouprl.envs.environment import Observation, Step
+
+
+@dataclass
+class Finding:
+    """One broken rule: what was seen first, the rule, the remedy, and in how many episodes it was seen."""
+
+    name: str
+    serious: bool
+    what: str
+    rule: str
+    remedy: str
+    where: str
+    episodes: int = 1
+
+
+class Findings:
+    """Findings by name; a rule that is broken again in another episode is counted, not repeated."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Finding] = {}
+        self.episode = ""
+        self._seen: set[tuple[str, str]] = set()
+
+    def add(self, name: str, what: str, rule: str, remedy: str = "", *, turn: int | None = None) -> None:
+        """Note a broken rule, seen in the present episode."""
+        self._note(True, name, what, rule, remedy, turn)
+
+    def advise(self, name: str, what: str, rule: str, remedy: str = "", *, turn: int | None = None) -> None:
+        """Note something that works but will be regretted."""
+        self._note(False, name, what, rule, remedy, turn)
+
+    def _note(self, serious: bool, name: str, what: str, rule: str, remedy: str, turn: int | None) -> None:
+        if name not in self.by_name:
+            where = self.episode + ("" if turn is None else f", turn {turn}")
+            self.by_name[name] = Finding(name, serious, what, rule, remedy, where)
+        elif (name, self.episode) not in self._seen:
+            self.by_name[name].episodes += 1
+        self._seen.add((name, self.episode))
+
+
+@dataclass
+class Episode:
+    """An episode that was played: who chose, what was seen, done and given."""
+
+    question: str
+    seed: int
+    chooser: str
+    first: Observation
+    actions: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    score: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the environment ended it."""
+        return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
+
+    @property
+    def total(self) -> float:
+        """All rewards."""
+        return sum(step.reward for step in self.steps) + sum(v for k, v in self.score.items() if k != "correct")
+
+    @property
+    def observations(self) -> list[Observation]:
+        """What was seen before each action, and after the last."""
+        return [self.first, *(step.observation for step in self.steps)]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an examination."""
+
+    findings: tuple[Finding, ...]
+    facts: dict[str, Any]
+    shown: Episode | None
+    """One episode, demonstrated where the environment can."""
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """What must be changed before training."""
+        return tuple(finding for finding in self.findings if finding.serious)
+
+    @property
+    def advice(self) -> tuple[Finding, ...]:
+        """What should be looked at."""
+        return tuple(finding for finding in self.findings if not finding.serious)
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "ok": not self.problems,
+            "problems": [asdict(finding) for finding in self.problems],
+            "advice": [asdict(finding) for finding in self.advice],
+            "facts": self.facts,
+        }

@@ -1,0 +1,124 @@
+"""Rules that only many episodes together can break."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
+from typing import Any
+
+from grouprl.envs.environment import Observation
+from grouprl.envs.findings import Episode, Findings
+
+FEW_STATES = 40
+"""Visits below which it says nothing that no state was visited twice."""
+FEW_TOTALS = 20
+"""Episodes below which equal returns may be chance."""
+FEW_TURNS = 6
+"""Turns below which a growing observation may be chance."""
+
+
+def examine_episodes(played: Sequence[Episode], findings: Findings) -> None:
+    """Note what is wrong with all episodes together."""
+    for episode in played:
+        findings.episode = f"question {episode.question}, seed {episode.seed}"
+        _examine_growth(episode, findings)
+    findings.episode = "all episodes"
+    _examine_beginnings(played, findings)
+    _examine_states(played, findings)
+    _examine_returns(played, findings)
+
+
+def summary(played: Sequence[Episode]) -> dict[str, Any]:
+    """Return the numbers that a person wants to see: turns, returns, validity, states, each by who chose."""
+    visits = [key for key, _ in _visits(played)]
+    facts: dict[str, Any] = {"episodes": len(played), "states": len(set(visits)), "visits": len(visits)}
+    if played:
+        facts["longest_episode"] = max(len(episode.steps) for episode in played)
+        facts["longest_text"] = max(len(each.text) for episode in played for each in episode.observations)
+        facts["lowest_return"] = min(episode.total for episode in played)
+        facts["highest_return"] = max(episode.total for episode in played)
+    for chooser in ("demonstrated", "legal", "random", "nonsense"):
+        theirs = [episode for episode in played if episode.chooser == chooser]
+        if theirs:
+            steps = [step for episode in theirs for step in episode.steps]
+            facts[chooser] = {
+                "episodes": len(theirs),
+                "turns": fmean(len(episode.steps) for episode in theirs),
+                "return": fmean(episode.total for episode in theirs),
+                "correct": fmean(episode.score.get("correct", 0.0) for episode in theirs),
+                "valid": fmean(step.valid for step in steps) if steps else 0.0,
+            }
+    return facts
+
+
+def _examine_growth(episode: Episode, findings: Findings) -> None:
+    lengths = [len(step.observation.text) for step in episode.steps]
+    if len(lengths) >= FEW_TURNS and all(a < b for a, b in pairwise(lengths)):
+        what = f"The observation grew on each of {len(lengths)} turns, from {lengths[0]} to {lengths[-1]} characters"
+        rule = "an observation holds what is new; what was said before stands before it already"
+        findings.add("growing text", what, rule, "Leave the history out of the text.")
+
+
+def _examine_beginnings(played: Sequence[Episode], findings: Findings) -> None:
+    firsts: dict[str, set[str]] = defaultdict(set)
+    for episode in played:
+        firsts[episode.question].add(episode.first.text)
+    for question, texts in firsts.items():
+        if len(texts) > 1:
+            one, two, *_ = sorted(texts)
+            what = f"Question {question} began with {_cut(one)} and, with another seed, with {_cut(two)}"
+            rule = "the question alone decides the first observation: the answers of a group begin alike"
+            findings.add("beginning", what, rule, "Use the question for the beginning, the seed for what follows.")
+            return
+
+
+def _visits(played: Sequence[Episode]) -> Iterator[tuple[tuple[str, str], Observation]]:
+    """Yield (question, state key) and observation of every state reached by a valid action that has a key."""
+    for episode in played:
+        for step in episode.steps:
+            if step.observation.state and step.valid and not (step.terminated or step.truncated):
+                yield (episode.question, step.observation.state), step.observation
+
+
+def _examine_states(played: Sequence[Episode], findings: Findings) -> None:
+    seen: dict[tuple[str, str], Observation] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for key, observation in _visits(played):
+        counts[key] += 1
+        before = seen.setdefault(key, observation)
+        if before.legal != observation.legal:
+            what = f"State {key[1]!r} had the legal actions {before.legal} and then {observation.legal}"
+            findings.add("state differs", what, "equal keys are equal states", "Put what is missing into the key.")
+        elif before.text != observation.text:
+            what = f"State {key[1]!r} was shown as {_cut(before.text)} and as {_cut(observation.text)}"
+            rule = "equal keys are equal states; texts may differ only in how the state was reached"
+            findings.advise("state texts", what, rule, "If more differs, put it into the key.")
+    if sum(counts.values()) >= FEW_STATES and max(counts.values()) == 1:
+        what = f"None of {len(counts)} state keys came twice, such as {next(iter(counts))[1]!r}"
+        rule = "credit by states compares what followed the same state; keys that never repeat compare nothing"
+        findings.add("states never repeat", what, rule, "Leave counters and history out of the key, or give no key.")
+    keyed = {bool(each.state) for episode in played for each in episode.observations[: len(episode.steps)]}
+    if len(keyed) > 1:
+        findings.advise("some keys", "Some observations have a state key and some have none", "all have one or none")
+
+
+def _examine_returns(played: Sequence[Episode], findings: Findings) -> None:
+    totals = [episode.total for episode in played]
+    if len(totals) >= FEW_TOTALS and min(totals) == max(totals):
+        what = f"All {len(totals)} episodes gave {totals[0]:g}"
+        rule = "learning needs answers that do better than others"
+        findings.advise("equal returns", what, rule, "Give --action what the environment understands, or shape it.")
+    by_chooser = {name: [e.total for e in played if e.chooser == name] for name in ("demonstrated", "legal", "random")}
+    shown, others = by_chooser["demonstrated"], by_chooser["legal"] + by_chooser["random"]
+    if len(shown) < 5 or not others:
+        return
+    error = pstdev(totals) * (1 / len(shown) + 1 / len(others)) ** 0.5
+    if fmean(shown) < fmean(others) - 2 * error:
+        what = f"Demonstrations gave {fmean(shown):.3g} on average, random actions {fmean(others):.3g}"
+        findings.advise("demonstrations", what, "demonstrations are imperfect but better than chance")
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")
