@@ -62,6 +62,8 @@ TASKS["ponder"] = FORMS
 PER_TASK["ponder"] = {}
 FEW: Settings = {"data": {"questions": 1024}}
 """For methods that come back to questions."""
+SPECIAL: dict[str, Settings] = {"dump": {"task": {"shortest": 4}}}
+"""What single methods need: several levels to choose from."""
 ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
 """For methods that are only right on-policy."""
 CONTROL_SETTINGS: Settings = {"reward": {"function": f"{Path(__file__)}:coin"}}
@@ -133,6 +135,7 @@ def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
         ONE_UPDATE if entry is not None and entry.build().on_policy else {},
         FEW if entry is not None and refused(name, questions=None) else {},
         CONTROL_SETTINGS if trial.method == CONTROL else {},
+        SPECIAL.get(name, {}),
         changes,
         {"warmup": {"steps": 0}},
     )
