@@ -17,6 +17,8 @@ from grouprl.parts.distribution import TemperedBlend
 from grouprl.parts.influence import HiddenReward, SparedTokens
 from grouprl.parts.part import RunFacts, build_part
 from grouprl.parts.planning import PlanningBoost
+from grouprl.policy.load import load_policy
+from grouprl.train import enrich
 from small import f64, near, ragged, small
 from test_loop import launch, records
 
@@ -65,6 +67,19 @@ def test_the_length_rule_is_per_group():
     batch = batch.replace(group_b=torch.tensor([0, 0, 1]))
     got = PlanningBoost(rule="verl")(adv_bt, batch)
     near(got, [[1.2, 1.2, 0], [1.0, 0, 0], [1.0, 1.0, 1.0]])
+
+
+def test_phrases_are_found_wherever_a_sentence_has_them():
+    policy = load_policy("tiny", alphabet="Wwaitx :", hidden=8, layers=1, heads=2, intermediate=8)
+    texts = ["Wait:", "x wait", "xwaix"]
+    ids = [policy.encode(text) for text in texts]
+    batch = small([0.0] * 3, [len(row) for row in ids])
+    mark_bt = enrich.marked(batch, ids, enrich.windows(policy, ["wait", "not writable"]))
+    assert [mark_bt[i, : len(row)].tolist() for i, row in enumerate(ids)] == [
+        [True] * 4 + [False],
+        [False] + [True] * 5,  # the space before it belongs to the phrase
+        [False] * 5,
+    ]
 
 
 def test_phrases_cannot_be_empty():

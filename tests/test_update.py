@@ -150,6 +150,20 @@ def test_a_dead_batch_still_steps_like_zero_gradients() -> None:
     assert torch.equal(found[0], found[1])
 
 
+@pytest.mark.parametrize("couples", ["sequence", "batch"])
+def test_a_dead_step_has_no_averages_that_could_dilute_those_of_others(
+    couples: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, grpo = make_policy(), method("grpo")
+    monkeypatch.setattr(type(grpo), "couples", couples)
+    judged = grpo.judge(make_batch(policy).replace(reward_b=torch.zeros(16, dtype=torch.float64)))
+    metrics = accumulate(policy, grpo, grpo.weigh(judged))
+    assert metrics["rows_trained"] == 0
+    assert not {"ratio_mean", "kl_old", "clip_fraction"} & metrics.keys()
+    alive = accumulate(policy, grpo, grpo.weigh(grpo.judge(make_batch(policy))))
+    assert alive["ratio_mean"] > 0.5
+
+
 def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     policy = make_policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)

@@ -52,10 +52,14 @@ def numbered(values: Iterable[Hashable]) -> Tensor:
 
 
 def windows(policy: Any, phrases: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the token ids of each phrase, with and without a space before it, where the tokenizer can write them."""
+    """Return the token ids of each phrase where the tokenizer can write them.
+
+    Each is taken as given and with a capital, each with and without a space before it.
+    """
     found: list[tuple[int, ...]] = []
     for phrase in phrases:
-        for text in (phrase, f" {phrase}"):
+        capital = phrase[:1].upper() + phrase[1:]
+        for text in (phrase, f" {phrase}", capital, f" {capital}"):
             try:
                 found.append(tuple(policy.encode(text)))
             except InputError:  # a character tokenizer without these letters never writes the phrase

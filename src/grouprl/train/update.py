@@ -250,10 +250,11 @@ def _add(sums: dict[str, float], metrics: Mapping[str, Tensor]) -> None:
 
 
 def _closed(sums: dict[str, float]) -> dict[str, float]:
-    """Turn sums into metrics: losses are sums, everything else is an average over the tokens that were run."""
+    """Turn sums into metrics: losses are sums, everything else an average over the live tokens (absent without any)."""
     share = sums.pop("_share", 0.0)
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
-    metrics = {name: x if name.endswith("loss") else x / max(share, 1e-12) for name, x in sums.items()}
+    averages = {name: x / share for name, x in sums.items() if not name.endswith("loss")} if share else {}
+    metrics = {name: x for name, x in sums.items() if name.endswith("loss")} | averages
     if count:
         metrics["logp_gap_mean"], metrics["logp_gap_max"] = gap_sum / count, gap_max
     return metrics
