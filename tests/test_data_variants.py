@@ -230,6 +230,19 @@ def test_extras_take_the_place_of_the_first_answers_in_the_loss_alone():
     assert desk.batch(extended).active_bt.any(1).all()
 
 
+def test_good_is_what_has_an_advantage_however_close_the_mean():
+    rates = (0.97,) * 8
+    desk = FakeDesk(rates, answers=64)
+    desk.last_entropy = 0.2
+    extended = TemperedExtras(target=0.5, share=1.0, most=10_000)(desk.draw(desk.take(8)), desk)
+    drawn = desk.drawn[-1]
+    mixed = [g for g in range(8) if 0 < drawn.scores.correct_b[drawn.group_b == drawn.group_b[64 * g]].mean() < 1]
+    assert mixed
+    extras = subset(extended, extended.source_b == SOURCES["extra"])
+    assert len(extras) == sum(int(drawn.scores.correct_b[64 * g : 64 * g + 64].sum()) for g in mixed)
+    assert extras.scores.correct_b.all()
+
+
 def test_at_most_so_many_extras():
     desk, _, _ = tempered(0.2, most=3)
     assert desk.notes["extra_rows"] == 3

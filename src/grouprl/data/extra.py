@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from grouprl import levels
 from grouprl.batch import SOURCES
 from grouprl.data.again import again, drawn_rows, further_numbers, groups, splice
 from grouprl.data.collected import Collected, subset
@@ -26,9 +27,9 @@ class TemperedExtras(Exploration):
     """AEPO: good answers drawn hotter or cooler, to steer the entropy towards `target` (arXiv:2510.08141).
 
     With H the last step's entropy, the temperature is `hot` times the run's where H ≤ target, else `cool` times. A
-    `share` of the questions is answered once more with it; of the answers better than their group's mean by more than
-    `margin` the first `most` are kept, half as many above the target. They are rows of source 'extra' outside group
-    statistics. `place="replace"`: as many of the first ordinary rows leave the loss (but not the statistics).
+    `share` of the questions is answered once more with it; of the answers whose standardised advantage among these is
+    above `margin` the first `most` are kept, half as many above the target. They are rows of source 'extra' outside
+    group statistics. `place="replace"`: as many of the first ordinary rows leave the loss (but not the statistics).
     Nothing happens in the first step, which has no last entropy.
     """
 
@@ -72,12 +73,11 @@ class TemperedExtras(Exploration):
         return subset(drawn, good if entropy <= self.target else good[: len(good) // 2])
 
     def _good(self, drawn: Collected) -> np.ndarray:
-        """[B] bool: answers better than their group's mean by more than the margin."""
-        good_b = np.zeros(len(drawn), dtype=bool)
-        for rows in groups(drawn, drawn.kept_b):
-            reward_b = drawn.scores.reward_b[rows]
-            good_b[rows] = reward_b - reward_b.mean() > self.margin
-        return good_b
+        """[B] bool: answers whose advantage in their group is above the margin."""
+        reward_b = torch.from_numpy(np.where(drawn.kept_b, drawn.scores.reward_b, 0))
+        kept_b = torch.from_numpy(drawn.kept_b).to(reward_b.dtype)
+        adv_b = levels.relative(reward_b, torch.from_numpy(drawn.group_b), weight_n=kept_b)
+        return (adv_b > self.margin).numpy()
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
