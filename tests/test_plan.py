@@ -1,8 +1,10 @@
 import json
+import math
 
 import pytest
 import torch
 
+from grouprl.data.segments import BudgetCuts
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.compose import compose
@@ -390,3 +392,64 @@ def test_notes():
     assert any("gradient is biased" in note for note in make(sampling={"top_p": 0.9}).notes)
     assert any("float32 is the fast type" in note for note in make(model={"dtype": "bfloat16", "device": "cpu"}).notes)
     assert any("a killed run begins anew" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
+
+
+# --- answers besides those of a rollout, longer prompts -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("grpo", ""),
+        ("vas", ""),
+        ({"name": "vas", "refresh_every": 4}, "variance_sampling: 8 answers to each of 64 questions every 4 steps"),
+        ("dots", "difficulty_targeted: 3 answers to each of 64 questions every 2 steps"),
+        ({"name": "dots", "predict": "ledger"}, ""),
+        ("self", "greedy_filter: 2 greedy answers per rollout"),
+        ("gvm_raft", "gradient_variance: 2 × 8 = 16 answers per rollout"),
+        ("xrpo", "uncertainty_rounds: about 6 answers per rollout"),
+        ("pppo", "continuations: up to 6 × 8 = 48 continuations per rollout"),
+        ("pta_grpo", "plan_tree: up to 6 × 3 = 18 answers per rollout"),
+        ("brpo", "budget_cuts: 6 × 4 cuts × 4 = 96 answers of at most 16 tokens per rollout"),
+        ("ghpo", "group_hints: 3 answers, up to 3 times, for each question"),
+        ("scaf_grpo", "row_hint: one answer per hint of the task"),
+        ("remax", "greedy baseline: 2 greedy answers per rollout"),
+        ("vapo", "value_pretraining: 50 × 6 = 300 answers before the first step"),
+    ],
+)
+def test_the_plan_says_what_else_is_drawn(method, said):
+    found = make(method=method, batch={"prompts": 2, "group": 3}, data={"questions": 64}).further
+    assert bool(found) == bool(said)
+    assert not said or found[0].startswith(said)
+
+
+def test_hints_and_exemplars_count_as_prompts():
+    plain, hinted, seeded = (make(method=m).batch.prompt_tokens for m in ("grpo", "ghpo", "xrpo"))
+    task = load_task("addition")
+    question = task.question("train", 0)
+    hint = task.solution(question)
+    assert hinted == plain + math.ceil(0.75 * len(hint)) + len(task.with_hint(question, "")) - len(question.prompt)
+    assert seeded > plain
+
+
+def test_hints_need_room():
+    def refused(method, positions):
+        return make(method=method, model={"tiny": {"max_positions": positions}}).refusals
+
+    assert refused("grpo", 24) == ()
+    assert "a prompt of 14 tokens" in refused("ghpo", 24)[0]
+
+
+def test_cut_thoughts_need_room_for_their_answers():
+    task = load_task("ponder")
+    facts = run_facts(parse_config({}), compose("brpo").method, 15, task)
+    assert BudgetCuts().behind(task, facts) == len(task.ellipsis + task.thought_end) + 15
+    assert BudgetCuts(budgets=(0.2, 0.4), summary_tokens=2).behind(task, facts) == 0
+    (said,) = room(40, 10, 15, 16)
+    assert "and 16 more" in said
+    assert "Lower sampling.max_new_tokens to 14 or less" in said
+
+
+def test_a_missing_part_is_named():
+    found = make(method={"base": "grpo", "explore": ["cross_pairs"]}).refusals
+    assert found[0] == "grpo reads batch.keys.variant, which no part of it fills. Add allocation: variants"

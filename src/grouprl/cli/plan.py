@@ -104,6 +104,8 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "a rollout", f"{b.prompts} questions × {b.group} answers = {b.answers} answers"
     if b.refill_rounds > 1:
         yield "", f"groups without signal are drawn anew, up to {b.refill_rounds} times as many answers"
+    for number, sentence in enumerate(plan.further):
+        yield "" if number else "besides", sentence
     cut = (
         f"{b.minibatches} minibatch{'es' if b.minibatches > 1 else ''} × {b.epochs} epoch{'s' if b.epochs > 1 else ''}"
     )

@@ -109,6 +109,10 @@ class GreedyFilter(Allocation):
         desk.note("questions_skipped", len(solved) / len(asks), "mean")
         return [replace(ask, answers=0) if ask.ordinal in solved else ask for ask in asks]
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        return f"{run.prompts} greedy answers per rollout, to choose questions"
+
     def words(self) -> str:
         """Describe."""
         return f"questions whose greedy answer earns {self.solved:g} or more are left out"
@@ -161,6 +165,11 @@ class GradientVariance(Allocation):
         rate_q = np.array([right_b[r].mean() if len(r) else 0.0 for r in of_ask])
         norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_ask])
         return rate_q, norm_q
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        total = run.prompts * self.probe
+        return f"{run.prompts} × {self.probe} = {total} answers per rollout, to measure"
 
     def words(self) -> str:
         """Describe."""

@@ -8,11 +8,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.data.ask import Ask
+from grouprl.data.ask import Ask, Prompt
 from grouprl.data.desk import Allocation, Desk
 from grouprl.data.variants import shares
 from grouprl.errors import InputError
 from grouprl.parts.part import RunFacts, part
+from grouprl.tasks.task import Question, Task
 
 Budgets = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
 
@@ -84,6 +85,10 @@ class BudgetPrompts(Allocation):
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
         return ("keys.budget",)
+
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """The question with each budget."""
+        return [task.with_budget(question, in_tokens(budget, run.max_length)) for budget in self.budgets]
 
     def words(self) -> str:
         """Describe."""

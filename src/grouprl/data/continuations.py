@@ -61,6 +61,11 @@ class Continuations(Exploration):
         """Batch fields."""
         return ("rewards.continuations",)
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers = run.prompts * run.group_size
+        return f"up to {answers} × {self.count} = {answers * self.count} continuations per rollout, to measure"
+
     def words(self) -> str:
         """Describe."""
         return f"draw {self.count} continuations of the beginning of each answer and count the right ones"
@@ -111,6 +116,12 @@ class PlanTree(Exploration):
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
         return ("keys.plan", "marks.plan")
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers, more = run.prompts * run.group_size, self.leaves - 1
+        total = answers * more
+        return f"up to {answers} × {more} = {total} answers per rollout, which are trained on" if more else ""
 
     def words(self) -> str:
         """Describe."""

@@ -11,8 +11,8 @@ from grouprl.batch import Batch
 from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected
 from grouprl.data.ledger import Ledger
-from grouprl.parts.part import Part
-from grouprl.tasks.task import Task
+from grouprl.parts.part import Part, RunFacts
+from grouprl.tasks.task import Question, Task
 
 Together = Literal["sum", "mean", "least", "most"]
 """What several notes of one metric make of a step."""
@@ -71,7 +71,7 @@ class Desk(Protocol):
         """Make the policy as it is now the reference of KL terms; nothing where no reference is kept."""
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
-        """Log a metric of this step; `together` says what several notes of one name make (one a round of a refill)."""
+        """Log a metric of this step; `together` says what several notes of one name make (one per refill round)."""
 
     def take(self, count: int) -> list[Ask]:
         """Return the next `count` questions in the order of the stream."""
@@ -104,6 +104,18 @@ class DataPart(Part):
     def supplies(self) -> tuple[str, ...]:
         """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
         return ()
+
+    def further(self, run: RunFacts) -> str:
+        """Say how many answers the part draws besides those of batch.prompts and batch.group; '' if none."""
+        return ""
+
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """Return the other prompts that a question may be asked under because of this part: with hints, budgets …"""
+        return []
+
+    def behind(self, task: Task, run: RunFacts) -> int:
+        """Most tokens by which this part exceeds the answer limit behind a prompt."""
+        return 0
 
     def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
         """Return the batch of the rows to train on with what only this part can compute (`value_bt` …)."""

@@ -84,6 +84,12 @@ class VarianceSampling(Chooser):
             memory |= {"rate": 0.5 * ones_n, "distinct": ones_n.clone(), "weight": ones_n.clone(), "probed": None}
         return memory
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        if not self.refresh_every:
+            return ""
+        return f"{self.probe} answers to each of {run.questions} questions every {self.refresh_every} steps, to measure"
+
     def words(self) -> str:
         """Describe."""
         fresh = f"; all measured anew every {self.refresh_every} steps" if self.refresh_every else ""
@@ -151,6 +157,13 @@ class DifficultyTargeted(Chooser):
         rate_n = attend(embedding_nh, embedding_nh[known], rate_k, self.sharpness)
         rate_n[known] = rate_k
         return rate_n
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        if self.predict == "ledger":
+            return ""
+        count = min(self.reference, run.questions or self.reference)
+        return f"{run.group_size} answers to each of {count} questions every {self.every} steps, to measure"
 
     def words(self) -> str:
         """Describe."""

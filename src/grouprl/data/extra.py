@@ -13,11 +13,13 @@ from pydantic import Field
 from grouprl import levels
 from grouprl.batch import SOURCES
 from grouprl.data.again import again, drawn_rows, further_numbers, groups, splice
+from grouprl.data.ask import Prompt
 from grouprl.data.collected import Collected, subset
 from grouprl.data.desk import Desk, Exploration
 from grouprl.errors import InputError
 from grouprl.parts.part import RunFacts, part
 from grouprl.rollout.sampler import Rollout
+from grouprl.tasks.task import Question, Task
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -83,6 +85,11 @@ class TemperedExtras(Exploration):
         """Batch fields."""
         return ("stat_b", "loss_mask_bt")
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        count = math.ceil(self.share * run.prompts)
+        return f"up to {count} × {run.group_size} = {count * run.group_size} answers per rollout; the good ones join"
+
     def words(self) -> str:
         """Describe."""
         where = "in the place of ordinary ones" if self.place == "replace" else "besides the ordinary ones"
@@ -146,6 +153,15 @@ class VerificationRows(Exploration):
             count = min(right_b.sum(), (~right_b).sum())
             chosen += [rng.permutation(kind)[:count] for kind in (rows[right_b], rows[~right_b])]
         return np.sort(np.concatenate(chosen))
+
+    def further(self, run: RunFacts) -> str:
+        """Rows besides the answers."""
+        return f"no answers, but up to {run.prompts * run.group_size} rows of one token per rollout to train on"
+
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """The question about a right answer."""
+        right = task.solution(question)
+        return [task.with_verdict(question, right)] if right else []
 
     def words(self) -> str:
         """Describe."""

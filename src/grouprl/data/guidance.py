@@ -21,7 +21,7 @@ from grouprl.data.collected import Collected, join, subset
 from grouprl.data.desk import Desk, Exploration
 from grouprl.errors import InputError
 from grouprl.parts.part import RunFacts, part
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Question, Task
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Grams = frozenset[tuple[int, ...]]
@@ -83,8 +83,8 @@ class GroupHints(OnDeadGroup):
 
     def help(self, collected: Collected, dead: Sequence[np.ndarray], desk: Desk) -> Collected:
         """Draw dead groups again, level by level, as long as they are dead."""
-        ladders = {int(collected.group_b[rows[0]]): self.ladder(desk, collected.questions[rows[0]]) for rows in dead}
         open_groups = {int(collected.group_b[rows[0]]): rows for rows in dead}
+        ladders = {g: self.ladder(desk.task, collected.questions[rows[0]]) for g, rows in open_groups.items()}
         latest: dict[int, Collected] = {}
         for level in range(max(map(len, ladders.values()), default=0)):
             asks = [
@@ -103,11 +103,11 @@ class GroupHints(OnDeadGroup):
             desk.note("guidance_rounds", 1)
         return self._placed(collected, latest, dead, desk)
 
-    def ladder(self, desk: Desk, question: Question) -> tuple[str, ...]:
+    def ladder(self, task: Task, question: Question) -> tuple[str, ...]:
         """Return the hints for a question, from the shortest; () if there are none."""
         if self.levels is None:
-            return desk.task.hints(question)
-        right = desk.task.solution(question) or ""
+            return task.hints(question)
+        right = task.solution(question) or ""
         return tuple(dict.fromkeys(right[: math.ceil(level * len(right))] for level in self.levels if right))
 
     def _ask(self, desk: Desk, collected: Collected, rows: np.ndarray, hint: str, level: int) -> Ask:
@@ -128,6 +128,17 @@ class GroupHints(OnDeadGroup):
         gone_b = drawn_rows(collected) & np.isin(collected.group_b, list(latest))
         found = join(list(latest.values()))
         return splice(collected, gone_b, [under_own_prompt(found, desk) if self.train_on == "original" else found])
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        levels = "as often as the task has hints" if self.levels is None else f"up to {len(self.levels)} times"
+        return f"{run.group_size} answers, {levels}, for each question that no answer got right"
+
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """The question with each hint, where hints stand in the prompt."""
+        if self.place == "answer":
+            return []
+        return [task.with_hint(question, hint) for hint in self.ladder(task, question)]
 
     def words(self) -> str:
         """Describe."""
@@ -184,6 +195,14 @@ class RowHint(OnDeadGroup):
             if collected.group_b[rows[0]] in least.group_b:
                 gone_b[rows[:count]] = True
         return gone_b
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        return "one answer per hint of the task for each question that no answer got right"
+
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """The question with each hint."""
+        return [task.with_hint(question, hint) for hint in task.hints(question)]
 
     def words(self) -> str:
         """Describe."""
@@ -247,6 +266,15 @@ class SolvedExemplars(OnDeadGroup):
             store[key] = [plain(collected.questions[row].prompt), text]
         for key in list(store)[: max(0, len(store) - self.keep)]:
             del store[key]
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        return f"{run.group_size} answers for each question that no answer got right"
+
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """The question behind examples like itself."""
+        right = task.solution(question)
+        return [task.with_examples(question, [(plain(question.prompt), right)] * self.count)] if right else []
 
     def words(self) -> str:
         """Describe."""

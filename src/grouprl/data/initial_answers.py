@@ -79,6 +79,11 @@ class InitialAnswers(Prelude):
         found = {"baseline": store["value"][index_b], "rate": store["rate"][index_b]}
         return batch.replace(past={**batch.past, **{name: x.to(batch.dtype) for name, x in found.items()}})
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        total = self.answers * (run.questions or 0)
+        return f"{run.questions} × {self.answers} = {total:,} answers before the first step"
+
     def words(self) -> str:
         """Describe."""
         mean = "mean reward" if self.beta == 0 else f"soft mean of their rewards (temperature {self.beta:g})"

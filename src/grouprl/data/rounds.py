@@ -81,6 +81,10 @@ class UncertaintyRounds(Exploration):
         narrower = half_width(n, s, self.level) - half_width(n + 1, s, self.level) if n > 1 else 0.0
         return narrower + self.bonus * math.sqrt(math.log(total) / n)
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        return f"about {round(self.extra * run.prompts * run.group_size)} answers per rollout, which are trained on"
+
     def words(self) -> str:
         """Describe."""
         more = "as many answers again" if self.extra == 1 else f"{self.extra:g} times as many answers again"

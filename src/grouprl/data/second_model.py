@@ -55,6 +55,11 @@ class SecondModel(Prelude):
         """
         raise NotImplementedError
 
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers = run.prompts * run.group_size
+        return f"{self.steps} × {answers} = {self.steps * answers:,} answers before the first step"
+
     def count(self, desk: Desk) -> int:
         """One piece for each rollout."""
         return self.steps

@@ -17,6 +17,7 @@ from grouprl.data.collected import Collected, subset
 from grouprl.data.desk import Desk, Exploration
 from grouprl.parts.part import RunFacts, part
 from grouprl.rollout.sampler import Rollout
+from grouprl.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,21 @@ class BudgetCuts(Exploration):
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
         return ("turn_bt", "turn_reward_bs", "keys.cut")
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers, cuts = run.prompts * run.group_size, len(self.budgets)
+        return (
+            f"{answers} × {cuts} cuts × {self.summaries} = {answers * cuts * self.summaries} answers of at most "
+            f"{min(self.summary_tokens, run.max_length)} tokens per rollout, which are trained on"
+        )
+
+    def behind(self, task: Task, run: RunFacts) -> int:
+        """The text that ends the longest thought, and the answer to it; the text's letters count as tokens."""
+        ellipsis = task.ellipsis if self.ellipsis is None else self.ellipsis
+        text = ellipsis + (self.end or task.thought_end) + self.header
+        thought = in_tokens(self.budgets[-1], run.max_length)
+        return max(0, thought + len(text) + min(self.summary_tokens, run.max_length) - run.max_length)
 
     def words(self) -> str:
         """Describe."""

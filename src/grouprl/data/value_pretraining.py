@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grouprl.data.desk import Desk, Prelude
 from grouprl.errors import InputError
-from grouprl.parts.part import part
+from grouprl.parts.part import RunFacts, part
 from grouprl.parts.returns import discounted, token_rewards
 
 Count = Annotated[int, Field(ge=1)]
@@ -62,6 +62,11 @@ class ValuePretraining(Prelude):
         weight_d = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
         head.weight.copy_(weight_d[None, :-1])
         head.bias.copy_(weight_d[-1:])
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers = run.prompts * run.group_size
+        return f"{self.steps} × {answers} = {self.steps * answers:,} answers before the first step"
 
     def words(self) -> str:
         """Describe."""

@@ -14,6 +14,7 @@ from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected, subset
 from grouprl.data.desk import Allocation, Desk, Exploration
 from grouprl.parts.part import RunFacts, part
+from grouprl.tasks.task import Question, Task
 
 
 def shares(answers: int, parts: int) -> list[int]:
@@ -53,6 +54,10 @@ class Variants(Allocation):
         """Batch fields."""
         return ("keys.variant", "keys.own")
 
+    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
+        """The other forms of the question."""
+        return [form.prompt for form in task.variants(question)[: self.limit]]
+
     def words(self) -> str:
         """Describe."""
         return f"spread the answers of a question over up to {self.limit} equivalent forms of it"
@@ -91,6 +96,15 @@ class CrossPairs(Exploration):
         numbers_b = further_numbers(collected, np.array(rows))
         paired = replace(paired.with_extras(**keys), answer_b=numbers_b, rollout=rollout)
         return splice(collected, np.zeros(len(collected), dtype=bool), [paired])
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("keys.variant", "keys.own")
+
+    def further(self, run: RunFacts) -> str:
+        """Rows besides the answers."""
+        answers = run.prompts * run.group_size
+        return f"no answers, but {answers} rows per rollout to train on for each further form of a question"
 
     def words(self) -> str:
         """Describe."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
 
-from grouprl.data.desk import data_parts
+from grouprl.data.ask import Prompt
+from grouprl.data.desk import DataPart, data_parts
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.registry import CATALOGUE
-from grouprl.parts.part import RunFacts
+from grouprl.parts.part import PARTS, RunFacts
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.tasks.task import Question, Task
 from grouprl.train.config import Config, Section
@@ -36,11 +38,18 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     return list(dict.fromkeys(found))
 
 
-def prompt_lengths(tokenizer: object, questions: Sequence[Question]) -> tuple[list[int], list[str]]:
+def prompts_of(questions: Sequence[Question], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
+    """Return the prompts that `questions` may be asked under: their own, and those of the method's data parts."""
+    parts = data_parts(method.parts())
+    others = [prompt for part in parts for question in questions for prompt in part.shown(question, task, facts)]
+    return [*(question.prompt for question in questions), *others]
+
+
+def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[int], list[str]]:
     """Return tokens per prompt and, where prompts cannot be encoded, the first complaint."""
     encoder = PromptEncoder(tokenizer)
     try:
-        return [len(encoder.encode_prompt(question.prompt)) for question in questions], []
+        return [len(encoder.encode_prompt(prompt)) for prompt in prompts], []
     except InputError as error:
         return [], [str(error)]
 
@@ -69,7 +78,7 @@ def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list
         yield f"{method.name} compares with a reference model, but model.reference is none. Set it to auto or initial"
     for name in needs:
         if not supplied(name, method):
-            yield f"{method.name} reads batch.{name}, which a run of single answers does not have"
+            yield f"{method.name} reads batch.{name}, which {_absent(name)}"
 
 
 def supplied(name: str, method: Method) -> bool:
@@ -78,6 +87,16 @@ def supplied(name: str, method: Method) -> bool:
     offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
     return name in (*SUPPLIED, *critic, *offered, *phrases) or name.startswith("stats.")
+
+
+def _absent(name: str) -> str:
+    """Say why a batch field is missing, and which data parts would fill it."""
+    classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
+    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]  # type: ignore[arg-type]
+    found = [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
+    if not found or "." not in name:
+        return "a run of single answers does not have"
+    return f"no part of it fills. Add {' or '.join(found)}"
 
 
 def _task_refusals(config: Config, task: Task) -> Iterator[str]:
@@ -92,14 +111,17 @@ def _task_refusals(config: Config, task: Task) -> Iterator[str]:
         )
 
 
-def room(positions: int | None, longest_prompt: int, max_new_tokens: int) -> list[str]:
-    """Refuse answers that do not fit behind the longest prompt."""
-    if positions is None or longest_prompt + max_new_tokens <= positions:
+def room(positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0) -> list[str]:
+    """Refuse answers that do not fit behind the longest prompt, with `more` tokens that a part puts behind them."""
+    needed = longest_prompt + max_new_tokens + more
+    if positions is None or needed <= positions:
         return []
+    added = f", and {more} more where thoughts are cut and answered," if more else ""
+    fits = max(0, max_new_tokens - needed + positions)
     return [
-        f"a prompt of {longest_prompt} tokens and answers of up to {max_new_tokens} need "
-        f"{longest_prompt + max_new_tokens} positions, but the model has {positions}. Lower sampling.max_new_tokens "
-        f"to {max(0, positions - longest_prompt)} or less, or give the model more positions"
+        f"a prompt of {longest_prompt} tokens and answers of up to {max_new_tokens}{added} need {needed} positions, "
+        f"but the model has {positions}. Lower sampling.max_new_tokens to {fits} or less, or give the model more "
+        "positions"
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from grouprl.data.desk import data_parts
 from grouprl.data.second_model import SecondModel
 from grouprl.errors import InputError
 from grouprl.method import Method
@@ -24,7 +25,7 @@ from grouprl.tasks import Question, Task, load_task
 from grouprl.train.config import Config, Section
 from grouprl.train.evaluate import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.train.objections import prompt_lengths, refusals, room, without_effect
+from grouprl.train.objections import prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.session import needs_reference
 
 LOOKED_AT = 32
@@ -64,6 +65,8 @@ class Plan:
     base: str
     model: ModelFacts | None
     batch: Arithmetic
+    further: tuple[str, ...]
+    """Answers and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
     stages: tuple[Stage, ...]
     formula: str
@@ -117,13 +120,15 @@ def plan(config: Config) -> Plan:
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
     asked = _first_questions(task)
-    lengths, complaints = prompt_lengths(tokenizer, asked) if tokenizer is not None else ([], [])
+    prompts = prompts_of(asked, method, task, facts)
+    lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
+    more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, max_new_tokens, getattr(method.refill, "max_rounds", 1), method.phases)
     second = sum(isinstance(part, SecondModel) for part in method.prelude)
     reference = needs_reference(config, method)
     costs = memory(model, batch, reference=reference, second_models=second) if model is not None else ()
-    no_room = room(model.positions, longest, max_new_tokens) if model is not None else []
+    no_room = room(model.positions, longest, max_new_tokens, more) if model is not None else []
     first = asked[0] if asked else None
     return Plan(
         config=config,
@@ -134,6 +139,7 @@ def plan(config: Config) -> Plan:
         base=resolved.base,
         model=model,
         batch=batch,
+        further=tuple(_further(method, facts)),
         costs=costs,
         stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
@@ -143,6 +149,15 @@ def plan(config: Config) -> Plan:
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(_notes(config, resolved, model, task)),
     )
+
+
+def _further(method: Method, facts: RunFacts) -> Iterator[str]:
+    """Say which answers a method draws besides those of a rollout, part by part."""
+    if method.greedy_baseline:
+        yield f"greedy baseline: {facts.prompts} greedy answers per rollout, to compare with"
+    for part in data_parts(method.parts()):
+        if said := part.further(facts):
+            yield f"{part.name}: {said}"
 
 
 def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -> RunFacts:
