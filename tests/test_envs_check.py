@@ -279,6 +279,8 @@ def test_advice():
             return "-"
 
     assert [finding.name for finding in examined(Misleading).advice] == ["demonstrations"]
+    costly = altered(lambda step, walk: replace(step, reward=step.reward - 2.0 * step.valid))
+    assert [finding.name for finding in examined(costly).advice] == ["nonsense pays"]
     halfway = altered(lambda step, walk: seen(step, state="" if walk.turns % 2 else step.observation.state))
     assert "some keys" in {finding.name for finding in examined(halfway).advice}
 

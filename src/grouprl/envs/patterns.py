@@ -11,6 +11,7 @@ from typing import Any
 from grouprl.envs.environment import Observation
 from grouprl.envs.findings import Episode, Findings
 
+CHOOSERS = ("demonstrated", "legal", "random", "nonsense")
 FEW_STATES = 40
 """Visits below which it says nothing that no state was visited twice."""
 FEW_TOTALS = 20
@@ -39,7 +40,7 @@ def summary(played: Sequence[Episode]) -> dict[str, Any]:
         facts["longest_text"] = max(len(each.text) for episode in played for each in episode.observations)
         facts["lowest_return"] = min(episode.total for episode in played)
         facts["highest_return"] = max(episode.total for episode in played)
-    for chooser in ("demonstrated", "legal", "random", "nonsense"):
+    for chooser in CHOOSERS:
         theirs = [episode for episode in played if episode.chooser == chooser]
         if theirs:
             steps = [step for episode in theirs for step in episode.steps]
@@ -109,8 +110,11 @@ def _examine_returns(played: Sequence[Episode], findings: Findings) -> None:
     if len(totals) >= FEW_TOTALS and min(totals) == max(totals):
         what = f"All {len(totals)} episodes gave {totals[0]:g}"
         rule = "learning needs answers that do better than others"
-        findings.advise("equal returns", what, rule, "Give --action what the environment understands, or shape it.")
-    by_chooser = {name: [e.total for e in played if e.chooser == name] for name in ("demonstrated", "legal", "random")}
+        findings.advise(
+            "equal returns", what, rule, "If chance never succeeds, begin with demonstrations or something easier."
+        )
+    by_chooser = {name: [e.total for e in played if e.chooser == name] for name in CHOOSERS}
+    _examine_nonsense(by_chooser, findings)
     shown, others = by_chooser["demonstrated"], by_chooser["legal"] + by_chooser["random"]
     if len(shown) < 5 or not others:
         return
@@ -118,6 +122,17 @@ def _examine_returns(played: Sequence[Episode], findings: Findings) -> None:
     if fmean(shown) < fmean(others) - 2 * error:
         what = f"Demonstrations gave {fmean(shown):.3g} on average, random actions {fmean(others):.3g}"
         findings.advise("demonstrations", what, "demonstrations are imperfect but better than chance")
+
+
+def _examine_nonsense(by_chooser: dict[str, list[float]], findings: Findings) -> None:
+    """Nonsense must not be the best policy that was tried."""
+    means = {name: fmean(totals) for name, totals in by_chooser.items() if totals}
+    nonsense = means.pop("nonsense", None)
+    if nonsense is not None and means and nonsense > max(means.values()):
+        best = max(means, key=lambda name: means[name])
+        what = f"Nonsense gave {nonsense:.3g} on average, {best} actions {means[best]:.3g}"
+        rule = "what is learnt is whatever pays best"
+        findings.advise("nonsense pays", what, rule, "Let an invalid action cost at least what a turn costs.")
 
 
 def _cut(text: str) -> str:

@@ -5,6 +5,7 @@ from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
 from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
 from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.gym import Gym
 from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.options import OptionTask
@@ -23,6 +24,7 @@ __all__ = [
     "EnvironmentTask",
     "GeneratedTask",
     "GuessTask",
+    "Gym",
     "HuggingFace",
     "Jsonl",
     "KeysTask",

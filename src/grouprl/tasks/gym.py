@@ -1,0 +1,135 @@
+"""Adapter to Gymnasium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.envs.gym import GymEnvironment, signs
+from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.registry import register_task
+
+WORDS = {
+    "Blackjack": "sh",
+    "CartPole": "lr",
+    "CliffWalking": "urdl",
+    "FrozenLake": "ldru",
+    "FrozenLake8x8": "ldru",
+    "MountainCar": "lnr",
+    "Taxi": "snewpd",
+}
+"""The actions of well-known environments: stick, hit; left, right; south, north, east, west, pick up, drop; …"""
+MOST_TURNS = 100
+
+
+@register_task("gym", argument="id")
+class Gym(SeededTask):
+    """Act in a Gymnasium environment with Discrete actions: gym:FrozenLake-v1.
+
+    A question is a seed for how an episode begins; what chance does afterwards differs between its answers. An
+    observation is the environment's, written out, and '>'; an action is a word. The episode is correct if its total
+    reward reaches the environment's reward threshold, or is above 0 where it has none. A demonstration shows random
+    actions: how they are spelt.
+    """
+
+    id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
+    config: dict[str, Any] = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    actions: tuple[str, ...] | None = Field(
+        None, description="the word of each action; none: a letter in well-known environments, else its number"
+    )
+    instructions: str = Field("", description="text before the first observation")
+    decimals: int = Field(2, ge=0, le=6, description="decimals of the numbers of a Box observation")
+    turns: int | None = Field(
+        None, ge=1, description=f"most turns; none: the environment's own limit, at most {MOST_TURNS}"
+    )
+    success: float | None = Field(None, description="total reward from which an episode is correct")
+
+    invalid: float = Field(-1.0, description="reward of an action that is not understood; the environment sees none")
+
+    _words: tuple[str, ...] = PrivateAttr()
+    _limit: int = PrivateAttr()
+    _threshold: float | None = PrivateAttr()
+    _signs: str = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Make the environment once and look at its spaces.
+
+        Raises:
+            MissingExtra: if gymnasium is not installed.
+            InputError: if there is no such environment, or its spaces cannot be written out.
+        """
+        env = self._make()
+        self._words = self._words_of(env.action_space)
+        self._signs = signs(env.observation_space)
+        spec = env.unwrapped.spec
+        own = getattr(spec, "max_episode_steps", None) or MOST_TURNS
+        self._limit = self.turns or min(own, MOST_TURNS)
+        self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
+        env.close()
+
+    def _make(self) -> Any:
+        try:
+            import gymnasium
+        except ImportError as error:
+            raise MissingExtra("gymnasium", "envs", f"The task 'gym:{self.id}'") from error
+        try:
+            return gymnasium.make(self.id, disable_env_checker=True, **self.config)
+        except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+            raise InputError(
+                f"Gymnasium has no environment '{self.id}'", remedy=suggest(self.id, gymnasium.registry)
+            ) from error
+        except (gymnasium.error.Error, TypeError) as error:
+            raise InputError(f"Gymnasium refuses '{self.id}' with {self.config}", str(error)) from error
+
+    def _words_of(self, space: Any) -> tuple[str, ...]:
+        from gymnasium.spaces import Discrete
+
+        if not isinstance(space, Discrete):
+            raise InputError(f"The actions of '{self.id}' are {space}", "they must be Discrete to be words")
+        numbers = tuple(str(int(space.start) + number) for number in range(int(space.n)))
+        known = tuple(WORDS.get(self.id.rpartition(":")[2].rpartition("-v")[0], ()))
+        words = self.actions or (known if len(known) == len(numbers) else numbers)
+        if len(set(words)) != len(numbers) or len(words) != len(numbers):
+            raise InputError(f"The actions {list(words)} are given for '{self.id}'", f"it has {len(numbers)} of them")
+        if bad := [word for word in words if word != word.strip() or not word or "\n" in word]:
+            raise InputError(f"An action of '{self.id}' is {bad[0]!r}", "a word has no spaces around it and no newline")
+        return words
+
+    @property
+    def name(self) -> str:
+        """The environment's name after "gym:"."""
+        return f"gym:{self.id}"
+
+    @property
+    def description(self) -> str:
+        """Where the episodes come from."""
+        return f"Gymnasium's {self.id}, actions {', '.join(self._words)}."
+
+    @property
+    def max_turns(self) -> int:
+        """The most turns of an episode."""
+        return self._limit
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest word, its end, and one more."""
+        return max(map(len, self._words)) + 2
+
+    @property
+    def alphabet(self) -> str:
+        """The characters of instructions, observations and actions."""
+        return "".join(sorted({*self.instructions, *self._signs, *"".join(self._words), *">!"}))
+
+    def environment(self) -> GymEnvironment:
+        """Return a fresh episode."""
+        return GymEnvironment(
+            self._make,
+            self._words,
+            max_turns=self._limit,
+            instructions=self.instructions,
+            decimals=self.decimals,
+            success=self._threshold,
+            invalid=self.invalid,
+        )
