@@ -75,6 +75,8 @@ class Batch:
     """[B,S]: reward per turn."""
     state_bs: Tensor | None = None
     """[B,S] int64: key of the state in which each turn began."""
+    valid_bs: Tensor | None = None
+    """[B,S] bool: whether the action of each turn was understood and allowed."""
     agent_b: Tensor | None = None
     """[B] int64: which agent wrote the sequence."""
     parent_b: Tensor | None = None
@@ -276,7 +278,7 @@ _FLOATS = (
 )
 
 
-_BOOLS = ("loss_mask_bt", "truncated_b", "correct_b", "stat_b")
+_BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
 
 
 def _check(batch: Batch, names: Collection[str]) -> None:

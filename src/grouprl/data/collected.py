@@ -52,6 +52,18 @@ class Collected:
         """The rows as a policy scores them."""
         return self.rollout.tokens
 
+    @property
+    def acted_bt(self) -> np.ndarray:
+        """[B,T] bool: tokens that the policy wrote; what an environment said between them is not acted."""
+        acted_bt = self.tokens.present_bt().numpy()
+        given_bt = self.extras.get("mask_bt")
+        return acted_bt if given_bt is None else acted_bt & given_bt[:, : acted_bt.shape[1]]
+
+    @property
+    def length_b(self) -> np.ndarray:
+        """[B] int64: how many tokens the policy wrote."""
+        return self.acted_bt.sum(1)
+
     def with_extras(self, **extras: np.ndarray) -> Collected:
         """Return the rows with further columns; `__` in a name stands for its dot (`keys__budget`)."""
         named = {name.replace("__", "."): values for name, values in extras.items()}
@@ -76,7 +88,7 @@ def join(parts: Sequence[Collected]) -> Collected:
         answer_b=np.concatenate([part.answer_b for part in parts]),
         rollout=_join_rollouts([part.rollout for part in parts]),
         texts=tuple(text for part in parts for text in part.texts),
-        scores=_join_scores(scores),
+        scores=join_scores(scores),
         kept_b=np.concatenate([part.kept_b for part in parts]),
         source_b=np.concatenate([part.source_b for part in parts]),
         foreign_b=np.concatenate([part.foreign_b for part in parts]),
@@ -126,14 +138,15 @@ def sort_by_group(collected: Collected) -> Collected:
 
 
 def to_batch(collected: Collected, *, max_length: int) -> Batch:
-    """Lay scored rows out as a Batch of B rows and T = longest answer positions, one turn, everything acted.
+    """Lay scored rows out as a Batch of B rows and T = longest answer positions.
 
-    Where log-probs are foreign, `old_bt` still has to be computed by the policy.
+    Everything is acted, in one turn, unless the extras `mask_bt` and `turn_bt` say otherwise. Where log-probs are
+    foreign, `old_bt` still has to be computed by the policy.
     """
     rollout, scores = collected.rollout, collected.scores
     tokens = Tokens(rollout.prompt_ids, rollout.response_ids)
     width = tokens.max_response
-    mask_bt = tokens.present_bt()
+    mask_bt = torch.from_numpy(collected.acted_bt)
     reward_b = torch.from_numpy(scores.reward_b).to(rollout.logp_bt.dtype)
     behavior_bt = rollout.logp_bt[:, :width]
     batch = Batch(
@@ -148,12 +161,24 @@ def to_batch(collected: Collected, *, max_length: int) -> Batch:
         truncated_b=rollout.truncated_b,
         correct_b=torch.from_numpy(scores.correct_b),
         source_b=torch.from_numpy(collected.source_b),
-        token_bt=_token_ids(tokens, mask_bt),
+        token_bt=_token_ids(tokens),
         turn_bt=torch.where(mask_bt, 0, -1),
         max_length=max_length,
         inputs=tokens,
     )
-    return batch.replace(**_extra_fields(batch, collected.extras)) if collected.extras else batch
+    extras = {name: values for name, values in collected.extras.items() if name != "mask_bt"}
+    batch = batch.replace(**_extra_fields(batch, extras)) if extras else batch
+    return batch if len(extras) == len(collected.extras) else _without_empty_turns(batch)
+
+
+def _without_empty_turns(batch: Batch) -> Batch:
+    """Set turn and state to -1 where an episode has none: rows of other lengths joined with it left zeros there."""
+    assert batch.turn_bt is not None
+    turn_bt = torch.where(batch.mask_bt, batch.turn_bt, -1)
+    if batch.state_bs is None:
+        return batch.replace(turn_bt=turn_bt)
+    there_bs = torch.arange(batch.state_bs.shape[1]) <= turn_bt.amax(1, keepdim=True)
+    return batch.replace(turn_bt=turn_bt, state_bs=torch.where(there_bs, batch.state_bs, -1))
 
 
 def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -183,7 +208,8 @@ def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     )
 
 
-def _join_scores(scores: Sequence[Scores]) -> Scores:
+def join_scores(scores: Sequence[Scores]) -> Scores:
+    """Put the scores of several collections one after the other; components that only some have are NaN elsewhere."""
     names = list(dict.fromkeys(name for s in scores for name in s.components))
     missing = [np.full(len(s.reward_b), np.nan) for s in scores]
     return Scores(
@@ -212,8 +238,9 @@ def _widen(block: np.ndarray, width: int) -> np.ndarray:
     return np.pad(block, ((0, 0), (0, width - block.shape[1])))
 
 
-def _token_ids(tokens: Tokens, present_bt: Tensor) -> Tensor:
+def _token_ids(tokens: Tokens) -> Tensor:
     """[B,T] int64 id of each response token, -1 where there is none."""
+    present_bt = tokens.present_bt()
     token_bt = torch.full(present_bt.shape, -1)
     token_bt[present_bt] = tokens.targets()
     return token_bt

@@ -60,6 +60,8 @@ class RunFacts:
     """Whether the task has right answers to show."""
     forms: int = 2
     """How many forms of answering the task tells from each other."""
+    environment: bool = False
+    """Whether the task is acted in over turns."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """How many different values 'level' and each column of the questions have, among a few questions of the run."""
 

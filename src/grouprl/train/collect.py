@@ -15,23 +15,37 @@ import torch
 
 from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected
+from grouprl.errors import InputError
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.episodes import Episodes, play
 from grouprl.rollout.sampler import Adapt, Rollout, generate
 from grouprl.rollout.seeds import answer_seed
+from grouprl.tasks.task import Task
 from grouprl.train.config import Config
+from grouprl.train.episodes import environments, extras_of, score_episodes, start_of
 from grouprl.train.stopwatch import Stopwatch
 
 GREEDY = -1
 """Answer number of the greedy answer, which needs no seed of its own."""
 
 
-class Collector:
-    """Draws and scores answers; `watch` adds up the seconds of both."""
+Rows = Sequence[tuple[Ask, int]]
+"""Asks with the number of the answer that each row is."""
 
-    def __init__(self, config: Config, policy: Any, reward: Any, max_new_tokens: int, errors: ErrorPolicy) -> None:
+
+class Collector:
+    """Draws and scores answers, or episodes where the task has an environment; `watch` adds up the seconds of both.
+
+    `max_new_tokens` is the budget of an answer, or of one turn of an episode.
+    """
+
+    def __init__(
+        self, config: Config, policy: Any, reward: Any, max_new_tokens: int, errors: ErrorPolicy, task: Task
+    ) -> None:
         self.config, self.policy, self.reward = config, policy, reward
         self.max_new_tokens, self.errors = max_new_tokens, errors
+        self.make, self.max_turns = environments(task), task.max_turns
         self.watch = Stopwatch()
 
     def draw(
@@ -41,13 +55,24 @@ class Collector:
         rows = [(ask, ask.first + i) for ask in asks for i in range(ask.answers)]
         if greedy:
             rows = [(ask, GREEDY) for ask in asks]
-        rollout = self._generate(rows, greedy=greedy, adapt=adapt)
         heat = self.config.sampling.temperature
         foreign_b = np.array([ask.temperature not in (None, heat) or adapt is not None for ask, _ in rows], dtype=bool)
+        if self.make is not None:
+            return self._played(rows, foreign_b, greedy=greedy, adapt=adapt, count_failures=count_failures)
+        rollout = self._generate(rows, greedy=greedy, adapt=adapt)
         return self.scored(rows, rollout, foreign_b, count_failures=count_failures)
 
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
-        """Lay texts that the policy did not write out as rows, one per ask: scored, log-probs foreign."""
+        """Lay texts that the policy did not write out as rows, one per ask: scored, log-probs foreign.
+
+        Raises InputError where the task has an environment: an episode is more than a text.
+        """
+        if self.make is not None:
+            raise InputError(
+                "texts written by the task are to join the rows",
+                "an episode is acted out in its environment, it has no text of its own",
+                "Leave out the part that writes answers, or take a task that is answered at once",
+            )
         rows = [(ask, ask.first) for ask in asks]
         end = self.policy.eos_ids[:1]
         response_ids = tuple((*ids[: self.max_new_tokens - 1], *end) for ids in self.policy.encode_all(list(texts)))
@@ -58,19 +83,60 @@ class Collector:
         written = self.scored(rows, rollout, np.ones(len(rows), dtype=bool), count_failures=False)
         return written.with_source("demonstration")
 
-    def scored(
-        self, rows: Sequence[tuple[Ask, int]], rollout: Rollout, foreign_b: np.ndarray, *, count_failures: bool
-    ) -> Collected:
+    def scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray, *, count_failures: bool) -> Collected:
         """Score the answers of a rollout; each row belongs to (ask, number of the answer)."""
-        questions = tuple(ask.question for ask, _ in rows)
-        group_b = np.array([ask.ordinal for ask, _ in rows], dtype=np.int64)
+        questions = [ask.question for ask, _ in rows]
         whole = [(*ask.lead, *ids) for (ask, _), ids in zip(rows, rollout.response_ids, strict=True)]
         texts = tuple(self.policy.decode_all(whole))
-        scores = self._score(texts, questions, [sample_id(ask.question.id, n) for ask, n in rows])
+        scores = self._score(texts, questions, _names(rows))
+        return self._collected(rows, rollout, texts, scores, foreign_b, count_failures=count_failures)
+
+    def _played(
+        self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, adapt: Adapt | None, count_failures: bool
+    ) -> Collected:
+        """Play one episode per row; those without a single action cannot be trained on."""
+        episodes, names = self._play(rows, greedy=greedy, adapt=adapt), _names(rows)
+        with self.watch("score"):
+            scores = score_episodes(episodes, names, self.config.reward.correct_at)
+        collected = self._collected(
+            rows, episodes.rollout, episodes.texts, scores, foreign_b, count_failures=count_failures
+        )
+        kept_b = collected.kept_b & episodes.mask_bt.any(1)
+        extras = {**collected.extras, **extras_of(episodes)}
+        return replace(collected, prompts=episodes.prompts, kept_b=kept_b, extras=extras)
+
+    def _play(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Episodes:
+        assert self.make is not None
+        sampling, seed = self.config.sampling, self.config.seed
+        with self.watch("rollout"):
+            return play(
+                self.policy,
+                self.make,
+                [start_of(ask, number, seed, sampling.temperature) for ask, number in rows],
+                max_turns=self.max_turns,
+                max_new_tokens=self.max_new_tokens,
+                greedy=greedy,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                adapt=adapt,
+            )
+
+    def _collected(
+        self,
+        rows: Rows,
+        rollout: Rollout,
+        texts: tuple[str, ...],
+        scores: Scores,
+        foreign_b: np.ndarray,
+        *,
+        count_failures: bool,
+    ) -> Collected:
+        """Put scored rows together; each belongs to (ask, number of the answer)."""
+        group_b = np.array([ask.ordinal for ask, _ in rows], dtype=np.int64)
         names = list(dict.fromkeys(name for ask, _ in rows for name in ask.keys))
         columns = {f"keys.{n}": np.array([ask.keys.get(n, 0) for ask, _ in rows], dtype=np.int64) for n in names}
         return Collected(
-            questions=questions,
+            questions=tuple(ask.question for ask, _ in rows),
             prompts=tuple(ask.shown for ask, _ in rows),
             group_b=group_b,
             index_b=np.array([ask.index for ask, _ in rows], dtype=np.int64),
@@ -90,7 +156,7 @@ class Collector:
         found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
         return np.array([found[group] for group in group_b.tolist()])
 
-    def _generate(self, rows: Sequence[tuple[Ask, int]], *, greedy: bool, adapt: Adapt | None) -> Rollout:
+    def _generate(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Rollout:
         sampling = self.config.sampling
         budgets = [min(ask.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for ask, _ in rows]
         with self.watch("rollout"):
@@ -108,7 +174,7 @@ class Collector:
                 adapt=adapt,
             )
 
-    def _prompt_ids(self, rows: Sequence[tuple[Ask, int]]) -> tuple[tuple[int, ...], ...]:
+    def _prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:
         """Token ids that stand before each answer: the prompt and the ask's lead."""
         asks = list({id(ask): ask for ask, _ in rows}.values())
         encoded = self.policy.encode_prompts([ask.shown for ask in asks])
@@ -119,6 +185,10 @@ class Collector:
         columns = [question.columns for question in questions]
         with self.watch("score"):
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
+
+
+def _names(rows: Rows) -> list[str]:
+    return [sample_id(ask.question.id, number) for ask, number in rows]
 
 
 def under(policy: Any, collected: Collected, prompts: Sequence[Prompt]) -> Collected:

@@ -140,7 +140,7 @@ class RunDesk:
 
     def batch(self, collected: Collected) -> Batch:
         """Lay rows out as a Batch, with the past of their questions and the run's clock."""
-        batch = to_batch(collected, max_length=self.max_new_tokens)
+        batch = to_batch(collected, max_length=self.max_new_tokens * self.task.max_turns)
         past = {name: torch.from_numpy(x).to(batch.dtype) for name, x in self.ledger.past(collected.index_b).items()}
         clock = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
         return batch.replace(past=past | dict(batch.past), **clock)

@@ -13,12 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from grouprl.data.collected import join_scores
+from grouprl.envs import Environment
 from grouprl.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rollout import generate
+from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
+from grouprl.train.episodes import environments, score_episodes
 
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: intervals cover 95 %."""
@@ -102,7 +106,7 @@ def evaluate(
     shown: int = 16,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Answer the first `questions` held-out questions of `task` and score the answers.
+    """Answer the first `questions` held-out questions of `task`, or act in its environments, and score the answers.
 
     Args:
         policy: answers; its temperature plays no part here.
@@ -111,7 +115,7 @@ def evaluate(
         samples: sampled answers per question; 0 for greedy answers only.
         k: pass@k for these k, each at most `samples`.
         temperature: of the sampled answers.
-        max_new_tokens: budget of an answer.
+        max_new_tokens: budget of an answer, or of one turn.
         seed: the seed of an answer is a function of (seed, question, sample), whatever is drawn beside it.
         greedy: whether to answer each question greedily too.
         reward: scores the answers; None: the task's own.
@@ -134,7 +138,7 @@ def evaluate(
             "Give the task more questions, or a split of their own for evaluation",
         )
     asked = [task.question("eval", index) for index in range(count)]
-    judge = _Judge(policy, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows)
+    judge = _Judge(policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows)
     meter = _Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[answer_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
@@ -227,12 +231,13 @@ class _Answers:
         return interval(pass_at_k_each(n_q[enough_q], c_q[enough_q], k), self.each)
 
     def show(self, asked: Sequence[Question], count: int) -> tuple[Sample, ...]:
-        """Return the first answer to each of the first `count` questions."""
+        """Return the first answer to each of the first `count` questions, where it could be scored."""
         rows = range(0, min(count, len(asked)) * self.each, self.each)
         reward_b, correct_b = self.scores.reward_b, self.scores.correct_b
         return tuple(
             Sample(question_text(question), self.texts[row], float(reward_b[row]), bool(correct_b[row]))
             for question, row in zip(asked, rows, strict=False)
+            if self.kept_b[row]
         )
 
 
@@ -241,6 +246,7 @@ class _Judge:
     """The policy, the reward and how answers are drawn."""
 
     policy: CausalPolicy
+    task: Task
     reward: Reward
     correct_at: float
     max_new_tokens: int
@@ -252,6 +258,9 @@ class _Judge:
     ) -> _Answers:
         """Draw `each` answers per question, as many questions at a time as `batch_rows` allows, and score them."""
         at_once = max(1, self.batch_rows // each)
+        make = environments(self.task)
+        if make is not None:
+            return self._play(make, asked, each, seeds, greedy, meter)
         texts: list[str] = []
         lengths: list[int] = []
         truncated: list[bool] = []
@@ -272,6 +281,43 @@ class _Judge:
             meter.add(len(rollout.response_ids))
         return self._score(asked, each, texts, lengths, truncated)
 
+    def _play(
+        self,
+        make: Callable[[], Environment],
+        asked: Sequence[Question],
+        each: int,
+        seeds: list[list[int]],
+        greedy: bool,
+        meter: _Meter,
+    ) -> _Answers:
+        """Play `each` episodes per question, as many at a time as `batch_rows` allows; all have luck of their own."""
+        drawn = [seed for row in seeds for seed in row]
+        starts = [
+            Start(question, answer_seed("environment", 0, q, s), drawn[q * each + s], temperature=self.temperature)
+            for q, question in enumerate(asked)
+            for s in range(each)
+        ]
+        scores: list[Scores] = []
+        texts: list[str] = []
+        lengths: list[int] = []
+        truncated: list[bool] = []
+        for at in range(0, len(starts), self.batch_rows):
+            episodes = play(
+                self.policy,
+                make,
+                starts[at : at + self.batch_rows],
+                max_turns=self.task.max_turns,
+                max_new_tokens=self.max_new_tokens,
+                greedy=greedy,
+            )
+            ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(starts[at : at + len(episodes)])]
+            scores.append(score_episodes(episodes, ids, self.correct_at))
+            texts += episodes.texts
+            lengths += episodes.mask_bt.sum(1).tolist()
+            truncated += episodes.rollout.truncated_b.tolist()
+            meter.add(len(episodes))
+        return self._answers(join_scores(scores), each, texts, lengths, truncated)
+
     def _score(
         self, asked: Sequence[Question], each: int, texts: list[str], lengths: list[int], truncated: list[bool]
     ) -> _Answers:
@@ -279,9 +325,14 @@ class _Judge:
         ids = [f"{question.id}#{row % each}" for row, question in enumerate(rows)]
         columns = [question.columns for question in rows]
         scores = score(self.reward, texts, columns, ids=ids, correct_at=self.correct_at)
-        kept_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(rows)) // each)
+        return self._answers(scores, each, texts, lengths, truncated)
+
+    def _answers(
+        self, scores: Scores, each: int, texts: list[str], lengths: list[int], truncated: list[bool]
+    ) -> _Answers:
+        kept_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(texts)) // each)
         if not kept_b.any():
-            raise RunError(f"The reward scored none of the {len(rows)} answers, for instance {scores.problems[0]}")
+            raise RunError(f"The reward scored none of the {len(texts)} answers, for instance {scores.problems[0]}")
         return _Answers(texts, np.array(lengths, float), np.array(truncated, float), scores, kept_b, each)
 
 

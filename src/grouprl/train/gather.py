@@ -97,7 +97,7 @@ def remember(desk: RunDesk, gathered: Gathered, judged: Batch | None) -> None:
     """Write the step into the ledger and let the data parts see it. Only rows drawn for this step count."""
     drawn, wanted = gathered.drawn, gathered.wanted
     rows = drawn.kept_b & (drawn.source_b == SOURCES["drawn"])
-    lengths_b = np.array([len(ids) for ids in drawn.rollout.response_ids])
+    lengths_b = drawn.length_b
     if desk.keeps_ledger:
         size = _mean_advantage(wanted, judged)
         for group in dict.fromkeys(drawn.group_b[rows].tolist()):

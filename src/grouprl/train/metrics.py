@@ -277,6 +277,21 @@ define(
     "above 0. Always 0: no group has right and wrong answers",
 )
 
+define(
+    "turns_mean",
+    "turns",
+    "answers",
+    "mean number of turns of an episode",
+    "what the task needs. Growing towards the limit without more pass@1: the policy wanders",
+)
+define(
+    "invalid_fraction",
+    "share",
+    "answers",
+    "share of actions that the environment did not understand or did not allow",
+    "falls early in training and stays near 0. Staying high: the form of an action is not learnt",
+)
+
 # ── policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
 define(
     "entropy",

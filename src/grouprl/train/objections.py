@@ -14,6 +14,7 @@ from grouprl.parts.part import PARTS, RunFacts
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.tasks.task import Question, Task
 from grouprl.train.config import Config, Section
+from grouprl.train.episodes import demonstrates, environments
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
@@ -23,11 +24,15 @@ SUPPLIED = (
 """Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic, others with data parts."""
 
 
+OF_TURNS = ("turn_reward_bs", "state_bs", "valid_bs", "keys.ended")
+"""Batch fields that a run fills besides where its task has an environment."""
+
+
 class PromptEncoder(CausalPolicy):
     """The text half of a policy: encodes prompts by its rules without a model."""
 
     def __init__(self, tokenizer: object) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.model = tokenizer, None
 
 
 def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[str]:
@@ -77,16 +82,17 @@ def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list
     if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):
         yield f"{method.name} compares with a reference model, but model.reference is none. Set it to auto or initial"
     for name in needs:
-        if not supplied(name, method):
+        if not supplied(name, method, facts):
             yield f"{method.name} reads batch.{name}, which {_absent(name)}"
 
 
-def supplied(name: str, method: Method) -> bool:
+def supplied(name: str, method: Method, facts: RunFacts) -> bool:
     """Whether a run of `method` fills the batch field `name`."""
+    turns = OF_TURNS if facts.environment else ()
     critic = ("value_bt", "return_bt") if method.critic is not None else ()
     offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
-    return name in (*SUPPLIED, *critic, *offered, *phrases) or name.startswith("stats.")
+    return name in (*SUPPLIED, *turns, *critic, *offered, *phrases) or name.startswith("stats.")
 
 
 def _absent(name: str) -> str:
@@ -104,11 +110,16 @@ def _task_refusals(config: Config, task: Task) -> Iterator[str]:
         if task.size(split) == 0:  # type: ignore[arg-type]
             kind = "training" if split == "train" else "held-out"
             yield f"the task '{task.name}' has no {kind} questions: {use}. Give it more questions"
-    if config.warmup.steps and task.size("train") != 0 and task.demonstration(task.question("train", 0), 0) is None:
+    if config.warmup.steps and task.size("train") != 0 and not _demonstrates(task):
         yield (
             f"warmup.steps is {config.warmup.steps}, but the task '{task.name}' has no demonstrations to imitate. "
             "Set warmup.steps to 0"
         )
+
+
+def _demonstrates(task: Task) -> bool:
+    acted = environments(task) is not None
+    return demonstrates(task) if acted else task.demonstration(task.question("train", 0), 0) is not None
 
 
 def room(positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0) -> list[str]:

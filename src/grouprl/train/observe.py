@@ -17,6 +17,7 @@ from torch import Tensor
 from grouprl.batch import SOURCES, Batch
 from grouprl.data.collected import Collected, subset
 from grouprl.train.collect import sample_id
+from grouprl.train.episodes import turn_metrics
 from grouprl.train.evaluate import prompt_text
 from grouprl.train.files import replacing
 
@@ -32,20 +33,19 @@ def collected_metrics(collected: Collected) -> dict[str, float]:
         "reward_errors": float(collected.scores.failed_b.sum()),
         "reward_timeouts": float((collected.scores.status_b == "timeout").sum()),
         "rows_dropped": float((~collected.kept_b).sum()),
-        "tokens": float(sum(map(len, collected.rollout.response_ids))),
+        "tokens": float(collected.length_b.sum()),
     }
     return metrics | _drawn_metrics(drawn) if len(drawn) else metrics
 
 
 def _drawn_metrics(drawn: Collected) -> dict[str, float]:
     scores, ok_b = drawn.scores, drawn.scores.ok_b
-    lengths_b = np.array([len(ids) for ids in drawn.rollout.response_ids])
-    present_bt = np.arange(drawn.rollout.logp_bt.shape[1]) < lengths_b[:, None]
+    lengths_b, acted_bt = drawn.length_b, drawn.acted_bt
     metrics = {
         "length_mean": float(lengths_b.mean()),
         "length_max": float(lengths_b.max()),
         "truncated_fraction": float(drawn.rollout.truncated_b.float().mean()),
-        "entropy": float(drawn.rollout.entropy_bt.numpy()[present_bt].mean()),
+        "entropy": float(drawn.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean()),
     }
     if ok_b.any():
         metrics |= {
@@ -55,6 +55,7 @@ def _drawn_metrics(drawn: Collected) -> dict[str, float]:
             **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], drawn.group_b[ok_b]),
         }
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
+    metrics |= turn_metrics(drawn.extras)
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
 
 
@@ -152,7 +153,7 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "completion": collected.texts,
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": rollout.response_ids,
-        "mask": _ragged(lengths_b, np.ones(lengths_b.sum(), dtype=bool)),
+        "mask": _ragged(lengths_b, collected.acted_bt[present_bt[:, : collected.acted_bt.shape[1]]]),
         "behavior_logp": _ragged(lengths_b, rollout.logp_bt.numpy()[present_bt]),
         "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
         "reward": pa.array(scores.reward_b, from_pandas=True),

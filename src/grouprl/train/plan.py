@@ -23,13 +23,16 @@ from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.tasks import Question, Task, load_task
 from grouprl.train.config import Config, Section
+from grouprl.train.episodes import environments, measured
 from grouprl.train.evaluate import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.train.objections import prompt_lengths, prompts_of, refusals, room, without_effect
+from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.session import needs_reference
 
 LOOKED_AT = 32
 """Training questions whose prompts are measured."""
+EPISODES = 8
+"""Training questions of which an episode is played to see how much an environment says."""
 DEFAULT = "default"
 
 
@@ -123,8 +126,13 @@ def plan(config: Config) -> Plan:
     prompts = prompts_of(asked, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
+    answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
+    if facts.environment:
+        longest, answer, said = measured(tokenizer and PromptEncoder(tokenizer), task, asked[:EPISODES], max_new_tokens)
+        complaints = [*complaints, *said]
+        notes += _crowded(model, longest, answer, task.max_turns)
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
-    batch = batch_arithmetic(config, longest, max_new_tokens, getattr(method.refill, "max_rounds", 1), method.phases)
+    batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases)
     second = sum(isinstance(part, SecondModel) for part in method.prelude)
     reference = needs_reference(config, method)
     costs = memory(model, batch, reference=reference, second_models=second) if model is not None else ()
@@ -147,7 +155,7 @@ def plan(config: Config) -> Plan:
         method_settings=tuple(_method_settings(resolved)),
         refusals=(*refusals(config, method, facts, task), *complaints, *no_room),
         idle=tuple(without_effect(config, method, facts)),
-        notes=tuple(_notes(config, resolved, model, task)),
+        notes=tuple(notes),
     )
 
 
@@ -170,13 +178,14 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         group_size=config.batch.group,
         has_reference=needs_reference(config, method),
         exact_sampler=dtype in (torch.float32, torch.float64),
-        max_length=max_new_tokens,
+        max_length=max_new_tokens * task.max_turns,
         prompts=config.batch.prompts,
         steps=config.steps,
         questions=count,
         demonstrations=size != 0 and task.solution(task.question("train", 0)) is not None,
         forms=len(task.forms),
         kinds=_kinds(task, count),
+        environment=environments(task) is not None,
     )
 
 
@@ -297,6 +306,16 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
         yield f"'{task.name}' has {size} held-out questions; eval.final_questions is {config.eval.final_questions}"
     if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
         yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run begins anew"
+
+
+def _crowded(model: ModelFacts | None, prompt: int, answer: int, turns: int) -> list[str]:
+    """Say that long episodes are cut off where the model has no room for all their turns."""
+    if model is None or model.positions is None or prompt + answer <= model.positions:
+        return []
+    return [
+        f"{turns} turns can take {prompt + answer} positions and the model has {model.positions}: episodes that reach "
+        "them end there, as cut off"
+    ]
 
 
 def _first_sentence(text: str | None) -> str:

@@ -187,7 +187,7 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy, r
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = QuestionSource(task, config.seed, config.data.questions)
-    collector = Collector(config, policy, reward, budget, errors)
+    collector = Collector(config, policy, reward, budget, errors, task)
     desk = RunDesk(
         config,
         method,

@@ -10,8 +10,11 @@ import torch
 from grouprl.batch import Batch
 from grouprl.errors import InputError
 from grouprl.policy.tokens import Tokens
+from grouprl.rollout.episodes import Start, demonstrate
+from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
 from grouprl.train.config import Warmup
+from grouprl.train.episodes import environments
 
 EPOCH = 1_000_003
 """What the seed grows by from one epoch to the next, so that a question is demonstrated anew each time it comes."""
@@ -24,6 +27,8 @@ def demonstration_batch(
 
     `questions` is how many the stream has before it begins anew; None when it never ends.
     """
+    if environments(task) is not None:
+        return _episode_batch(policy, task, draws, seed)
     epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
     pairs = [(q, _demonstration(task, q, seed + EPOCH * e)) for (_, q), e in zip(draws, epochs, strict=True)]
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
@@ -34,6 +39,21 @@ def demonstration_batch(
     mask_bt = tokens.present_bt()
     ordinals = torch.tensor([ordinal for ordinal, _ in draws])
     return Batch(mask_bt=mask_bt, group_b=ordinals, reward_b=torch.ones(len(tokens)), inputs=tokens)
+
+
+def _episode_batch(policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int) -> Batch:
+    """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a question its own."""
+    starts = [Start(question, answer_seed("demonstrate", seed, ordinal, 0)) for ordinal, question in draws]
+    limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
+    episodes = demonstrate(policy, task.environment, starts, **limits)
+    if episodes.failures:
+        raise InputError(episodes.failures[0].what, "a warm-up imitates environments that act in themselves")
+    return Batch(
+        mask_bt=torch.from_numpy(episodes.mask_bt),
+        group_b=torch.tensor([ordinal for ordinal, _ in draws]),
+        reward_b=torch.ones(len(draws)),
+        inputs=episodes.rollout.tokens,
+    )
 
 
 def warmup_rate(warmup: Warmup, step: int) -> float:

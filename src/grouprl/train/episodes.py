@@ -1,0 +1,114 @@
+"""Episodes as scored rows: what training, evaluation, warm-up and plan share of tasks that are acted in over turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from grouprl.data.ask import Ask
+from grouprl.envs.environment import Demonstrator, Environment
+from grouprl.errors import InputError
+from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
+from grouprl.rollout.seeds import answer_seed
+from grouprl.tasks.task import Question, Task
+
+
+def environments(task: Task) -> Callable[[], Environment] | None:
+    """Return what makes a fresh environment of `task`; None for tasks that are answered at once."""
+    example = task.environment()
+    if example is None:
+        return None
+    if not isinstance(example, Environment):
+        raise InputError(
+            f"the environment of the task '{task.name}' is {type(example).__name__}",
+            "an environment has reset, step, score and close (grouprl.envs.Environment)",
+        )
+    example.close()
+    return task.environment
+
+
+def demonstrates(task: Task) -> bool:
+    """Whether the environments of `task` can act in themselves."""
+    example = task.environment()
+    if example is not None:
+        example.close()
+    return isinstance(example, Demonstrator)
+
+
+def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
+    """Return the episode that is answer `number` of `ask`, with seeds of its own: the question says how it begins.
+
+    Raises InputError for an ask that shows another prompt, or begins the answer.
+    """
+    if ask.prompt is not None or ask.lead:
+        raise InputError(
+            f"question '{ask.question.id}' is asked in another form, or with a beginning of its answer",
+            "an environment writes its own prompt, and the policy every action",
+            "Leave out the part that gives hints, beginnings or other wordings (explore, sampling)",
+        )
+    return Start(
+        question=ask.question,
+        seed=answer_seed("environment", run_seed, ask.ordinal, number),
+        draws=answer_seed("train", run_seed, ask.ordinal, number),
+        budget=ask.max_new_tokens,
+        temperature=ask.temperature or temperature,
+    )
+
+
+def score_episodes(episodes: Episodes, ids: Sequence[str], correct_at: float) -> Scores:
+    """Score episodes: the reward is the sum of the turns' rewards and of the components but `correct`."""
+    columns = [{"verdict": verdict} for verdict in episodes.verdicts]
+    return score(_stated, episodes.texts, columns, ids=ids, correct_at=correct_at)
+
+
+def _stated(completion: str, *, verdict: Any) -> Any:
+    """Return what the environment said of an episode."""
+    return verdict
+
+
+def extras_of(episodes: Episodes) -> dict[str, np.ndarray]:
+    """Return the Batch fields of episodes by name."""
+    return {
+        "mask_bt": episodes.mask_bt,
+        "turn_bt": episodes.turn_bt,
+        "turn_reward_bs": episodes.turn_reward_bs,
+        "state_bs": episodes.state_bs,
+        "valid_bs": episodes.valid_bs,
+        "keys.ended": np.array([ENDINGS.index(why) for why in episodes.ended], dtype=np.int64),
+    }
+
+
+def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Metrics of turns, where the rows have any."""
+    if "valid_bs" not in extras:
+        return {}
+    turns_b = np.where(extras["mask_bt"], extras["turn_bt"], -1).max(1) + 1
+    turns = max(1, int(turns_b.sum()))
+    return {"turns_mean": float(turns_b.mean()), "invalid_fraction": 1 - float(extras["valid_bs"].sum()) / turns}
+
+
+def measured(
+    encoder: Any, task: Task, questions: Sequence[Question], max_new_tokens: int
+) -> tuple[int, int, list[str]]:
+    """Return the longest first observation in tokens, the most tokens behind it, and what is wrong with either.
+
+    The environments act in themselves to show how much they say; one that cannot is asked for its beginning alone.
+    Without an encoder only the policy's own tokens are counted.
+    """
+    own = task.max_turns * max_new_tokens
+    if encoder is None or not questions:
+        return 0, own, []
+    starts = [Start(question, i) for i, question in enumerate(questions)]
+    turns = task.max_turns if demonstrates(task) else 0
+    try:
+        seen = demonstrate(encoder, task.environment, starts, max_turns=turns, max_new_tokens=max_new_tokens)
+    except InputError as error:
+        return 0, own, [str(error)]
+    if len(seen.failures) == len(starts):
+        return 0, own, [f"{seen.failures[0].what}. Mend the environment: it failed on every question that was tried"]
+    between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
+    text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
+    return max(seen.rollout.tokens.prompt_lengths), own + task.max_turns * int(text), []
