@@ -11,6 +11,8 @@ from grouprl.method import Method
 
 Refusal = tuple[str, str, str]
 """What, rule, remedy: the three sentences of an InputError."""
+ASKING = ("curriculum", "allocation", "sampling", "refill")
+"""Stages that act on questions that are asked."""
 
 
 def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], list[str]]:
@@ -22,11 +24,13 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
         *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
         *(_greedy(method) if {"advantage"} & set(touched) else []),
+        *(_single_answers(method) if {"replay", "normalize"} & set(touched) else []),
         *(_before_training(method) if {"curriculum", "replay", "prelude", "critic"} & set(touched) else []),
     ]
     warnings = [
         *(_two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []),
         *(_on_policy(method) if {"objective"} & set(touched) else []),
+        *(_for_nothing(method) if {"explore", "shape", "replay", *ASKING} & set(touched) else []),
     ]
     return refusals, warnings
 
@@ -92,6 +96,36 @@ def _before_training(method: Method) -> list[Refusal]:
     if "value_pretraining" in names and method.critic is None:
         rule = "it fits the head of a critic, and no part trains one"
         found.append(("prelude 'value_pretraining' without a critic", rule, "Add a critic part, or drop the prelude"))
+    return found
+
+
+def _single_answers(method: Method) -> list[Refusal]:
+    if method.replay is None or method.replay.name != "sample_buffer":
+        return []
+    if any(part.name == "stored_advantage" for part in method.normalize):
+        return []
+    return [
+        (
+            "replay 'sample_buffer' without normalize 'stored_advantage'",
+            "it brings back single answers, which have no group to be judged in but the advantage they had",
+            "Set select: [replay_apart] and normalize: [stored_advantage], or start from {base: skywork_r1v2}",
+        )
+    ]
+
+
+def _for_nothing(method: Method) -> list[str]:
+    """Parts whose work nobody uses."""
+    found = []
+    if any(p.name == "continuations" for p in method.explore) and "rewards.continuations" not in method.needs():
+        found.append(
+            "explore: continuations draws answers for nothing: no part reads how many were right. "
+            "Add shape: [continuation_reward]"
+        )
+    if method.replay is not None and method.replay.name == "demonstrations":
+        stages = [(stage, getattr(method, stage)) for stage in ASKING]
+        idle = [f"{stage}: {p.name}" for stage, p in stages if p is not None]
+        idle += [f"explore: {p.name}" for p in method.explore]
+        found += [f"{name} has no effect: with replay: demonstrations no question is asked" for name in idle]
     return found
 
 
