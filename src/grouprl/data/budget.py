@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from grouprl.data.ask import Ask
 from grouprl.data.collected import Collected
 from grouprl.data.desk import Desk, SamplingRule
 from grouprl.data.ledger import Visit
+from grouprl.parts.entropy_score import extent, score
 from grouprl.parts.part import RunFacts, part
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -110,15 +110,7 @@ class EntropyTemperature(SamplingRule):
         scale = desk.store(self).get("scale")
         if scale is None:
             return None
-        pivot, top, bottom = scale
-        below = bottom if self.released else -bottom
-
-        def factor(entropy_r: Tensor) -> Tensor:
-            around_r = entropy_r.clamp(min=1e-8).log() - pivot
-            h_r = torch.where(around_r > 0, around_r / top, around_r / below)
-            return 1 + self.tau * h_r.clamp(-1, 1)
-
-        return factor
+        return lambda entropy_r: 1 + self.tau * score(entropy_r, tuple(scale), released=self.released)
 
     def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
         """Keep pivot and extremes of log H of the answers drawn in this step."""
@@ -127,9 +119,7 @@ class EntropyTemperature(SamplingRule):
         entropy_n = collected.rollout.entropy_bt[:, : present_bt.shape[1]][present_bt].double()
         if not len(entropy_n):
             return
-        log_n = entropy_n.clamp(min=1e-8).log().sort().values
-        pivot = float(log_n[round(self.pivot * (len(log_n) - 1))])
-        desk.store(self)["scale"] = [pivot, _extent(float(log_n[-1]) - pivot), -_extent(pivot - float(log_n[0]))]
+        desk.store(self)["scale"] = list(extent(entropy_n, self.pivot))
 
     def words(self) -> str:
         """Describe."""
@@ -138,8 +128,3 @@ class EntropyTemperature(SamplingRule):
     def formula(self) -> str:
         """Formula."""
         return f"T_t = T·(1 + {self.tau:g}·ĥ_t)"
-
-
-def _extent(width: float) -> float:
-    """Scale of one side; without end where it has no width, so that every score on it is 0."""
-    return width if width > 1e-6 else math.inf

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grouprl.batch import Batch
 from grouprl.errors import InputError
+from grouprl.parts.entropy_score import extent, score
 from grouprl.parts.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.parts.part import RunFacts, TokenLoss, part
 from grouprl.parts.ratio import LOG_LIMIT, log_ratio
@@ -191,13 +192,10 @@ class EntropyClip(Objective):
     def score(self, batch: Batch) -> Tensor:
         """[B,T] ĥ of each active token, zero elsewhere."""
         active_bt = batch.active_bt
-        log_n = batch.need("entropy_bt", self.name)[active_bt].clamp(min=1e-8).log()
+        entropy_n = batch.need("entropy_bt", self.name)[active_bt]
         out_bt = torch.zeros(batch.size, dtype=batch.dtype, device=active_bt.device)
-        if not len(log_n):
-            return out_bt
-        around_n = log_n - log_n.sort().values[round(self.pivot * (len(log_n) - 1))]
-        top, bottom = around_n.amax().clamp(min=1e-8), around_n.amin().clamp(max=-1e-8)
-        out_bt[active_bt] = torch.where(around_n > 0, around_n / top, around_n / (bottom if self.released else -bottom))
+        if len(entropy_n):
+            out_bt[active_bt] = score(entropy_n, extent(entropy_n, self.pivot), released=self.released).to(out_bt)
         return out_bt
 
     def needs(self) -> tuple[str, ...]:
