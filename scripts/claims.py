@@ -86,7 +86,7 @@ TOKENS_ONLY = (
     Claim("ar_lopti", "plain", PASS, 1, "both remedies together speed learning up"),
     Claim("ktae", "plain", PASS, 1, "crediting the tokens of right answers speeds learning up"),
     Claim("t_spmo", "plain", PASS, 0, "branching tokens alone suffice"),
-    Claim("s_grpo_memory", "plain", PASS, 0, "a sample of the tokens suffices"),
+    Claim({"name": "s_grpo_memory", "head": 2, "keep": 0.4}, "plain", PASS, 0, "a sample of the tokens suffices"),
     Claim("apo_asymmetric", "plain", PASS, 0, "asymmetric KL and length terms do not cost learning"),
 )
 PRUNED = (
@@ -104,10 +104,9 @@ GUIDED = (
 )
 FEWER_DEAD = "fewer groups without a gradient"
 CHOSEN = (
-    *(
-        Claim(n, "mixed difficulty", DEAD, -1, FEWER_DEAD)
-        for n in ("vas", "vade", "srpo_history", "online_difficulty", "dots", "knapsack_rl")
-    ),
+    *(Claim(n, "mixed difficulty", DEAD, -1, FEWER_DEAD) for n in ("vas", "vade", "srpo_history", "dots")),
+    Claim("online_difficulty", "mixed difficulty", ROWS, 1, "more rows carry a gradient"),
+    Claim("knapsack_rl", "mixed difficulty", ROWS, 1, "more rows carry a gradient"),
     Claim({"name": "dump", "by": "level"}, "mixed difficulty", DEAD, -1, FEWER_DEAD),
     Claim(
         "gvm_raft", "mixed difficulty", PASS, 1, "answers where the gradient varies beat equally many each", "raft_pp"
@@ -147,4 +146,5 @@ CLAIMS: tuple[Claim, ...] = (
     *(*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED),
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
-NOT_RUN = {"mt_grpo": "needs turns with rewards of their own, which a run of single answers does not have"}
+TURNS = "needs turns with rewards of their own, which a run of single answers does not have"
+NOT_RUN = {"mt_grpo": TURNS, "gigpo": TURNS}
