@@ -70,6 +70,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         marks={"plan": batch.mask_bt & (position < 1)},
         rewards={"continuations": 8 * batch.reward_b},
         turn_reward_bs=batch.reward_b[:, None],
+        state_bs=torch.zeros(64, 1, dtype=torch.int64),
         stats={
             "expert": batch.ref_bt,
             "certainty": certainty_bt,
