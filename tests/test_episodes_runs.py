@@ -64,7 +64,7 @@ def test_planning_counts_what_the_environment_says() -> None:
     assert any("2 turns can take 8 positions" in note for note in plan(parse_config(run_config(model=small))).notes)
 
 
-@pytest.mark.parametrize("method", ["mt_grpo", "turn_ppo", "ppo", "dr_grpo"])
+@pytest.mark.parametrize("method", ["gigpo", "mt_grpo", "turn_ppo", "ppo"])
 def test_methods_train_on_turns(tmp_path: Path, method: str) -> None:
     record = records(launch(tmp_path / "run", method=method, eval={"final_questions": 8}), "train")[-1]
     assert record["grad_norm"] > 0
