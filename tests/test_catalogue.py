@@ -159,6 +159,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         own_b = torch.ones_like(case.batch.group_b)
         drawn = case.batch.replace(source_b=None, keys={**case.batch.keys, "own": own_b})
         case = dataclasses.replace(case, batch=drawn)
+    if "no_turn_rewards" in when:
+        zero_bs = torch.zeros_like(case.batch.need("turn_reward_bs", "the test"))
+        case = dataclasses.replace(case, batch=case.batch.replace(turn_reward_bs=zero_bs))
     if "one_token_turns" not in when:
         return case
     turn_bt = torch.where(case.batch.mask_bt, torch.arange(case.logp_bt.shape[1]), -1)

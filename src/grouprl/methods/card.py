@@ -57,6 +57,7 @@ Condition = Literal[
     "two_answers",
     "one_token_turns",
     "all_drawn",
+    "no_turn_rewards",
 ]
 
 

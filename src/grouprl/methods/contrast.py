@@ -79,6 +79,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     zero_b, zero = torch.zeros_like(batch.reward_b), torch.zeros_like(batch.group_b)
     return batch.replace(
         turn_reward_bs=batch.reward_b[:, None],
+        state_bs=zero[:, None],
         rewards={"continuations": zero_b},
         keys={
             "answer": batch.reward_b.long(),

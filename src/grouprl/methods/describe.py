@@ -188,6 +188,7 @@ _WHEN = {
     "mixed_groups": "every group holds right and wrong answers",
     "two_answers": "groups hold two answers",
     "one_token_turns": "every turn is one token",
+    "no_turn_rewards": "turns earn nothing by themselves",
     "all_drawn": "all answers were drawn for this step",
 }
 

@@ -130,8 +130,7 @@ def turn_ppo(
         reduces=[
             Reduction(
                 "grpo",
-                ["equal_lengths"],
-                settings={"turn_weight": 0.0},
+                ["equal_lengths", "no_turn_rewards"],
                 other={"eps": 1e-4},
                 why="without turn rewards only the outcome is left; token mean and answer mean agree",
             ),
@@ -140,7 +139,7 @@ def turn_ppo(
         source="the authors' repository, as noted in the dossier: trainer, rubrics, example",
         golden=[
             Golden(
-                rewards=[1, 1],
+                rewards=[2, 1],
                 lengths=[2, 2],
                 fields={"turn_bt": [[0, 1], [0, 1]], "turn_reward_bs": [[1.0, 0.0], [0.0, 0.0]]},
                 advantage=[[0.70700679, 0.0], [-0.70700679, 0.0]],
@@ -149,7 +148,7 @@ def turn_ppo(
                 why="outcomes are equal: only the first turn is judged, ±0.5 / (0.70711 + 1e-4), over four tokens",
             ),
             Golden(
-                rewards=[1, 0],
+                rewards=[1, 0.5],
                 lengths=[1, 1],
                 fields={"turn_bt": [[0], [0]], "turn_reward_bs": [[0.0], [0.5]]},
                 advantage=[[0.70690682], [-0.70690682]],
