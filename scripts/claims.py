@@ -137,6 +137,7 @@ MORE_ENTROPY = (
     Claim("remix", "stale", PASS, 1, STALE),
     Claim("grpo_d", "plain", PASS, 0, "a KL weight that grows does not cost learning"),
     Claim("rl_v", "plain", PASS, 0, "learning to verify besides does not cost learning"),
+    Claim({"name": "rl_v", "verify_coef": 0.01}, "plain", PASS, 0, "nor with a hundredth of the weight"),
     Claim("eis_grpo", "variants", PASS, 0, "one group over equivalent questions does not cost learning"),
     Claim("share_grpo", "variants", PASS, 1, "answers shared among variants teach more"),
     Claim("dvpo", "plain", PASS, 1, "a value model learnt before, without rewards in training, teaches", rival=""),

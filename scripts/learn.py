@@ -62,8 +62,15 @@ TASKS["ponder"] = FORMS
 PER_TASK["ponder"] = {}
 FEW: Settings = {"data": {"questions": 1024}}
 """For methods that come back to questions."""
-SPECIAL: dict[str, Settings] = {"dump": {"task": {"shortest": 4}}}
-"""What single methods need: several levels to choose from."""
+SPECIAL: dict[str, Settings] = {
+    "dump": {"task": {"shortest": 4}},
+    "self": {"task": {"shortest": 4}},
+    "pppo": {"method": {"name": "pppo", "prefix_start": 0.5, "prefix_limit": 0.5}},
+}
+"""What single methods need: several levels to choose from, questions that are not solved greedily, a beginning of more
+than one of seven tokens."""
+THINKING = ("hbpo", "brpo")
+"""Methods that budget thoughts."""
 ONE_UPDATE: Settings = {"batch": {"minibatches": 1}}
 """For methods that are only right on-policy."""
 CONTROL_SETTINGS: Settings = {"reward": {"function": f"{Path(__file__)}:coin"}}
@@ -96,7 +103,7 @@ def trials(dialects: bool) -> Iterator[Trial]:
     first = next(iter(TASKS))
     names = [name for name in names if name not in NOT_RUN]
     for name in names:
-        yield Trial("ponder" if refused(name, forms=0) else first, name, 0)
+        yield Trial("ponder" if name in THINKING or refused(name, forms=0) else first, name, 0)
     yield from (Trial("addition", name, 0) for name in names if entries[name].family in ON_BOTH)
     yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
     yield Trial("reverse", CONTROL, 0)
