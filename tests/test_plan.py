@@ -279,6 +279,13 @@ def test_every_catalogue_entry_can_be_planned():
         assert all(part.words() for part in method.parts()), name
 
 
+def test_settings_that_only_fit_together_are_not_called_idle():
+    found = make(method={"name": "pppo", "prefix_start": 0.5, "prefix_limit": 0.5})
+    assert not any("prefix" in sentence for sentence in found.idle)
+    with pytest.raises(InputError, match=r"method pppo: prefix_mask: limit 0.35 < start 0.5"):
+        compose({"name": "pppo", "prefix_start": 0.5})
+
+
 def test_a_task_without_forms_is_refused_where_only_forms_earn():
     config, task = parse_config({"method": "ada_grpo"}), load_task("addition")
     method = compose("ada_grpo").method

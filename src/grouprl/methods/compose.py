@@ -329,7 +329,10 @@ def _touched(base: Entry, settings: Mapping[str, Any]) -> dict[str, str]:
     plain = _flat(base.build(**required))
     touched: dict[str, str] = {}
     for name, value in settings.items():
-        changed = _flat(base.build(**{**required, name: value}))
+        try:
+            changed = _flat(base.build(**{**required, name: value}))
+        except InputError:  # right only together with the others
+            changed = _flat(base.build(**settings))
         differs = {key for key in plain | changed if plain.get(key, _ABSENT) != changed.get(key, _ABSENT)}
         touched |= dict.fromkeys(differs, name)
     return touched

@@ -52,7 +52,14 @@ class Entry:
         whole = self.build(**settings)
         off_default = [name for name, value in settings.items() if value != self.settings[name]]
         rest = {name: {k: v for k, v in settings.items() if k != name} for name in off_default}
-        return [name for name in off_default if replace(self.build(**rest[name]), settings=whole.settings) == whole]
+        return [name for name in off_default if self._builds(rest[name], whole)]
+
+    def _builds(self, settings: Mapping[str, Any], whole: Method) -> bool:
+        """Whether `settings` make the parts of `whole`; those that contradict each other make none."""
+        try:
+            return replace(self.build(**settings), settings=whole.settings) == whole
+        except InputError:
+            return False
 
 
 def entry(name: str, card: Card) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
