@@ -11,7 +11,7 @@ from grouprl.rewards import load_reward, score
 from grouprl.rewards.workers import RewardWorkers
 
 FILE = Path(__file__).with_name("hostile_rewards.py")
-CLOCK = 0.7
+CLOCK = 1.5
 
 
 def workers_of(name: str, count: int = 1, clock: float = CLOCK) -> RewardWorkers:
