@@ -90,7 +90,7 @@ def page(found: dict[str, dict[str, float]]) -> str:
         answers=GROUPS * ANSWERS,
         groups=GROUPS,
         tokens=TOKENS,
-        facts=", ".join(f"{name} {value}" for name, value in machine.describe().items()),
+        facts=", ".join(f"{name} {value}" for name, value in machine.describe(("torch", "grouprl")).items()),
         slowest=next(iter(found.values()))["both"],
         outliers=f"At or above {SLOW:g} s: {', '.join(slow)}." if slow else f"None takes {SLOW:g} s.",
         table=report.markdown(HEAD, [[f"`{n}`", *(f"{x:.3f}" for x in row.values())] for n, row in found.items()]),
