@@ -70,7 +70,8 @@ def has_turn(batch: Batch, turns: int, reader: str) -> Tensor:
         raise InputError(
             f"turn_bt has turn {int(turn_bt.max())}, the fields of turns only {turns}", "each turn has a reward"
         )
-    return (turn_bt[:, :, None] == torch.arange(turns, device=turn_bt.device)).any(1)
+    there_bs = torch.zeros(len(turn_bt), turns + 1, dtype=torch.bool, device=turn_bt.device)
+    return there_bs.scatter(1, turn_bt + 1, True)[:, 1:]
 
 
 def turn_returns(batch: Batch, there_bs: Tensor, gamma: float, reader: str) -> Tensor:
