@@ -222,7 +222,14 @@ def _tokens(batch: Batch) -> Tokens:
 def _score(policy: Policy, method: Method, batch: Batch, *, grad: bool) -> Any:
     cross = {} if method.cross is None else {"cross": method.cross}
     wanted = {"entropy": method.needs_entropy, "values": method.critic is not None}
-    return policy.logp(batch.inputs, grad=grad, **wanted, **cross)  # type: ignore[arg-type]
+    out = policy.logp(batch.inputs, grad=grad, **wanted, **cross)  # type: ignore[arg-type]
+    return _beside(out, batch)
+
+
+def _beside(out: Any, batch: Batch) -> Any:
+    """The policy's outputs where the batch lies: a batch stays on the CPU, whatever device the policy runs on."""
+    outputs = (out.logp_bt, out.entropy_bt, out.value_bt, out.cross_bt)
+    return type(out)(*(None if x is None else x.to(batch.mask_bt.device) for x in outputs))
 
 
 def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
