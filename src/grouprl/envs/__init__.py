@@ -1,7 +1,7 @@
 """Environments: what an agent acts in, turn by turn."""
 
 from grouprl.envs.calculator import Calculator
-from grouprl.envs.environment import Demonstrator, Environment, Observation, Step
+from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Step
 from grouprl.envs.game import Game, Outcome
 from grouprl.envs.guess import Guess
 from grouprl.envs.keys import Keys
@@ -13,6 +13,7 @@ __all__ = [
     "Environment",
     "Game",
     "Guess",
+    "Judging",
     "Keys",
     "Observation",
     "Outcome",

@@ -15,16 +15,20 @@ if TYPE_CHECKING:  # tasks are built on environments, so environments import no 
 class Observation:
     """What the policy is shown before it acts.
 
-    The first one of an episode is the prompt; each later one is appended behind the policy's own words.
+    The first one of an episode is the prompt; each later one is appended behind the agent's own words.
     """
 
     text: str
     state: str = ""
     """Key of the state in which the policy acts: equal keys are equal states. '' where states cannot be compared."""
     agent: str = ""
-    """Who acts next, where there are several."""
+    """Who acts next, where there are several: one of the task's `agents`. Each has a context of its own, in which its
+    first observation is the prompt and later ones follow its own words."""
     legal: tuple[str, ...] = ()
     """The legal actions, where they can be listed."""
+    fresh: bool = False
+    """Whether the agent begins anew with this as its prompt and sees nothing of what was said to it before: a
+    sub-agent's new call."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Step:
 
     observation: Observation
     reward: float = 0.0
-    """Reward of this turn."""
+    """Reward of this turn, for who acted."""
     terminated: bool = False
     """The episode reached its end."""
     truncated: bool = False
@@ -41,6 +45,9 @@ class Step:
     valid: bool = True
     """Whether the action could be understood and was allowed."""
     info: Mapping[str, Any] = field(default_factory=dict)
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """Rewards to agents by name, beside `reward`: each is added to the agent's latest turn, or to its first one if it
+    has not acted yet."""
 
 
 @runtime_checkable
@@ -61,6 +68,15 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Give back what the environment holds; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """An environment whose agents have scores of their own; `scores` is then asked in place of `score`."""
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return the reward components of each agent by its name; an agent that is not named has none."""
         ...
 
 

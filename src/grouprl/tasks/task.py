@@ -97,6 +97,11 @@ class Task(ABC):
         """Most turns of an episode; 1 for tasks that are answered at once."""
         return 1
 
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names that observations give to who acts, in a fixed order; an episode is judged by its first agent."""
+        return ("",)
+
     def environment(self) -> Any:
         """Return a fresh `grouprl.envs.Environment` for one episode; None for tasks that are answered at once.
 
