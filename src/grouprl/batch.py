@@ -69,6 +69,9 @@ class Batch:
     """[B]: reward of the greedy answer to the same question (ReMax)."""
     token_reward_bt: Tensor | None = None
     """[B,T]: rewards per token, added to the sequence reward that sits on the last action token."""
+    version_bt: Tensor | None = None
+    """[B,T] int64: how many steps the policy that drew each token had been trained for, -1 outside; None: as many as
+    now."""
     turn_bt: Tensor | None = None
     """[B,T] int64: turn of each token, -1 outside."""
     turn_reward_bs: Tensor | None = None
@@ -251,6 +254,7 @@ _REMEDY = {
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
     "correct_b": "Pass correct_b, the raw correctness of each sequence.",
     "max_length": "Pass max_length, the largest completion length.",
+    "version_bt": "Pass version_bt, how many steps the policy had been trained for that drew each token.",
     "step": "Pass step=…, the number of the step from 0.",
     "steps": "Pass steps=…, how many steps the run has.",
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
@@ -264,7 +268,7 @@ _REMEDY = {
 
 _BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
-    *("token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+    *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
 _BT_MAPPINGS = ("marks", "stats")
 _B_MAPPINGS = ("rewards", "keys", "past")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,8 @@ class Knapsack(Allocation):
     (right + `smoothing`)/(answers + 2·`smoothing`) at the last visit, ½ before the first. Answers that are worth
     nothing anywhere go to the questions that were never right, then to the others, as evenly as can be.
     """
+
+    ahead: ClassVar[bool] = True
 
     low: Count = 2
     high: Count = 128

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ class ThompsonSampling(Chooser):
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
     counts shrink each step: by `asked_decay` where the question was asked, by `decay` elsewhere.
     """
+
+    ahead: ClassVar[bool] = True
 
     prior: Annotated[float, Field(gt=0)] = 1.0
     decay: Share = 0.999

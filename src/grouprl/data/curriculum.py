@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -98,6 +98,8 @@ class HistoryResampling(Chooser):
     asked any more.
     """
 
+    ahead: ClassVar[bool] = True
+
     readmit_every: Annotated[int, Field(ge=0)] = 0
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], desk: Desk) -> list[int]:
@@ -140,6 +142,8 @@ class EasyToHard(Chooser):
     unlocked evenly over the first `until` of the run's steps; with it the next one as soon as the last answers to the
     hardest unlocked level are right in that share (SARI, arXiv:2504.15900, orders easy to hard).
     """
+
+    ahead: ClassVar[bool] = True
 
     by: str = "level"
     until: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -207,6 +211,8 @@ class HardStage(Chooser):
     From the share `after` of the run's steps on, questions come from the share `keep` with the lowest mean reward over
     all their visits; questions never asked count as hardest.
     """
+
+    ahead: ClassVar[bool] = True
 
     after: Share = 0.5
     keep: Annotated[float, Field(gt=0, le=1)] = 0.6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -100,6 +100,10 @@ class Desk(Protocol):
 
 class DataPart(Part):
     """Base of the parts that decide what is collected. Which methods it has says its kind."""
+
+    ahead: ClassVar[bool] = False
+    """Whether the part may choose for a step while the results of the steps before it are still on their way
+    (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
 
     def supplies(self) -> tuple[str, ...]:
         """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""

@@ -99,7 +99,7 @@ class Clipped(Objective):
 
 def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:
     """Say why `what` cannot act when the ratio is always 1."""
-    if run.updates_per_rollout > 1 or (against == "behavior" and not run.exact_sampler):
+    if run.updates_per_rollout > 1 or not run.fresh_old or (against == "behavior" and not run.exact_sampler):
         return []
     sampler = " and an exact sampler" if against == "behavior" else ""
     return [

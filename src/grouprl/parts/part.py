@@ -62,6 +62,10 @@ class RunFacts:
     """How many forms of answering the task tells from each other."""
     environment: bool = False
     """Whether the task is acted in over turns."""
+    ahead: int = 0
+    """How many steps answers may be drawn ahead of their update; 0: every answer is the current policy's."""
+    fresh_old: bool = True
+    """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """How many different values 'level' and each column of the questions have, among a few questions of the run."""
 

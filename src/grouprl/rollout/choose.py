@@ -14,15 +14,18 @@ _BITS = 48
 """Resolution of the uniforms. Coarser than a double's 53 bits, so that u * total never rounds up to total."""
 
 
-def uniforms(seeds: Sequence[int], positions: int) -> np.ndarray:
+def uniforms(seeds: Sequence[int], positions: int, drawn: Sequence[int] = ()) -> np.ndarray:
     """Return independent uniforms in [0, 1), float64 [B, positions]; row b depends on seeds[b] alone.
+
+    With `drawn` [B] row b begins behind its first drawn[b] numbers.
 
     Counter-based: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
     of the mixed seed plus position times the golden gamma.
     """
     key_b = _splitmix(np.array([seed & (2**64 - 1) for seed in seeds], dtype=np.uint64))
     with np.errstate(over="ignore"):
-        state_bt = key_b[:, None] + np.arange(1, positions + 1, dtype=np.uint64) * _GOLDEN
+        place_bt = np.arange(1, positions + 1, dtype=np.uint64) + np.array(drawn or [0], dtype=np.uint64)[:, None]
+        state_bt = key_b[:, None] + place_bt * _GOLDEN
     return (_splitmix(state_bt) >> np.uint64(64 - _BITS)).astype(np.float64) * 2.0**-_BITS
 
 

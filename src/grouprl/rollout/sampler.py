@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ..errors import InputError
@@ -20,6 +21,8 @@ COMPACT_BELOW = 0.75
 """Finished rows leave once no more than this share of the rows goes on: moving a cache costs about a step."""
 Adapt = Callable[[torch.Tensor], torch.Tensor]
 """Entropies [R] of the next tokens at the sampling temperature -> factors [R] of that temperature."""
+Pause = Callable[[], bool]
+"""Asked after each step: whether to stop here, with what has been written so far."""
 Progress = Callable[[int, int], None]
 """Called with (positions written, `max_new_tokens`) after each step."""
 
@@ -96,6 +99,8 @@ def generate(
     adapt: Adapt | None = None,
     rows_at_once: int | None = None,
     progress: Progress | None = None,
+    drawn: Sequence[int] = (),
+    pause: Pause | None = None,
 ) -> Rollout:
     """Draw `n` completions for each prompt.
 
@@ -118,6 +123,9 @@ def generate(
             those of the distribution drawn from, entropies those at the temperature asked for.
         rows_at_once: most completions written at the same time; bounds the memory of the cache.
         progress: called after each step.
+        drawn: how many tokens at the end of each prompt were drawn with its seed before, [B]; the seed's random
+            numbers go on behind them. So a completion that was paused ends as if it had not been.
+        pause: ends the call after a step; the completions that were not finished come back as they are, truncated.
 
     Raises:
         InputError: wrong number of seeds, an empty prompt, a setting out of range, no room in the model.
@@ -134,7 +142,8 @@ def generate(
     width = rows_at_once or len(rows)
     for start in range(0, len(rows), width):
         part = slice(start, start + width)
-        writer.write(make_decoder(policy), rows[part], seeds[part], start, progress)
+        uniform_rt = uniforms(seeds[part], max_new_tokens, drawn[part])
+        writer.write(make_decoder(policy), rows[part], uniform_rt, start, progress, pause)
     return writer.rollout(rows)
 
 
@@ -172,14 +181,15 @@ class _Writer:
         self,
         decoder: Decoder,
         prompts: Sequence[tuple[int, ...]],
-        seeds: Sequence[int],
+        uniform: np.ndarray,
         offset: int,
         progress: Progress | None,
+        pause: Pause | None,
     ) -> None:
         """Write the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
         budget = self.sampling.max_new_tokens
         distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
-        uniform_rt = torch.from_numpy(uniforms(seeds, budget)).to(self.device)
+        uniform_rt = torch.from_numpy(uniform).to(self.device)
         row_r = torch.arange(offset, offset + len(prompts), device=self.device)
         live_r = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
         logits_rv = decoder.start(list(distinct), [distinct[p] for p in prompts], budget)
@@ -190,6 +200,9 @@ class _Writer:
                 progress(t + 1, budget)
             left = int(live_r.sum())
             if t + 1 == budget or left == 0:
+                return
+            if pause is not None and pause():
+                self.length_b[row_r[live_r]] = t + 1
                 return
             if left <= COMPACT_BELOW * len(live_r):
                 index_n = live_r.nonzero()[:, 0]

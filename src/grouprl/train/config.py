@@ -168,6 +168,15 @@ class Run(Section):
     rollouts_every: Whole = 1
     """Rollouts are stored every so many steps; 0: never."""
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Threads of torch; with `async_steps` of the trainer and of the sampler each."""
+    async_steps: Whole = 0
+    """How many steps answers may be drawn ahead of their update, in a process of their own. 0: drawing and training
+    take turns, and every answer is the current policy's."""
+    partial: bool = True
+    """With `async_steps`: whether answers that are being drawn go on with new weights as soon as there are some."""
+    proximal: Literal["recompute", "sampler"] = "recompute"
+    """With `async_steps`: where the old log-probs of answers drawn by earlier weights come from. `recompute`: from the
+    policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were drawn with."""
 
 
 class Config(Section):
@@ -231,6 +240,8 @@ class Config(Section):
     def fingerprint(self) -> str:
         """Hash of everything that changes results (not of folders, records or threads)."""
         plain = self.model_dump(mode="json", exclude={"run": True, "eval": True})
+        if self.run.async_steps:
+            plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
