@@ -53,7 +53,7 @@ def test_json_refuses_nan(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_is_never_overwritten(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "r")
+    RunFolder.create(tmp_path / "r").config.write_text("task: addition\n")
     with pytest.raises(InputError, match="exists already"):
         RunFolder.create(tmp_path / "r")
     assert free_folder(tmp_path / "r") == tmp_path / "r-2"
@@ -110,7 +110,7 @@ def test_policy_state_by_step(run: RunFolder) -> None:
 
 def test_rewind_forgets_what_came_after(run: RunFolder) -> None:
     run.append_metrics({"step": 1})
-    size = run.metrics_size()
+    size = run.metrics.stat().st_size
     run.append_metrics({"step": 2})
     for step in (1, 2):
         run.rollout_file(step).write_bytes(b"x")

@@ -23,21 +23,24 @@ def write_before(run: RunFolder, found: Evaluation) -> None:
 
 
 def read_before(run: RunFolder) -> tuple[dict[str, float], list[Sample]] | None:
-    """The evaluation before reinforcement: its record and sample answers; None if there was none yet."""
+    """The evaluation before reinforcement: its record and sample answers; None if there was none yet.
+
+    Raises RunError when the record is damaged.
+    """
     if not run.before.is_file():
         return None
     try:
         data = json.loads(run.before.read_text(encoding="utf-8"))
         return data["record"], [Sample(**row) for row in data["samples"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{run.before} is damaged ({error}); start a new run") from error
+        raise RunError(f"{run.before} is damaged ({error})") from error
 
 
 def conclude(session: Session, after: Evaluation | None, console: Console) -> None:
     """Write model, samples, summary, health and report, and print the outcome. `after` is None if interrupted."""
     run = session.run
     write_json(run.health, [finding.as_row() for finding in session.health.findings()])
-    before = read_before(run)
+    before = _before(run, console)
     if after is not None:
         with replacing(run.model) as folder:
             session.policy.save(folder)
@@ -52,6 +55,15 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
         console.print(f"Interrupted in {session.phase} after step {session.step}; a checkpoint is written.")
         console.print(f"Go on with: grouprl train {run.path} --resume", soft_wrap=True)
     console.print(f"Report: {report}", soft_wrap=True)
+
+
+def _before(run: RunFolder, console: Console) -> tuple[dict[str, float], list[Sample]] | None:
+    """The evaluation before reinforcement; without it a run still ends well, and says that it was lost."""
+    try:
+        return read_before(run)
+    except RunError as error:
+        console.print(f"{error}: there is no comparison with the answers before training.", soft_wrap=True)
+        return None
 
 
 def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> None:

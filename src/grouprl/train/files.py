@@ -3,38 +3,62 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from grouprl.errors import InputError, RunError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends well it takes its place at once, else it is removed.
 
-    Works for files and folders. A full disk becomes a RunError that says what is safe.
+    Works for files and folders. Raises RunError, in words, for a full disk or a folder that cannot be written to.
     """
-    temporary = path.with_name(f".{path.name}.part")
-    _remove(temporary)
+    temporary = _beside(path, "part")
+    with in_words(path):
+        try:
+            _remove(temporary)
+            yield temporary
+            _sync(temporary)
+            _put(temporary, path)
+        except BaseException:
+            _remove(temporary)
+            raise
+
+
+@contextmanager
+def in_words(path: Path) -> Iterator[None]:
+    """Turn what the system says when it cannot write `path` into a RunError that says what is safe."""
     try:
-        yield temporary
-        _sync(temporary)
-        if path.is_dir():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        yield
     except OSError as error:
-        _remove(temporary)
-        raise _in_words(error, path) from error
-    except BaseException:
-        _remove(temporary)
-        raise
+        raise _in_words(error.errno, error, path) from error
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        raise _in_words(int(code[1]) if code else None, error, path) from error
+
+
+def settle(folder: Path) -> None:
+    """Finish what a killed process left in `folder`: a replacement that had begun is undone, halves are removed."""
+    for old in folder.glob(".*.old"):
+        path = folder / old.name[1:-4]
+        if not path.exists():
+            os.rename(old, path)
+    for left in (*folder.glob(".*.old"), *folder.glob(".*.part")):
+        _remove(left)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -64,21 +88,34 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.health = path / "health.json"
         self.model = path / "model"
+        self.lock = path / ".lock"
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make a new run folder; InputError if something is there already."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        """Make a new run folder; InputError if something is there already, RunError if it cannot be made.
+
+        What a process left that was killed before its run had begun (before config.yaml was there) is used again.
+        """
+        run = cls(path)
+        if path.exists() and not run._unbegun():
             raise InputError(
                 f"the run folder {path} exists already",
                 "a run never overwrites another",
                 "Continue it with --resume, or choose another with --folder",
             )
-        path.mkdir(parents=True, exist_ok=True)
-        run = cls(path)
-        run.rollouts.mkdir()
-        run.checkpoints.mkdir()
+        with in_words(path):
+            for folder in (path, run.rollouts, run.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
         return run
+
+    def _unbegun(self) -> bool:
+        """Whether the folder holds nothing but what a run makes before its config.yaml."""
+        if not self.path.is_dir():
+            return False
+        made = {self.rollouts, self.checkpoints, self.lock, self.facts}
+        halves = {_beside(self.facts, "part"), _beside(self.config, "part")}
+        inside = [x for folder in (self.rollouts, self.checkpoints) if folder.is_dir() for x in folder.iterdir()]
+        return not inside and set(self.path.iterdir()) <= made | halves
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -90,26 +127,33 @@ class RunFolder:
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl."""
-        try:
-            with self.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record, allow_nan=False) + "\n")
-        except OSError as error:
-            raise _in_words(error, self.metrics) from error
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with in_words(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
+            file.write(line)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole lines of metrics.jsonl."""
+        """All whole lines of metrics.jsonl. Raises RunError naming a damaged one."""
         if not self.metrics.is_file():
             return []
-        lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        found = []
+        for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), start=1):
+            if line.endswith(b"\n"):
+                found.append(self._record(line, number))
+        return found
 
-    def metrics_size(self) -> int:
-        """Bytes of metrics.jsonl, all on disk."""
-        if not self.metrics.exists():
-            return 0
-        with self.metrics.open("rb+") as file:
+    def _record(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise RunError(f"line {number} of {self.metrics} is damaged: {error}") from error
+        if not isinstance(record, dict):
+            raise RunError(f"line {number} of {self.metrics} is damaged: it holds {type(record).__name__}")
+        return record
+
+    def sync_metrics(self) -> None:
+        """Have metrics.jsonl on disk as it is now."""
+        with in_words(self.metrics), self.metrics.open("ab") as file:
             os.fsync(file.fileno())
-        return self.metrics.stat().st_size
 
     def rewind(self, metrics_size: int, step: int) -> None:
         """Forget what was recorded after a checkpoint: metrics beyond `metrics_size` bytes, rollouts beyond `step`."""
@@ -118,11 +162,14 @@ class RunFolder:
             raise RunError(
                 f"{self.metrics} has {have} bytes, the checkpoint was taken at {metrics_size}: it was cut off"
             )
-        if self.metrics.exists():
-            os.truncate(self.metrics, metrics_size)
-        for path in self.rollouts.glob("*.parquet"):
-            if int(path.stem.removeprefix("step-")) > step:
-                path.unlink()
+        with in_words(self.path):
+            if self.metrics.exists():
+                os.truncate(self.metrics, metrics_size)
+            for folder in (self.path, self.rollouts):
+                settle(folder)
+            for path in self.rollouts.glob("step-*.parquet"):
+                if int(path.stem.removeprefix("step-")) > step:
+                    path.unlink()
 
     def reference_of(self, renewed: int | None) -> Path:
         """Where the weights of the reference lie: the first one's, or those of the policy at step `renewed`."""
@@ -131,6 +178,16 @@ class RunFolder:
     def rollout_file(self, step: int) -> Path:
         """Where the rollouts of `step` (counted from 1) lie."""
         return self.rollouts / f"step-{step:06d}.parquet"
+
+
+def digest(path: Path, size: int | None = None) -> str:
+    """SHA-256 of a file, or of its first `size` bytes, in hexadecimal."""
+    found, left = hashlib.sha256(), path.stat().st_size if size is None else size
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, 1 << 20))):
+            found.update(block)
+            left -= len(block)
+    return found.hexdigest()
 
 
 def free_folder(path: Path) -> Path:
@@ -142,30 +199,58 @@ def free_folder(path: Path) -> Path:
     return candidate
 
 
-def _in_words(error: OSError, path: Path) -> RunError:
-    if error.errno == errno.ENOSPC:
+def _in_words(code: int | None, error: Exception, path: Path) -> RunError:
+    safe = "Everything written before is whole"
+    if code in FULL:
         return RunError(
-            f"the disk is full: {path} could not be written. Everything written before is whole; free some space and "
-            "continue with --resume."
+            f"the disk is full: {path} could not be written ({error}). {safe}; free some space and continue with "
+            "--resume."
         )
-    return RunError(f"{path} could not be written: {error}")
+    if code in FORBIDDEN:
+        return RunError(
+            f"{path} could not be written: {error}. {safe}; make the folder writable and continue with --resume."
+        )
+    return RunError(f"{path} could not be written: {error}. {safe}.")
+
+
+def _beside(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")
+
+
+def _put(temporary: Path, path: Path) -> None:
+    """Move `temporary` to `path`; a folder that is there already stays beside it until the new one is in its place."""
+    old = _beside(path, "old")
+    _remove(old)
+    if path.is_dir():
+        os.rename(path, old)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        if old.exists():
+            os.rename(old, path)
+        raise
+    sync_folder(path.parent)
+    _remove(old)
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
-    for file in [path] if path.is_file() else path.rglob("*"):
-        if file.is_file():
-            with file.open("rb+") as handle:
+    for entry in [path] if path.is_file() else [*path.rglob("*"), path]:
+        if entry.is_dir():
+            sync_folder(entry)
+        elif entry.is_file():
+            with entry.open("rb+") as handle:
                 os.fsync(handle.fileno())
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Have the entries of a folder on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

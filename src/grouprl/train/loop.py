@@ -23,7 +23,7 @@ from grouprl.methods.registry import method as catalogue_method
 from grouprl.policy.tokens import Tokens
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
-from grouprl.train.ending import conclude, read_before, write_before
+from grouprl.train.ending import conclude, write_before
 from grouprl.train.enrich import add_statistics, add_texts
 from grouprl.train.evaluate import Evaluation, evaluate, question_text
 from grouprl.train.gather import gather, remember
@@ -69,6 +69,18 @@ def train(
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
     session = resume_session(_required(folder)) if resume else start(config, folder)
+    try:
+        after = _run(session, console)
+        if after is None:
+            session.save()
+        conclude(session, after, console)
+    finally:
+        session.leave()
+    return Summary(session.run.path, interrupted=after is None)
+
+
+def _run(session: Session, console: Console) -> Evaluation | None:
+    """Go through the phases that are left; the evaluation after training, None if it was interrupted before."""
     with (
         closing(session),
         Display(session.config.steps, console=console) as display,
@@ -85,11 +97,7 @@ def train(
             reinforce(session, display, stop, clock)
         finished = session.phase == "train" and session.step == session.config.steps and not stop.asked
         count = session.config.eval.final_questions
-        after = _evaluate(session, display, clock, count, "after") if finished else None
-    if after is None:
-        session.save()
-    conclude(session, after, console)
-    return Summary(session.run.path, interrupted=after is None)
+        return _evaluate(session, display, clock, count, "after") if finished else None
 
 
 def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
@@ -132,7 +140,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: _Clo
 def reinforce(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
-    if session.step == 0 and read_before(session.run) is None:
+    if session.step == 0 and not session.run.before.is_file():
         write_before(session.run, _evaluate(session, display, clock, config.eval.final_questions, "before"))
         session.save()
     display.phase("train", config.steps, session.step)

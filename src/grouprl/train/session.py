@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from grouprl.data.source import QuestionSource
-from grouprl.errors import InputError
+from grouprl.errors import InputError, RunError
 from grouprl.method import Method
 from grouprl.methods.compose import compose
 from grouprl.policy.allocator import keep_freed_memory
@@ -23,14 +23,16 @@ from grouprl.policy.second import second_policy
 from grouprl.policy.threads import choose_threads
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.tasks import Task, load_task
-from grouprl.train.checkpoint import newest, prune, save_checkpoint
+from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
 from grouprl.train.config import Config, load_config
 from grouprl.train.desk import RunDesk
-from grouprl.train.files import RunFolder, free_folder, replacing, write_json, write_text
+from grouprl.train.files import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
+from grouprl.train.lock import FolderLock
 from grouprl.train.reward import close_reward, open_reward
+from grouprl.train.tensors import load_weights
 
 
 @dataclass
@@ -49,6 +51,7 @@ class Session:
     desk: RunDesk
     health: Health
     phase: str
+    lock: FolderLock | None = None
     step: int = 0
     elapsed: float = 0.0
     optimizer: torch.optim.Optimizer | None = None
@@ -92,7 +95,9 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then drop the oldest."""
         assert self.optimizer is not None
-        state = {
+        run = self.run
+        run.sync_metrics()
+        state: dict[str, Any] = {
             "phase": self.phase,
             "step": self.step,
             "elapsed": self.elapsed,
@@ -100,17 +105,26 @@ class Session:
             "has_reference": self.reference is not None,
             "reference_renewed": self.renewed,
             "errors": self.errors.state_dict(),
-            "metrics_size": self.run.metrics_size(),
+            "metrics_size": run.metrics.stat().st_size,
+            "evaluated_before": run.before.is_file(),
             "torch_rng": torch.get_rng_state().tolist(),
         }
         weights = self.policy.trainable_state()
         data = self.desk.state()
-        save_checkpoint(self.run, self.phase, self.step, weights, self.optimizer.state_dict(), state, data)
-        prune(self.run, self.config.run.keep)
+        beside: dict[Path, int | None] = {run.metrics: state["metrics_size"]}
+        if self.reference is not None:
+            beside[run.reference_of(self.renewed)] = None
+        save_checkpoint(run, self.phase, self.step, weights, self.optimizer.state_dict(), state, data, beside)
+        prune(run, self.config.run.keep)
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
         close_reward(self.reward)
+
+    def leave(self) -> None:
+        """Give the run folder free for another process."""
+        if self.lock is not None:
+            self.lock.release()
 
     def record(self, values: dict[str, Any]) -> None:
         """Append a record to metrics.jsonl and let the health report see it."""
@@ -130,55 +144,119 @@ def start(config: Config, folder: Path | None) -> Session:
     policy = build_policy(config, task)
     reward, notes = open_reward(config.reward, task)
     run = RunFolder.create(folder)
-    write_text(run.config, config.dump())
-    write_json(run.facts, {"threads": threads, "task": task.fingerprint(), "versions": versions()})
-    session = assemble(config, run, task, policy, reward)
-    session.notes = notes
-    session.begin("warmup" if config.warmup.steps else session.after_warmup())
+    lock = FolderLock(run)
+    try:
+        if run.config.is_file():
+            raise InputError(f"the run folder {folder} was begun by another process just now")
+        facts = {"threads": threads, "task": task.fingerprint(), "versions": versions()}
+        write_json(run.facts, facts)
+        write_text(run.config, config.dump())  # last: from here on it is a run that can be resumed
+        session = assemble(config, run, task, policy, reward)
+        session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
+        session.begin("warmup" if config.warmup.steps else session.after_warmup())
+    except BaseException:
+        lock.release()
+        close_reward(reward)
+        raise
     return session
 
 
 def resume(folder: Path) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
-    Raises InputError when the folder is no run, or the task no longer is what it was; RunError on damaged records.
+    Raises InputError when the folder is no run or in use, or the task no longer is what it was; RunError on damaged
+    records, and when there are checkpoints but none is whole.
     """
     run = RunFolder.open(folder)
+    lock = FolderLock(run)
+    try:
+        session = _resumed(run)
+    except BaseException:
+        lock.release()
+        raise
+    session.lock = lock
+    session.notes += _lock_notes(lock)
+    return session
+
+
+def _resumed(run: RunFolder) -> Session:
     config = load_config(str(run.config))
-    facts = json.loads(run.facts.read_text(encoding="utf-8"))
+    facts = _facts(run)
     torch.set_num_threads(facts["threads"])
     torch.manual_seed(config.seed)
     task = load_task(config.task, config.seed)
     if task.fingerprint() != facts["task"]:
         raise InputError(
-            f"the task of {folder} has changed since the run began",
+            f"the task of {run.path} has changed since the run began",
             "a resumed run goes on with the same questions",
             "Restore the data, or start a new run",
         )
+    with in_words(run.checkpoints):
+        settle(run.checkpoints)
     checkpoint, complaints = newest(run)
-    state = checkpoint.state if checkpoint else None
-    run.rewind(state["metrics_size"] if state else 0, state["step"] if state and state["phase"] == "train" else 0)
+    if checkpoint is None and complaints:
+        raise RunError(
+            f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
+            "Restore one from a copy, or start a new run"
+        )
+    _rewind(run, checkpoint)
     reward, notes = open_reward(config.reward, task)
-    session = assemble(config, run, task, build_policy(config, task), reward)
-    session.notes = complaints + notes
-    if checkpoint is None or state is None:
+    try:
+        session = assemble(config, run, task, build_policy(config, task), reward)
+        session.notes = complaints + notes
+        _restore(session, checkpoint)
+    except BaseException:
+        close_reward(reward)
+        raise
+    return session
+
+
+def _facts(run: RunFolder) -> dict[str, Any]:
+    try:
+        facts = json.loads(run.facts.read_bytes())
+        if isinstance(facts["threads"], int) and isinstance(facts["task"], str):
+            return dict(facts)
+        reason = "it does not hold the facts of a run"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    raise RunError(f"{run.facts} is damaged ({reason}). Restore it from a copy, or start a new run")
+
+
+def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Forget everything recorded after the checkpoint (None: everything)."""
+    nothing: dict[str, Any] = {"metrics_size": 0, "phase": "warmup", "evaluated_before": False}
+    state = checkpoint.state if checkpoint else nothing
+    run.rewind(state["metrics_size"], state["step"] if state["phase"] == "train" else 0)
+    if not state["evaluated_before"]:
+        with in_words(run.before):
+            run.before.unlink(missing_ok=True)
+
+
+def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
+    """Go on where the checkpoint was taken; from the beginning without one."""
+    config, policy = session.config, session.policy
+    if checkpoint is None:
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
         session.notes.append("no checkpoint yet: starting from the beginning")
-        return session
+        return
+    state = checkpoint.state
     if state["has_reference"]:
         session.renewed = state["reference_renewed"]
-        session.policy.load_trainable_state(load_file(run.reference_of(session.renewed)))
+        policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.reference = session.policy.reference() if first else second_policy(session.policy, trainable=False)
-    session.policy.load_trainable_state(checkpoint.weights)
+        session.reference = policy.reference() if first else second_policy(policy, trainable=False)
+    policy.load_trainable_state(checkpoint.weights)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
-    session.optimizer = make_optimizer(config, session.policy, session.phase)
+    session.optimizer = make_optimizer(config, policy, session.phase)
     session.optimizer.load_state_dict(checkpoint.optimizer)
     session.source.restore(state["source"])
     session.desk.restore(checkpoint.data)
     session.errors.load_state_dict(state["errors"])
     torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
-    return session
+
+
+def _lock_notes(lock: FolderLock) -> list[str]:
+    return [] if lock.works else ["this file system has no locks: a second run on this folder would not be noticed"]
 
 
 def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy, reward: Any) -> Session:
