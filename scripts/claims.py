@@ -148,4 +148,4 @@ CLAIMS: tuple[Claim, ...] = (
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
 TURNS = "needs turns with rewards of their own, which a run of single answers does not have"
-NOT_RUN = {"mt_grpo": TURNS, "gigpo": TURNS}
+NOT_RUN = {"mt_grpo": TURNS, "gigpo": TURNS, "arpo_replay": TURNS, "spear": TURNS}

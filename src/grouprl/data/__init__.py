@@ -16,6 +16,7 @@ from grouprl.data import (
     rounds,
     second_model,
     segments,
+    success_replay,
     value_pretraining,
     variants,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "rounds",
     "second_model",
     "segments",
+    "success_replay",
     "value_pretraining",
     "variants",
 ]

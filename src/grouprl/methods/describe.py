@@ -39,6 +39,10 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
         Claim("Asymmetric Policy Optimization (View-R1)", "arXiv:2506.21655", "apo_asymmetric"),
         Claim("Accelerated Preference Optimization", "arXiv:2410.06293", "apo_accelerated"),
     ),
+    "arpo": (
+        Claim("Agentic Replay Policy Optimization, for GUI agents", "arXiv:2505.16282", "arpo_replay"),
+        Claim("Agentic Reinforced Policy Optimization (entropy branching)", "arXiv:2507.19849", "arpo_branch"),
+    ),
     "dapo": (
         Claim("Decoupled Clip and Dynamic sAmpling Policy Optimization", "arXiv:2503.14476", "dapo"),
         Claim("Direct Advantage Policy Optimization", "arXiv:2412.18279", "dapo_direct"),

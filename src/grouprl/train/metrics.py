@@ -291,6 +291,20 @@ define(
     "share of actions that the environment did not understand or did not allow",
     "falls early in training and stays near 0. Staying high: the form of an action is not learnt",
 )
+define(
+    "rows_per_episode",
+    "rows",
+    "answers",
+    "rows that an episode has on average: one for each agent, and one for each time one begins afresh",
+    "what the task needs. Growing without more reward: a planner calls its helpers more often than it has to",
+)
+define(
+    "agent_reward/*",
+    "reward",
+    "outcome",
+    "mean reward of the rows of one agent, where a task has several",
+    "all rise where agents work together; where they play against each other, one's gain is another's loss",
+)
 
 # ── policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
 define(
@@ -511,6 +525,13 @@ define(
     "update",
     "mean number of steps since the replayed rows were drawn",
     "small. Large: the rows come from a policy that is long gone",
+)
+define(
+    "successes_replayed",
+    "answers",
+    "update",
+    "stored successes that took a place in a group that failed",
+    "falls as fewer groups fail. Always 0: no question that fails now was solved before",
 )
 
 

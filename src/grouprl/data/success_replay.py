@@ -1,0 +1,174 @@
+"""Stored successes: one takes a place in a group that failed altogether, or many are learned from once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from grouprl.batch import Batch
+from grouprl.data.again import drawn_rows, further_numbers, groups, splice
+from grouprl.data.collected import Collected, join, subset
+from grouprl.data.desk import Desk, Exploration, Replay
+from grouprl.data.replay import answer_advantage, joined, own_rows
+from grouprl.data.store import pack, unpack
+from grouprl.parts.part import RunFacts, part
+
+Count = Annotated[int, Field(ge=1)]
+
+
+@part("explore")
+class SuccessReplay(Exploration):
+    """ARPO: a stored success of the same question takes the first place of a group that failed (arXiv:2505.16282).
+
+    Each question keeps the last `capacity` answers whose reward was above `success`. A group failed when the standard
+    deviation of its rewards is below `spread` and their mean below `failed`. The success keeps the log-probs it was
+    drawn with and counts in the statistics of the group.
+    """
+
+    capacity: Count = 8
+    success: float = 0.1
+    failed: float = 0.2
+    spread: Annotated[float, Field(gt=0)] = 0.05
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Replace the first row of every failed group whose question was solved before."""
+        store, rng = desk.store(self), desk.rng(self)
+        gone_b = np.zeros(len(collected), dtype=bool)
+        added = []
+        for rows in groups(collected, drawn_rows(collected)):
+            known = store.get(str(int(collected.index_b[rows[0]])), [])
+            if known and self.has_failed(collected.scores.reward_b[rows]):
+                old = unpack(known[rng.integers(len(known))], desk.task)
+                gone_b[rows[0]] = True
+                added.append(_in_place_of(collected, rows[0], old))
+        desk.note("successes_replayed", len(added))
+        return splice(collected, gone_b, added) if added else collected
+
+    def has_failed(self, reward_n: np.ndarray) -> bool:
+        """Whether a group with these rewards [N] failed altogether."""
+        return bool(reward_n.std() < self.spread and reward_n.mean() < self.failed)
+
+    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
+        """Store the successes of the step."""
+        if judged is None:
+            return
+        rows, _ = own_rows(collected, judged)
+        store = desk.store(self)
+        for i in np.flatnonzero(rows.scores.reward_b > self.success):
+            key = str(int(rows.index_b[i]))
+            store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"the first answer of a group that failed (mean reward below {self.failed:g}, spread below "
+            f"{self.spread:g}) gives way to one of the last {self.capacity} successes of its question"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No question is asked twice."""
+        if run.questions is not None and run.steps * run.prompts > run.questions:
+            return []
+        return ["success_replay has no effect: no question is asked twice in this run. Set data.questions"]
+
+
+def _in_place_of(collected: Collected, row: int, old: Collected) -> Collected:
+    """Return the stored row as a member of the group of `row`, under a number of its own."""
+    number_b = further_numbers(collected, np.array([row]))
+    return replace(old, group_b=collected.group_b[[row]], answer_b=number_b).with_source("replay")
+
+
+@part("replay")
+class SelfImitation(Replay):
+    """SPEAR: good answers are gathered, and learned from once more when there are many (arXiv:2509.22601).
+
+    Answers with a positive mean advantage are kept for `tolerate` steps, the mean rewards of the last `baselines`
+    groups besides. When more than 1.5 · `size` kept answers have a reward above the median of those means, these get
+    the advantage R - median (`past.advantage`), a random set of them joins the step (the largest power of two that is
+    at most `size`), and the buffer is emptied.
+    """
+
+    size: Count = 2048
+    tolerate: Count = 5
+    baselines: Count = 10240
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("past.advantage",)
+
+    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+        """Return the new rows, and the stored ones when there are enough."""
+        if collected is None:
+            return None
+        new = collected.with_extras(past__advantage=np.zeros(len(collected)))
+        chosen, steps = self._released(desk)
+        return joined(new, chosen, steps, desk)
+
+    def _released(self, desk: Desk) -> tuple[list[Collected], list[int]]:
+        """Rows above today's baseline with their new advantages, one by one, and their steps; none while too few."""
+        store = desk.store(self)
+        if "rows" not in store:
+            return [], []
+        whole = unpack(store["rows"], desk.task)
+        adv_n = whole.scores.reward_b - float(store["means"].median())
+        good = np.flatnonzero(adv_n > 0)
+        if len(good) <= 1.5 * self.size:
+            return [], []
+        count = 1 << (min(len(good), self.size).bit_length() - 1)
+        rows = np.sort(desk.rng(self).choice(good, count, replace=False))
+        steps = store["steps"][rows].tolist()
+        del store["rows"], store["steps"]
+        told = subset(whole, rows).with_extras(past__advantage=adv_n[rows])
+        return [subset(told, np.array([i])) for i in range(count)], steps
+
+    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
+        """Keep the good answers of the step and the mean rewards of its groups; forget what is too old."""
+        if judged is None:
+            return
+        rows, where = own_rows(collected, judged)
+        if not len(rows):
+            return
+        store = desk.store(self)
+        means = [rows.scores.reward_b[i].mean() for i in groups(rows, np.ones(len(rows), dtype=bool))]
+        store["means"] = torch.cat([store.get("means", torch.zeros(0)), torch.tensor(means)])[-self.baselines :]
+        good_b = (answer_advantage(judged)[torch.from_numpy(where)] > 0).numpy()
+        self._keep(subset(rows, good_b), desk, store)
+
+    def _keep(self, new: Collected, desk: Desk, store: dict[str, Any]) -> None:
+        parts = [new.with_extras(past__advantage=np.zeros(len(new)))] if len(new) else []
+        steps = np.full(len(new), desk.step)
+        if "rows" in store:
+            young = np.flatnonzero(store["steps"].numpy() > desk.step - self.tolerate)
+            steps = np.concatenate([store["steps"].numpy()[young], steps])
+            parts = [*_nonempty(subset(unpack(store["rows"], desk.task), young)), *parts]
+        if parts:
+            store["rows"], store["steps"] = pack(join(parts)), torch.from_numpy(steps)
+        else:
+            store.pop("rows", None)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"answers with a positive advantage are kept for {self.tolerate} steps; when more than "
+            f"{int(1.5 * self.size)} of them beat the median of the last {self.baselines} group means, up to "
+            f"{self.size} are learned from once more with their distance to it as advantage"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """The buffer never fills."""
+        most = self.tolerate * run.prompts * run.group_size
+        if most > 1.5 * self.size:
+            return []
+        return [
+            f"self_imitation has no effect: {self.tolerate} steps hold at most {most} answers, and more than "
+            f"{1.5 * self.size:g} good ones are needed. Lower size"
+        ]
+
+
+def _nonempty(collected: Collected) -> Sequence[Collected]:
+    return [collected] if len(collected) else []

@@ -1,0 +1,231 @@
+"""Stored successes: in the place of a failure, and learned from once more; the bonus for turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from desks import FakeDesk
+from grouprl import method
+from grouprl.batch import SOURCES
+from grouprl.data.collected import Collected, subset
+from grouprl.data.success_replay import SelfImitation, SuccessReplay
+from grouprl.parts.part import RunFacts
+from grouprl.parts.replay_pass import ReplayPass
+from grouprl.parts.turn_bonus import TurnBonus
+from small import near
+from test_data_replay import judged_of
+from test_loop import launch, records
+from test_methods_learn_hook import learner_of
+from test_update import gradient, make_batch, make_policy
+
+
+def solved_once(index: int, step: int) -> float:
+    """Even questions are solved in step 0 and never again; odd ones never."""
+    return float(step == 0 and index % 2 == 0)
+
+
+def explored(desk: FakeDesk, part: SuccessReplay) -> Collected:
+    """One step: the first four questions, four answers each."""
+    rows = part(desk.draw([desk.ask(i) for i in range(4)]), desk)
+    desk.finish(rows, part, judged=judged_of(desk, rows))
+    return rows
+
+
+def endless(size: int, rate: Any) -> FakeDesk:
+    return FakeDesk(rate, answers=size, prompts=4)
+
+
+def test_a_success_takes_the_first_place_of_a_group_that_failed() -> None:
+    desk, part = endless(4, solved_once), SuccessReplay()
+    assert set(explored(desk, part).source_b) == {SOURCES["drawn"]}
+    rows = explored(desk, part)
+    replayed = rows.source_b == SOURCES["replay"]
+    assert rows.index_b[replayed].tolist() == [0, 2]
+    assert rows.scores.reward_b[replayed].tolist() == [1.0, 1.0]
+    assert all((rows.group_b == group).sum() == 4 for group in set(rows.group_b.tolist()))
+    assert desk.notes["successes_replayed"] == 2
+    judged = method("arpo_replay", scale="none").judge(desk.batch(rows))
+    helped = torch.from_numpy(np.isin(rows.index_b, [0, 2]))
+    advantage_b = judged.advantage_bt[:, 0]
+    near(advantage_b[helped & torch.from_numpy(replayed)], [0.75, 0.75])
+    near(advantage_b[helped & ~torch.from_numpy(replayed)], [-0.25] * 6)
+    near(advantage_b[~helped], [0.0] * 8)
+
+
+def test_a_replayed_success_has_a_number_of_its_own_and_the_log_probs_it_was_drawn_with() -> None:
+    desk, part = endless(4, solved_once), SuccessReplay()
+    explored(desk, part)
+    rows = explored(desk, part)
+    names = list(zip(rows.group_b.tolist(), rows.answer_b.tolist(), strict=True))
+    assert len(set(names)) == len(names)
+    old = subset(rows, rows.source_b == SOURCES["replay"])
+    assert not old.foreign_b.any()
+    assert bool((desk.batch(old).old_bt[desk.batch(old).mask_bt] == -1).all())
+
+
+@pytest.mark.parametrize(
+    ("rewards", "failed"),
+    [([0, 0, 0, 0], True), ([0, 0, 0, 1], False), ([0.3] * 4, False), ([0.19, 0.19], True), ([-1, -1], True)],
+)
+def test_a_group_failed_when_its_rewards_are_low_and_alike(rewards: list[float], failed: bool) -> None:
+    assert SuccessReplay().has_failed(np.array(rewards, dtype=float)) is failed
+
+
+def test_a_question_keeps_its_latest_successes() -> None:
+    desk, part = endless(4, lambda i, step: 1.0), SuccessReplay(capacity=3)
+    for _ in range(2):
+        explored(desk, part)
+    kept = desk.store(part)["0"]
+    assert len(kept) == 3
+    assert {int(entry["group_b"][0]) for entry in kept} == {4}
+
+
+def test_replayed_successes_are_not_stored_again() -> None:
+    desk, part = endless(4, solved_once), SuccessReplay()
+    explored(desk, part)
+    before = [int(entry["group_b"][0]) for entry in desk.store(part)["0"]]
+    explored(desk, part)
+    assert [int(entry["group_b"][0]) for entry in desk.store(part)["0"]] == before
+
+
+def test_success_replay_says_when_no_question_comes_twice() -> None:
+    assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, questions=None))
+    assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, questions=40))
+    assert not SuccessReplay().idle(RunFacts(prompts=4, steps=10, questions=20))
+
+
+# --- self-imitation ---------------------------------------------------------------------------------------------------
+
+
+def imitated(desk: FakeDesk, part: SelfImitation) -> Collected:
+    rows = part.mix(desk.draw(desk.take(part.fresh(desk))), desk)
+    desk.finish(rows, part, judged=judged_of(desk, rows))
+    return rows
+
+
+def test_good_answers_come_back_when_there_are_many_and_then_the_buffer_is_empty() -> None:
+    desk, part = FakeDesk([0.5] * 40, prompts=4, answers=8), SelfImitation(size=8)
+    first = imitated(desk, part)
+    good = int(first.scores.correct_b.sum())
+    assert good > 12
+    second = imitated(desk, part)
+    old = second.source_b == SOURCES["replay"]
+    assert old.sum() == 8
+    median = float(torch.tensor([first.scores.reward_b[first.group_b == g].mean() for g in range(4)]).median())
+    near(torch.from_numpy(second.extras["past.advantage"][old]), [1 - median] * 8)
+    near(torch.from_numpy(second.extras["past.advantage"][~old]), [0.0] * 32)
+    assert len(desk.store(part)["steps"]) == int(second.scores.correct_b[~old].sum())
+
+
+def test_too_few_good_answers_stay_and_grow_old() -> None:
+    desk, part = FakeDesk([0.5] * 200, prompts=2, answers=4), SelfImitation(size=64, tolerate=2)
+    for _ in range(6):
+        assert (imitated(desk, part).source_b == SOURCES["drawn"]).all()
+    assert set(desk.store(part)["steps"].tolist()) == {4, 5}
+
+
+def test_answers_below_todays_baseline_are_dropped() -> None:
+    """Right answers are worth nothing any more once the median of the groups' means has reached 1."""
+    desk = FakeDesk(lambda i, step: 0.5 if step == 0 else 1.0, prompts=4, answers=8)
+    part = SelfImitation(size=2, tolerate=9)
+    imitated(desk, part)
+    store = desk.store(part)
+    store["means"] = torch.ones(9, dtype=torch.float64)
+    assert (imitated(desk, part).source_b == SOURCES["drawn"]).all()
+
+
+def test_the_number_that_comes_back_is_a_power_of_two() -> None:
+    desk, part = FakeDesk([0.8] * 40, prompts=4, answers=8), SelfImitation(size=11)
+    imitated(desk, part)
+    assert (imitated(desk, part).source_b == SOURCES["replay"]).sum() == 8
+
+
+def test_self_imitation_says_when_its_buffer_never_fills() -> None:
+    assert SelfImitation().idle(RunFacts(prompts=4, group_size=8))
+    assert not SelfImitation(size=8).idle(RunFacts(prompts=4, group_size=8))
+
+
+# --- the pass of its own ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "weight"), [(0, 0.0), (50, 0.5), (100, 1.0), (9999, 1.0)])
+def test_the_weight_of_replay_rises(step: int, weight: float) -> None:
+    batch = make_batch(make_policy()).replace(step=step)
+    assert ReplayPass(coef=2.0, rise=100).weight(batch) == pytest.approx(2 * weight)
+
+
+def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
+    policy = make_policy()
+    batch = make_batch(policy)
+    old_b = torch.arange(batch.size[0]) % 2 == 1
+    batch = batch.replace(source_b=torch.where(old_b, SOURCES["replay"], 0), step=50)
+    chosen = method("grpo").with_parts(learn=ReplayPass(rise=100))
+    judged, learner = chosen.judge(batch), learner_of(policy, chosen)
+    with_weights = [(judged.rows(~old_b), 1.0), (judged.rows(old_b), 0.5)]
+    wanted = []
+    for rows, weight in with_weights:
+        learner.accumulate(chosen.weigh(rows))
+        wanted.append(weight * gradient(policy))
+    seen: list[torch.Tensor] = []
+
+    class Watching:
+        method, steps = chosen, staticmethod(learner.steps)
+
+        @staticmethod
+        def take(step: Any) -> dict[str, float]:
+            learner.accumulate(step)
+            seen.append(gradient(policy))
+            return {}
+
+    assert len(list(chosen.learn(Watching(), judged))) == 2
+    assert all(float(x.norm()) > 0 for x in wanted)
+    for found, right in zip(seen, wanted, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-13)
+
+
+def test_without_replayed_answers_there_is_one_update() -> None:
+    policy = make_policy()
+    chosen = method("grpo").with_parts(learn=ReplayPass())
+    judged = chosen.judge(make_batch(policy).replace(step=500))
+    assert len(list(chosen.learn(learner_of(policy, chosen), judged))) == 1
+
+
+# --- the bonus --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "share"), [(0, 1.0), (100, 0.5), (200, 0.0), (1000, 0.0)])
+def test_the_bonus_for_turns_fades(step: int, share: float) -> None:
+    batch = make_batch(make_policy())
+    turn_bt = torch.where(batch.mask_bt, torch.arange(batch.size[1]), -1)
+    shaped = TurnBonus(each=0.25, limit=0.5)(batch.replace(turn_bt=turn_bt, step=step))
+    turns_b = turn_bt.amax(1).double()
+    near(shaped.reward_b - batch.reward_b, share * (0.25 * turns_b).clamp(max=0.5))
+
+
+def test_the_bonus_is_idle_where_there_are_no_turns() -> None:
+    assert TurnBonus().idle(RunFacts(environment=False))
+    assert not TurnBonus().idle(RunFacts(environment=True))
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+KEYS = {"name": "keys", "size": 3}
+AGENTS: dict[str, Any] = {
+    "arpo_replay": {"name": "arpo_replay"},
+    "spear": {"name": "spear", "size": 2, "replay_rise": 1},
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_episodes_are_replayed_in_a_run(tmp_path: Path, name: str) -> None:
+    settings = {"task": KEYS, "method": AGENTS[name], "data": {"questions": 4}, "steps": 6}
+    folder = launch(tmp_path / "run", **settings, warmup={"steps": 120, "batch": 32, "lr": 1e-2}).folder
+    steps = records(folder, "train")
+    name_of = {"arpo_replay": "successes_replayed", "spear": "replayed_fraction"}[name]
+    assert sum(record[name_of] for record in steps) > 0
+    assert all(np.isfinite(record["loss"]) for record in steps)
