@@ -222,6 +222,8 @@ class Batch:
                 changes[f.name] = {k: v[index] for k, v in value.items()}
         if self.inputs is not None:
             changes["inputs"] = self.inputs.rows(index)
+        if self.parent_b is not None:
+            changes["parent_b"] = _moved(self.parent_b[index], index, self.size[0])
         return self._with(changes)
 
     def trim(self, length: int) -> Batch:
@@ -283,6 +285,13 @@ _FLOATS = (
 
 
 _BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
+
+
+def _moved(row_n: Tensor, index: Tensor, rows: int) -> Tensor:
+    """Return where the rows `row_n` stand among the rows `index`; -1 where they do not, or were -1."""
+    place_b = torch.full((rows + 1,), -1, dtype=torch.int64, device=index.device)
+    place_b[index] = torch.arange(len(index), device=index.device)
+    return place_b[row_n]
 
 
 def _check(batch: Batch, names: Collection[str]) -> None:

@@ -17,29 +17,32 @@ from grouprl.data.desk import Desk
 def again(collected: Collected, row: int, skip: int = 0, **changes: Any) -> Ask:
     """Return an ask for one more answer to the question of `row`, under the same prompt and keys.
 
-    Its number is the first that no row of the group has, plus `skip`; `changes` are fields of the ask.
+    Its number is the first that no row of the question has, plus `skip`; `changes` are fields of the ask. A question
+    that is acted out shows its own beginning.
     """
     keys = {n.partition(".")[2]: int(x[row]) for n, x in collected.extras.items() if n.startswith("keys.")}
-    question, group = collected.questions[row], collected.group_b[row]
+    question, ordinal = collected.questions[row], collected.ordinal_b[row]
+    played = "keys.episode" in collected.extras
     asked = Ask(
-        ordinal=int(group),
+        ordinal=int(ordinal),
         index=int(collected.index_b[row]),
         question=question,
         answers=1,
-        first=int(collected.answer_b[collected.group_b == group].max()) + 1 + skip,
-        prompt=collected.prompts[row],
+        first=int(collected.answer_b[collected.ordinal_b == ordinal].max()) + 1 + skip,
+        prompt=None if played else collected.prompts[row],
         keys=keys,
     )
     return replace(asked, **changes)
 
 
 def further_numbers(collected: Collected, rows: np.ndarray) -> np.ndarray:
-    """[N] numbers within their groups that no row has yet, for rows made of `rows` ([N] int)."""
-    last = {g: int(collected.answer_b[collected.group_b == g].max()) for g in set(collected.group_b[rows].tolist())}
+    """[N] numbers among the answers to their questions that no row has yet, for rows made of `rows` ([N] int)."""
+    of_b = collected.ordinal_b
+    last = {ordinal: int(collected.answer_b[of_b == ordinal].max()) for ordinal in set(of_b[rows].tolist())}
     numbers = []
-    for group in collected.group_b[rows].tolist():
-        last[group] += 1
-        numbers.append(last[group])
+    for ordinal in of_b[rows].tolist():
+        last[ordinal] += 1
+        numbers.append(last[ordinal])
     return np.array(numbers, dtype=np.int64)
 
 

@@ -31,6 +31,14 @@ class Ask:
     """What the policy is shown; None: the question's own prompt."""
     lead: tuple[int, ...] = ()
     """Token ids that every answer begins with. They are scored with the answer and never trained on."""
+    lead_turns: tuple[tuple[int, ...], ...] = ()
+    """Token ids of the first turns of every episode: acted out in its environment before the policy goes on."""
+    lead_seen: tuple[str, ...] = ()
+    """What those turns showed when they were first played, one text each; another one now is an error. () unchecked."""
+    lead_trained: bool = False
+    """Whether `lead_turns` count as the policy's own tokens, with the log-probs that it has for them now."""
+    luck: int | None = None
+    """Number of the answer with whose seed the environments begin; None: every answer has a seed of its own."""
     temperature: float | None = None
     """None: the run's."""
     max_new_tokens: int | None = None

@@ -14,6 +14,7 @@ from grouprl.batch import SOURCES, Batch
 from grouprl.data.ask import Prompt
 from grouprl.policy.tokens import Tokens
 from grouprl.rewards.scoring import Scores
+from grouprl.rollout.episode import Record
 from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Question
 
@@ -27,11 +28,12 @@ class Collected:
     prompts: tuple[Prompt, ...]
     """[B] the prompt that the policy was shown."""
     group_b: np.ndarray
-    """[B] ordinal of the question in this run."""
+    """[B] number of the group: the ordinal of the question in this run; one number per (question, agent) where the
+    task has several agents."""
     index_b: np.ndarray
     """[B] number of the question in the task's training split."""
     answer_b: np.ndarray
-    """[B] number of the answer within its group."""
+    """[B] number of the answer to its question. Several rows of an episode share one."""
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
@@ -43,6 +45,8 @@ class Collected:
     greedy_reward_b: np.ndarray | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Further Batch fields, [B, ...] by name: `keys.budget`, `past.advantage`, `turn_bt`, `turn_reward_bs` …"""
+    records: tuple[Record | None, ...] | None = None
+    """[B] of episodes: who acted, turn by turn. None where no row is one."""
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -51,6 +55,30 @@ class Collected:
     def tokens(self) -> Tokens:
         """The rows as a policy scores them."""
         return self.rollout.tokens
+
+    @property
+    def ordinal_b(self) -> np.ndarray:
+        """[B] ordinal of the question in this run, whoever acted."""
+        return self.extras.get("keys.question", self.group_b)
+
+    @property
+    def context_b(self) -> np.ndarray:
+        """[B] which row of its episode a row is, from 0."""
+        return self.extras.get("keys.context", np.zeros(len(self), dtype=np.int64))
+
+    @property
+    def row_keys(self) -> list[tuple[int, int, int]]:
+        """(ordinal of the question, number of the answer, which row of it): a name of each row."""
+        return list(zip(self.ordinal_b.tolist(), self.answer_b.tolist(), self.context_b.tolist(), strict=True))
+
+    @property
+    def first_b(self) -> np.ndarray:
+        """[B] bool: one row of each answer or episode that is here, the one that was begun first."""
+        if "keys.episode" not in self.extras:
+            return np.ones(len(self), dtype=bool)
+        order = np.lexsort((np.arange(len(self)), self.context_b))
+        _, places = np.unique(self.extras["keys.episode"][order], return_index=True)
+        return np.isin(np.arange(len(self)), order[places])
 
     @property
     def acted_bt(self) -> np.ndarray:
@@ -96,6 +124,7 @@ def join(parts: Sequence[Collected]) -> Collected:
         if any(g is None for g in greedy)
         else np.concatenate([g for g in greedy if g is not None]),
         extras=_join_extras(parts),
+        records=_join_records(parts),
     )
 
 
@@ -117,18 +146,24 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
             truncated_b=rollout.truncated_b[where],
         ),
         texts=tuple(collected.texts[i] for i in index),
-        scores=Scores(
-            reward_b=scores.reward_b[index],
-            components={name: values[index] for name, values in scores.components.items()},
-            correct_b=scores.correct_b[index],
-            status_b=scores.status_b[index],
-            problems=scores.problems,
-        ),
+        scores=subset_scores(scores, index),
         kept_b=collected.kept_b[index],
         source_b=collected.source_b[index],
         foreign_b=collected.foreign_b[index],
         greedy_reward_b=None if collected.greedy_reward_b is None else collected.greedy_reward_b[index],
         extras={name: values[index] for name, values in collected.extras.items()},
+        records=None if collected.records is None else tuple(collected.records[i] for i in index),
+    )
+
+
+def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
+    """The scores of the rows `index` [N]."""
+    return Scores(
+        reward_b=scores.reward_b[index],
+        components={name: values[index] for name, values in scores.components.items()},
+        correct_b=scores.correct_b[index],
+        status_b=scores.status_b[index],
+        problems=scores.problems,
     )
 
 
@@ -168,7 +203,17 @@ def to_batch(collected: Collected, *, max_length: int) -> Batch:
     )
     extras = {name: values for name, values in collected.extras.items() if name != "mask_bt"}
     batch = batch.replace(**_extra_fields(batch, extras)) if extras else batch
+    if "keys.caller" in extras:
+        batch = batch.replace(parent_b=_callers(batch))
     return batch if len(extras) == len(collected.extras) else _without_empty_turns(batch)
+
+
+def _callers(batch: Batch) -> Tensor:
+    """[B] row of the caller of each row, -1 where there is none or it is not here."""
+    episodes, contexts, callers = (batch.keys[name].tolist() for name in ("episode", "context", "caller"))
+    row_of = {key: row for row, key in enumerate(zip(episodes, contexts, strict=True))}
+    found = [row_of.get(key, -1) for key in zip(episodes, callers, strict=True)]
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def _without_empty_turns(batch: Batch) -> Batch:
@@ -232,6 +277,12 @@ def _join_extras(parts: Sequence[Collected]) -> dict[str, np.ndarray]:
         width = max((block.shape[1] for block in blocks if block.ndim == 2), default=0)
         joined[name] = np.concatenate([b if b.ndim == 1 else _widen(b, width) for b in blocks])
     return joined
+
+
+def _join_records(parts: Sequence[Collected]) -> tuple[Record | None, ...] | None:
+    if all(part.records is None for part in parts):
+        return None
+    return tuple(r for part in parts for r in (part.records or (None,) * len(part)))
 
 
 def _widen(block: np.ndarray, width: int) -> np.ndarray:

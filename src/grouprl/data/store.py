@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from grouprl.data.ask import Prompt
 from grouprl.data.collected import Collected
 from grouprl.errors import InputError
 from grouprl.rewards.scoring import Problem, Scores
+from grouprl.rollout.episode import Record, Turn
 from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Question, Task
 
@@ -47,6 +48,7 @@ def pack(collected: Collected) -> Packed:
         "problems": [astuple(problem) for problem in scores.problems],
         "greedy_reward_b": None if greedy is None else torch.from_numpy(greedy.copy()),
         "extras": {name: torch.from_numpy(x.copy()) for name, x in collected.extras.items()},
+        "records": None if collected.records is None else [None if r is None else asdict(r) for r in collected.records],
     }
 
 
@@ -82,7 +84,14 @@ def unpack(packed: Mapping[str, Any], task: Task) -> Collected:
         ),
         greedy_reward_b=None if greedy is None else greedy.numpy().copy(),
         extras={name: x.numpy().copy() for name, x in packed["extras"].items()},
+        records=None if packed.get("records") is None else tuple(map(_record, packed["records"])),
     )
+
+
+def _record(plain: Mapping[str, Any] | None) -> Record | None:
+    if plain is None:
+        return None
+    return Record(plain["agent"], plain["ended"], tuple(Turn(**turn) for turn in plain["turns"]))
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:

@@ -1,22 +1,22 @@
-"""One episode while it is played: its tokens, its turns, and what the environment said or did wrong."""
+"""One episode while it is played: the contexts of its agents, its turns, and what the environment did wrong."""
 
 from __future__ import annotations
 
 import math
 import numbers
-import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from grouprl.envs.environment import Environment, Observation, Step
+from grouprl.envs.environment import Observation, Step
 from grouprl.rewards.contract import Failure
 from grouprl.tasks.task import Message, Question
 
 ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
 """Why an episode is over: it reached its end, a limit of the environment's, of turns, or of the model's positions; or
 the environment failed."""
-Answer = TypeVar("Answer")
+LATE = ("truncated", "out_of_turns", "out_of_room")
+"""Endings that are limits, not ends."""
 
 
 @dataclass(frozen=True)
@@ -30,142 +30,257 @@ class Start:
     budget: int | None = None
     """Tokens of one turn at most, where they are fewer than everybody's."""
     temperature: float = 1.0
+    lead: tuple[tuple[int, ...], ...] = ()
+    """Token ids of the first turns: not drawn, but acted out in the environment before the policy goes on."""
+    lead_seen: tuple[str, ...] = ()
+    """What each turn of the lead showed when it was first played; where it shows something else, the episode fails."""
+    lead_trained: bool = False
+    """Whether tokens of the lead count as the policy's own."""
 
 
 @dataclass
 class Turn:
     """One action and what it led to."""
 
+    number: int
+    """Which turn of the episode it is, from 0, whoever acted."""
     state: str
     action: str
     reward: float = 0.0
     valid: bool = True
     seen: str = ""
+    """Text of the observation that followed, whoever it was for."""
 
 
-class Episode:
-    """An environment in play. `ids` are the tokens behind the prompt; `ended` is None while it is alive."""
+@dataclass(frozen=True)
+class Record:
+    """What is kept of a row for people and for playing it again."""
 
-    def __init__(self, start: Start, make: Callable[[], Environment]) -> None:
-        self.start, self.shown, self.state = start, "", ""
-        self.ended: str | None = None
-        self.failure: Failure | None = None
-        self.prompt: str | tuple[Message, ...] = ""
-        self.prompt_ids: list[int] = []
-        self.ids: list[int] = []
-        self.mask: list[bool] = []
-        self.turn_of: list[int] = []
-        self.logp: list[float] = []
-        self.entropy: list[float] = []
-        self.turns: list[Turn] = []
-        self.components: Mapping[str, float] = {}
-        self._environment = self._asked("environment()", make)
-        self._see_first()
+    agent: str
+    ended: str
+    turns: tuple[Turn, ...]
 
-    @property
-    def alive(self) -> bool:
-        """Whether the policy acts again."""
-        return self.ended is None
+
+@dataclass
+class Context:
+    """What one agent has seen and said: a row. `ids` are the tokens behind the prompt."""
+
+    agent: str
+    number: int
+    """Which row of the episode it is, from 0, in the order in which they begin."""
+    caller: int
+    """Number of the row that was active when this one was begun afresh, -1 for none."""
+    messages: tuple[Message, ...] | str
+    """The prompt."""
+    prompt_ids: list[int]
+    ids: list[int] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    turn_of: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    talk: list[Message] = field(default_factory=list)
+    """What was said behind the prompt, as messages."""
 
     @property
     def length(self) -> int:
         """Tokens so far, the prompt included."""
         return len(self.prompt_ids) + len(self.ids)
 
-    def act(self, ids: list[int], logp: list[float], entropy: list[float], action: str) -> str:
-        """Take the policy's tokens, let the environment act on their text, return the next observation's text."""
-        turn = Turn(self.state, action)
-        self._append(ids, len(self.turns), logp, entropy)
+    def append_action(self, turn: Turn, ids: list[int], logp: list[float], entropy: list[float], own: bool) -> None:
+        """Take the tokens of a turn; `own` says whether they are trained on."""
+        self._append(ids, own, len(self.turns), logp, entropy)
         self.turns.append(turn)
-        step = self._asked("step()", lambda: self._environment.step(action))
-        if not self._fits(step, Step, "step()") or not self._fits(step.observation, Observation, ""):
-            return ""
-        if not isinstance(step.reward, numbers.Real) or not math.isfinite(step.reward):
-            self._fail(f"step() gave the reward {step.reward!r}, not a finite number")
-            return ""
-        turn.reward, turn.valid, turn.seen = float(step.reward), bool(step.valid), step.observation.text
-        self.state = step.observation.state
-        if step.terminated or step.truncated:
-            self.finish("terminated" if step.terminated else "truncated")
-        return step.observation.text
+        self.talk.append(Message(role="assistant", content=turn.action))
 
-    def append_seen(self, ids: list[int]) -> None:
+    def append_seen(self, ids: list[int], text: str) -> None:
         """Take tokens of the environment."""
-        self._append(ids, -1, [0.0] * len(ids), [0.0] * len(ids))
+        self._append(ids, False, -1, [0.0] * len(ids), [0.0] * len(ids))
+        self.talk.append(Message(role="user", content=text))
 
-    def finish(self, why: str) -> None:
-        """End the episode and ask for its score."""
-        self.ended = why
-        found = self._asked("score()", lambda: self._environment.score())
-        if self.failure is not None:
-            return
-        if not isinstance(found, Mapping) or "reward" in found:
-            self._fail("score() returns named components and no 'reward': the sum is made of them")
-        else:
-            self.components = dict(found)
-
-    def demonstration(self, rng: Any) -> str | None:
-        """Return the environment's own idea of an action; None where it has none."""
-        environment: Any = self._environment
-        action = self._asked("demonstrate()", lambda: environment.demonstrate(rng))
-        return action if self._fits(action, str, "demonstrate()") else None
-
-    def close(self) -> None:
-        """Give the environment back."""
-        if self._environment is not None:
-            self._asked("close()", self._environment.close)
-
-    def verdict(self) -> dict[str, float] | Failure:
-        """Return the reward components, that of the turns among them; or why there are none."""
-        if self.failure is not None:
-            return self.failure
-        return {"turn_rewards": sum(turn.reward for turn in self.turns), **self.components}
-
-    def transcript(self) -> str:
-        """Return the exchange behind the first observation, for people: a line per action and per observation."""
-        lines = [line for turn in self.turns for line in (f"> {turn.action}", turn.seen) if line]
-        return "\n".join(lines)
-
-    def _see_first(self) -> None:
-        if self._environment is None:
-            return
-        question, seed = self.start.question, self.start.seed
-        first = self._asked("reset()", lambda: self._environment.reset(question, seed))
-        if self._fits(first, Observation, "reset()"):
-            self.shown, self.state = first.text, first.state
-
-    def _append(self, ids: list[int], turn: int, logp: list[float], entropy: list[float]) -> None:
+    def _append(self, ids: list[int], own: bool, turn: int, logp: list[float], entropy: list[float]) -> None:
         self.ids += ids
-        self.mask += [turn >= 0] * len(ids)
+        self.mask += [own] * len(ids)
         self.turn_of += [turn] * len(ids)
         self.logp += logp
         self.entropy += entropy
 
-    def _asked(self, what: str, call: Callable[[], Answer]) -> Answer | Any:
-        """Return what the environment answers; None, and the episode is over, where it raises."""
-        try:
-            return call()
-        except Exception as error:
-            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-            self._fail(f"{what} raised {type(error).__name__}: {error}", trace)
-            return None
 
-    def _fits(self, value: Any, kind: type, what: str) -> bool:
-        """Tell whether `value` is of the kind asked for, texts and all; else the episode is over."""
-        if self.failure is not None:
-            return False
-        if not isinstance(value, kind):
-            self._fail(f"{what or 'the observation of step()'} is {type(value).__name__}, not {kind.__name__}")
-        elif isinstance(value, Observation) and not (isinstance(value.text, str) and isinstance(value.state, str)):
-            self._fail(
-                f"an observation has text of type {type(value.text).__name__} and a state of type "
-                f"{type(value.state).__name__}; both are str"
+class Episode:
+    """An environment in play, number `number` of those played together; `ended` is None while it is alive."""
+
+    def __init__(self, number: int, start: Start, agents: Sequence[str]) -> None:
+        self.number, self.start, self.agents = number, start, tuple(agents)
+        self.ended: str | None = None
+        self.failure: Failure | None = None
+        self.settled = False
+        self.contexts: list[Context] = []
+        self.turns: list[Turn] = []
+        self.shown = Observation("")
+        self.components: dict[str, Mapping[str, float]] = {}
+        self._latest: dict[str, Turn] = {}
+        self._waiting: dict[str, float] = {}
+        self._open: dict[str, Context] = {}
+        self._actor: Context | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether an agent acts again."""
+        return self.ended is None
+
+    @property
+    def acting(self) -> Context:
+        """The context of the agent that acts next, or that acted last."""
+        assert self._actor is not None
+        return self._actor
+
+    @property
+    def led(self) -> tuple[int, ...] | None:
+        """Token ids of the next turn where it is part of the lead."""
+        turn = len(self.turns)
+        return self.start.lead[turn] if turn < len(self.start.lead) else None
+
+    @property
+    def addressed(self) -> Context | None:
+        """The context that the last observation goes on; None where it begins one."""
+        return None if self.shown.fresh else self._open.get(self.shown.agent)
+
+    def begin(self, messages: tuple[Message, ...] | str, prompt_ids: list[int], went_on: Context | None) -> None:
+        """Open a context for the agent that acts next; `went_on` is the one it goes on from in other words."""
+        caller = -1 if went_on is None else went_on.caller
+        if self.shown.fresh and self._actor is not None:
+            caller = self._actor.number
+        self._actor = Context(self.shown.agent, len(self.contexts), caller, messages, prompt_ids)
+        self._open[self.shown.agent] = self._actor
+        self.contexts.append(self._actor)
+
+    def go_on(self, context: Context, ids: list[int]) -> None:
+        """Append the last observation to a context, whose agent acts next."""
+        context.append_seen(ids, self.shown.text)
+        self._actor = context
+
+    def act(self, ids: list[int], logp: list[float], entropy: list[float], action: str) -> None:
+        """Take the tokens of a turn."""
+        context, own = self.acting, self.led is None or self.start.lead_trained
+        turn = Turn(len(self.turns), self.shown.state, action)
+        turn.reward += self._waiting.pop(context.agent, 0.0)
+        context.append_action(turn, ids, logp, entropy, own)
+        self.turns.append(turn)
+        self._latest[context.agent] = turn
+
+    def see_first(self, first: Any) -> None:
+        """Take what `reset` gave."""
+        if self._fits(first, Observation, "reset()"):
+            self.shown = first
+
+    def see(self, step: Any) -> None:
+        """Take what `step` gave."""
+        if not self._fits(step, Step, "step()") or not self._fits(step.observation, Observation, ""):
+            return
+        turn = self.turns[-1]
+        rewards = self._rewards(step)
+        if rewards is None:
+            return
+        turn.valid, turn.seen = bool(step.valid), step.observation.text
+        for agent, reward in rewards:
+            self._earn(agent, reward)
+        expected = self.start.lead_seen
+        if turn.number < len(expected) and turn.seen != expected[turn.number]:
+            self.fail(
+                f"it is not reproducible: after the same {turn.number + 1} actions with the same seed it showed "
+                f"{turn.seen[:80]!r}, where it had shown {expected[turn.number][:80]!r}. Draw all chance from the seed"
             )
-        return self.failure is None
+            return
+        self.shown = step.observation
+        if step.terminated or step.truncated:
+            self.ended = "terminated" if step.terminated else "truncated"
 
-    def _fail(self, what: str, trace: str = "") -> None:
-        """Note the first failure, naming the question and the seed."""
+    def judge(self, found: Any) -> None:
+        """Take what `score` or `scores` gave: (whether by agent, components)."""
+        if isinstance(found, Failure):
+            self.fail(found.what, found.trace, found.status)
+            return
+        by_agent, given = found
+        name = "scores()" if by_agent else "score()"
+        each = given if by_agent else dict.fromkeys(self.agents, given)
+        if not isinstance(each, Mapping) or not all(isinstance(x, Mapping) for x in each.values()):
+            self.fail(f"{name} returns named components{' for each agent' * by_agent}, not {given!r}"[:400])
+        elif any("reward" in components for components in each.values()):
+            self.fail(f"{name} returns named components and no 'reward': the sum is made of them")
+        elif unknown := set(each) - set(self.agents):
+            self._fail_unknown(str(min(unknown, key=str)))
+        else:
+            self.components = {agent: dict(components) for agent, components in each.items()}
+
+    def verdict(self, context: Context) -> dict[str, float] | Failure:
+        """Return the reward components of a row, those of its turns among them; or why there are none."""
+        return self._verdict(context.agent, context.turns, 0.0)
+
+    def outcome(self) -> dict[str, float] | Failure:
+        """Return the reward components of the whole episode for its first agent, over all its rows."""
+        agent = self.agents[0]
+        turns = [turn for context in self.contexts if context.agent == agent for turn in context.turns]
+        return self._verdict(agent, turns, self._waiting.get(agent, 0.0))
+
+    def record(self, context: Context) -> Record:
+        """Return what is kept of a row."""
+        return Record(context.agent, str(self.ended), tuple(replace(turn) for turn in context.turns))
+
+    def transcript(self, context: Context | None = None) -> str:
+        """Return the exchange behind the first observation, for people: a line per action and per observation."""
+        who = {id(turn): each.agent for each in self.contexts for turn in each.turns}
+        turns = self.turns if context is None else context.turns
+        pairs = ((f"{who[id(turn)]}> {turn.action}", turn.seen) for turn in turns)
+        return "\n".join(line for pair in pairs for line in pair if line)
+
+    def fail(self, what: str, trace: str = "", status: Any = "error") -> None:
+        """Note the first failure, naming the question and the seed; the episode is over."""
         self.ended = "error"
         if self.failure is None:
             where = f"question '{self.start.question.id}', seed {self.start.seed}, turn {len(self.turns)}"
-            self.failure = Failure(f"the environment failed ({where}): {what}", trace, "error")
+            self.failure = Failure(f"the environment failed ({where}): {what}", trace, status)
+
+    def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
+        if self.failure is not None:
+            return self.failure
+        return {"turn_rewards": sum((turn.reward for turn in turns), more), **self.components.get(agent, {})}
+
+    def _rewards(self, step: Step) -> list[tuple[str, float]] | None:
+        """Return who earned what; None, and the episode is over, where that cannot be told."""
+        if not isinstance(step.rewards, Mapping):
+            self.fail(f"step() gave the rewards {step.rewards!r}, not rewards by agent"[:400])
+            return None
+        rewards = [(self.acting.agent, step.reward), *step.rewards.items()]
+        for agent, reward in rewards:
+            if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
+                self.fail(f"step() gave the reward {reward!r}, not a finite number")
+                return None
+            if agent not in self.agents:
+                self._fail_unknown(agent)
+                return None
+        return [(agent, float(reward)) for agent, reward in rewards]
+
+    def _earn(self, agent: str, reward: float) -> None:
+        if agent in self._latest:
+            self._latest[agent].reward += reward
+        else:
+            self._waiting[agent] = self._waiting.get(agent, 0.0) + reward
+
+    def _fits(self, value: Any, kind: type, what: str) -> bool:
+        """Tell whether `value` is of the kind asked for, texts and all; else the episode is over."""
+        if isinstance(value, Failure):
+            self.fail(value.what, value.trace, value.status)
+        elif not isinstance(value, kind):
+            self.fail(f"{what or 'the observation of step()'} is {type(value).__name__}, not {kind.__name__}")
+        elif isinstance(value, Observation) and not (isinstance(value.text, str) and isinstance(value.state, str)):
+            self.fail(
+                f"an observation has text of type {type(value.text).__name__} and a state of type "
+                f"{type(value.state).__name__}; both are str"
+            )
+        elif isinstance(value, Observation) and value.agent not in self.agents:
+            self._fail_unknown(value.agent)
+        return self.failure is None
+
+    def _fail_unknown(self, agent: Any) -> None:
+        known = ", ".join(map(repr, self.agents))
+        self.fail(f"it names the agent {agent!r}; the task's agents are {known}. Name it in the task's `agents`")

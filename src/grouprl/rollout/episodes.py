@@ -1,7 +1,7 @@
 """Playing episodes: environments at different turns share the decoder, and each finishes on its own.
 
 Token-in token-out: what the policy draws is kept as drawn, an observation is encoded once and appended; nothing is
-decoded and encoded again. Environments run in this process; one that never returns stops the run.
+decoded and encoded again. Each agent of an episode has rows of its own: one, and one more for each fresh beginning.
 """
 
 from __future__ import annotations
@@ -17,36 +17,54 @@ import torch
 from grouprl.envs.environment import Environment
 from grouprl.errors import InputError
 from grouprl.rewards.contract import Failure
-from grouprl.rollout.between import Between
-from grouprl.rollout.episode import ENDINGS, Episode, Start
+from grouprl.rollout.between import Between, History
+from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Record, Start, Turn
 from grouprl.rollout.sampler import Adapt, Rollout, generate
+from grouprl.rollout.stage import HereStage, Stage
 from grouprl.tasks.task import Message, content_number, generator
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """B played episodes, one row each; T is the longest row behind its prompt, S the most turns."""
+    """E played episodes in B rows; T is the longest row behind its prompt, S the most turns of a row.
+
+    The rows of an episode stand next to each other, in the order in which they were begun.
+    """
 
     rollout: Rollout
     """`response_ids` holds actions and environment text in order; log-probs and entropies are 0 on the latter."""
     mask_bt: np.ndarray
-    """[B,T] bool: tokens of actions, their end tokens included."""
+    """[B,T] bool: tokens of actions, their end tokens included; without those of an untrained lead."""
     turn_bt: np.ndarray
-    """[B,T] int64: turn of each action token, -1 elsewhere."""
+    """[B,T] int64: turn within the row of each action token, -1 elsewhere."""
     turn_reward_bs: np.ndarray
     """[B,S] float64: reward of each turn, 0 behind the last."""
     state_bs: np.ndarray
     """[B,S] int64: number of the state in which each turn began, the same wherever the key is; -1 for none."""
     valid_bs: np.ndarray
     """[B,S] bool: whether each action was understood and allowed; False behind the last."""
+    episode_b: np.ndarray
+    """[B] int64: which episode a row belongs to, in the order of the starts."""
+    agent_b: np.ndarray
+    """[B] int64: number of the agent among the task's."""
+    context_b: np.ndarray
+    """[B] int64: which row of its episode it is."""
+    caller_b: np.ndarray
+    """[B] int64: which row of its episode was active when it was begun afresh, -1 for none."""
     ended: tuple[str, ...]
     """[B] one of `ENDINGS`."""
     verdicts: tuple[dict[str, float] | Failure, ...]
-    """[B] components of the reward (`turn_rewards` and those of `score`), or why there are none."""
+    """[B] components of the reward (`turn_rewards` of the row and the agent's scores), or why there are none."""
     prompts: tuple[str | tuple[Message, ...], ...]
     """[B] first observations, as the policy is shown them."""
     texts: tuple[str, ...]
     """[B] the exchange that followed, for people."""
+    records: tuple[Record, ...]
+    """[B] who acted, turn by turn."""
+    outcomes: tuple[dict[str, float] | Failure, ...]
+    """[E] components of the whole episode's reward for its first agent, or why there are none."""
+    transcripts: tuple[str, ...]
+    """[E] everything that was said, for people."""
 
     def __len__(self) -> int:
         return len(self.ended)
@@ -54,12 +72,16 @@ class Episodes:
     @property
     def failures(self) -> list[Failure]:
         """What went wrong in the episodes that ended as errors."""
-        return [verdict for verdict in self.verdicts if isinstance(verdict, Failure)]
+        return [outcome for outcome in self.outcomes if isinstance(outcome, Failure)]
 
     @property
     def turns_b(self) -> np.ndarray:
-        """[B] int64 turns of each episode."""
+        """[B] int64 turns of each row."""
         return self.turn_bt.max(1, initial=-1) + 1
+
+    def per_episode(self, values_b: np.ndarray) -> np.ndarray:
+        """[E] sums of `values_b` over the rows of each episode."""
+        return np.bincount(self.episode_b, weights=values_b, minlength=len(self.outcomes))
 
 
 def play(
@@ -69,15 +91,19 @@ def play(
     *,
     max_turns: int,
     max_new_tokens: int,
+    agents: Sequence[str] = ("",),
     greedy: bool = False,
     top_p: float = 1.0,
     top_k: int = 0,
     adapt: Adapt | None = None,
+    history: History = "refuse",
+    stage: Stage | None = None,
 ) -> Episodes:
-    """Let `policy` act in one fresh environment for each of `starts`.
+    """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
 
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
-    tokens; an action that reaches them is acted on as it is. Environments that raise end their episode as an error.
+    tokens; an action that reaches them is acted on as it is. `max_turns` counts the turns of all agents together.
+    Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
 
     Raises:
         InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
@@ -86,7 +112,7 @@ def play(
     def draw(living: list[Episode], budget: int) -> Rollout:
         return generate(
             policy,
-            [[*episode.prompt_ids, *episode.ids] for episode in living],
+            [[*episode.acting.prompt_ids, *episode.acting.ids] for episode in living],
             n=1,
             max_new_tokens=budget,
             temperature=[episode.start.temperature for episode in living],
@@ -97,11 +123,14 @@ def play(
             adapt=adapt,
         )
 
-    with _begun(policy, make, starts) as (episodes, between):
-        while living := _room(episodes, policy.max_positions, max_turns, max_new_tokens):
+    with _begun(policy, stage or HereStage(make), starts, agents, history) as table:
+        while living := table.room(policy.max_positions, max_turns, max_new_tokens):
+            if led := [episode for rows in living.values() for episode in rows if episode.led is not None]:
+                table.take(led, _written([list(episode.led or ()) for episode in led]))
+                continue
             for budget, rows in living.items():
-                _take(policy, between, rows, draw(rows, budget))
-    return _laid_out(policy, episodes)
+                table.take(rows, draw(rows, budget))
+        return _laid_out(policy, table.episodes)
 
 
 def demonstrate(
@@ -111,114 +140,180 @@ def demonstrate(
     *,
     max_turns: int,
     max_new_tokens: int,
+    agents: Sequence[str] = ("",),
     positions: int | None = None,
+    history: History = "refuse",
 ) -> Episodes:
     """Let each environment act in itself (`grouprl.envs.environment.Demonstrator`); actions get an end token.
 
     `policy` encodes; log-probs are 0. One that fails or cannot demonstrate ends its episode as an error.
     """
     end = list(policy.eos_ids[:1])
-    with _begun(policy, make, starts) as (episodes, between):
-        rngs = {id(e): generator("demonstrate", e.start.question.id, e.start.seed) for e in episodes}
-        while living := _room(episodes, positions, max_turns, max_new_tokens):
+    stage = HereStage(make)
+    rngs = [generator("demonstrate", start.question.id, start.seed) for start in starts]
+    with _begun(policy, stage, starts, agents, history) as table:
+        while living := table.room(positions, max_turns, max_new_tokens):
             for budget, rows in living.items():
-                acts = [episode.demonstration(rngs[id(episode)]) or "" for episode in rows]
+                shown = stage.call("demonstrate", [(episode.number, (rngs[episode.number],)) for episode in rows])
+                acts = [act if isinstance(act, str) else "" for act in shown]
                 ids = [[*x[: budget - len(end)], *end] for x in policy.encode_all(acts)]
-                zeros_bt = torch.zeros(len(rows), budget)
-                drawn = Rollout((), tuple(map(tuple, ids)), zeros_bt, zeros_bt, torch.zeros(len(rows)))
-                _take(policy, between, rows, drawn)
-    return _laid_out(policy, episodes)
+                for episode, act in zip(rows, shown, strict=True):
+                    _check_demonstration(episode, act)
+                alive = [i for i, episode in enumerate(rows) if episode.alive]
+                table.take([rows[i] for i in alive], _written([ids[i] for i in alive]))
+        return _laid_out(policy, table.episodes)
+
+
+def _check_demonstration(episode: Episode, act: Any) -> None:
+    if isinstance(act, Failure):
+        episode.fail(act.what, act.trace, act.status)
+    elif not isinstance(act, str):
+        episode.fail(f"demonstrate() is {type(act).__name__}, not str")
+
+
+def _written(ids: list[list[int]]) -> Rollout:
+    """Return turns that nobody drew: log-probs are 0."""
+    zeros_bt = torch.zeros(len(ids), max(map(len, ids), default=0))
+    return Rollout((), tuple(map(tuple, ids)), zeros_bt, zeros_bt, torch.zeros(len(ids)))
+
+
+class _Table:
+    """Episodes that are played together on one stage."""
+
+    def __init__(self, policy: Any, stage: Stage, episodes: list[Episode], history: History) -> None:
+        self.policy, self.stage, self.episodes = policy, stage, episodes
+        self.between = Between(policy, history)
+
+    def begin(self) -> None:
+        """Begin every episode."""
+        firsts = self.stage.call("reset", [(e.number, (e.start.question, e.start.seed)) for e in self.episodes])
+        for episode, first in zip(self.episodes, firsts, strict=True):
+            episode.see_first(first)
+        self._show([episode for episode in self.episodes if episode.alive])
+
+    def room(self, positions: int | None, max_turns: int, max_new_tokens: int) -> dict[int, list[Episode]]:
+        """Return the living episodes by the tokens that their next turn may have; end those that have none left."""
+        living: dict[int, list[Episode]] = {}
+        for episode in (episode for episode in self.episodes if episode.alive):
+            budget = min(episode.start.budget or max_new_tokens, max_new_tokens)
+            left = None if positions is None else positions - episode.acting.length
+            budget = budget if left is None else min(budget, left)
+            if len(episode.turns) >= max_turns:
+                episode.ended = "out_of_turns"
+            elif budget > 0 and (left is None or len(episode.led or ()) <= left):
+                living.setdefault(budget, []).append(episode)
+            elif episode.turns:
+                episode.ended = "out_of_room"
+            else:
+                raise InputError(
+                    f"the first observation of question '{episode.start.question.id}' has {episode.acting.length} "
+                    "tokens",
+                    f"the model has room for {positions} positions, and the policy needs some to act",
+                    "Use a model with more positions, or shorter observations",
+                )
+        self._settle()
+        return living
+
+    def take(self, rows: Sequence[Episode], drawn: Rollout) -> None:
+        """Let the environments act on what was drawn, and append what they show to those that go on."""
+        texts = self.policy.decode_all(drawn.response_ids)
+        logp, entropy = drawn.logp_bt.tolist(), drawn.entropy_bt.tolist()
+        for i, episode in enumerate(rows):
+            ids = list(drawn.response_ids[i])
+            episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
+        steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
+        for episode, step in zip(rows, steps, strict=True):
+            episode.see(step)
+        self._show([episode for episode in rows if episode.alive])
+
+    def _show(self, episodes: Sequence[Episode]) -> None:
+        """Put the last observation of each episode where it belongs: behind a row, or at the beginning of one."""
+        begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
+        grown: list[tuple[Episode, Context, str]] = []
+        for episode in episodes:
+            context, text = episode.addressed, episode.shown.text
+            if context is None:
+                begun.append((episode, self.between.first(episode.start.question, text), None))
+            elif (other := self.between.rewritten(context, text)) is not None:
+                begun.append((episode, other, context))
+            else:
+                last = context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
+                grown.append((episode, context, self.between.later(text, last)))
+        prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
+        for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
+            episode.begin(prompt, list(ids), before)
+        for (episode, context, _), ids in zip(grown, self.policy.encode_all([x for _, _, x in grown]), strict=True):
+            episode.go_on(context, list(ids))
+
+    def _settle(self) -> None:
+        """Ask for the scores of episodes that are over, and give their environments back."""
+        over = [episode for episode in self.episodes if not episode.alive and not episode.settled]
+        well = [episode for episode in over if episode.failure is None]
+        for episode, found in zip(well, self.stage.call("score", [(e.number, ()) for e in well]), strict=True):
+            episode.judge(found)
+        for episode, found in zip(over, self.stage.call("close", [(e.number, ()) for e in over]), strict=True):
+            episode.settled = True
+            if isinstance(found, Failure):
+                episode.fail(found.what, found.trace, found.status)
 
 
 @contextmanager
 def _begun(
-    policy: Any, make: Callable[[], Environment], starts: Sequence[Start]
-) -> Iterator[tuple[list[Episode], Between]]:
+    policy: Any, stage: Stage, starts: Sequence[Start], agents: Sequence[str], history: History
+) -> Iterator[_Table]:
     """Begin the episodes; close every environment whatever happens."""
-    between = Between(policy)
-    episodes: list[Episode] = []
+    table = _Table(policy, stage, [Episode(i, start, agents) for i, start in enumerate(starts)], history)
     try:
-        for start in starts:
-            episodes.append(Episode(start, make))
-        for episode in episodes:
-            episode.prompt = between.first(episode.start.question, episode.shown)
-        encoded = iter(policy.encode_prompts([e.prompt for e in episodes if e.alive]) if episodes else [])
-        for episode in episodes:
-            episode.prompt_ids = list(next(encoded)) if episode.alive else list(policy.eos_ids[:1])
-        yield episodes, between
+        table.begin()
+        yield table
     finally:
-        for episode in episodes:
-            episode.close()
-
-
-def _room(
-    episodes: Sequence[Episode], positions: int | None, max_turns: int, max_new_tokens: int
-) -> dict[int, list[Episode]]:
-    """Return the living episodes by the tokens that their next turn may have; end those that have none left."""
-    living: dict[int, list[Episode]] = {}
-    for episode in (episode for episode in episodes if episode.alive):
-        budget = min(episode.start.budget or max_new_tokens, max_new_tokens)
-        budget = budget if positions is None else min(budget, positions - episode.length)
-        if len(episode.turns) >= max_turns:
-            episode.finish("out_of_turns")
-        elif budget > 0:
-            living.setdefault(budget, []).append(episode)
-        elif episode.turns:
-            episode.finish("out_of_room")
-        else:
-            raise InputError(
-                f"the first observation of question '{episode.start.question.id}' has {episode.length} tokens",
-                f"the model has room for {positions} positions, and the policy needs some to act",
-                "Use a model with more positions, or shorter observations",
-            )
-    return living
-
-
-def _take(policy: Any, between: Between, rows: Sequence[Episode], drawn: Rollout) -> None:
-    """Let the environments act on what was drawn, and append what they show to those that go on."""
-    ends = policy.eos_ids
-    texts = policy.decode_all(drawn.response_ids)
-    logp, entropy = drawn.logp_bt.tolist(), drawn.entropy_bt.tolist()
-    going: list[tuple[Episode, str]] = []
-    for i, episode in enumerate(rows):
-        ids = list(drawn.response_ids[i])
-        seen = episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
-        if episode.alive:
-            going.append((episode, between.later(seen, ids[-1] if ids[-1] in ends else None)))
-    for (episode, _), seen_ids in zip(going, policy.encode_all([text for _, text in going]), strict=True):
-        episode.append_seen(list(seen_ids))
+        stage.close()
 
 
 def _laid_out(policy: Any, episodes: Sequence[Episode]) -> Episodes:
     """Put finished episodes into rows. One whose environment failed before the first action has a row of its end."""
-    end = [tuple(policy.eos_ids[:1]) if not e.ids else tuple(e.ids) for e in episodes]
-    width, turns = max(map(len, end)), max(1, *(len(e.turns) for e in episodes))
+    end = list(policy.eos_ids[:1])
+    rows = [(e, c) for e in episodes for c in _rows_of(e, end)]
+    ids = [tuple(c.ids) or tuple(end) for _, c in rows]
+    width, turns = max(map(len, ids)), max(1, *(len(c.turns) for _, c in rows))
     kind = getattr(policy, "score_dtype", torch.float32)
-    late = ("truncated", "out_of_turns", "out_of_room")
     rollout = Rollout(
-        prompt_ids=tuple(tuple(e.prompt_ids) for e in episodes),
-        response_ids=tuple(end),
-        logp_bt=torch.tensor([_padded(e.logp, width, 0.0) for e in episodes], dtype=kind),
-        entropy_bt=torch.tensor([_padded(e.entropy, width, 0.0) for e in episodes], dtype=kind),
-        truncated_b=torch.tensor([e.ended in late for e in episodes]),
+        prompt_ids=tuple(tuple(c.prompt_ids) for _, c in rows),
+        response_ids=tuple(ids),
+        logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),
+        entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
+        truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),
     )
-    states = [[content_number(t.state) >> 1 if t.state else -1 for t in e.turns] for e in episodes]
+    states = [[content_number(t.state) >> 1 if t.state else -1 for t in c.turns] for _, c in rows]
     return Episodes(
         rollout=rollout,
-        mask_bt=np.array([_padded(e.mask, width, False) for e in episodes], dtype=bool),
-        turn_bt=np.array([_padded(e.turn_of, width, -1) for e in episodes], dtype=np.int64),
-        turn_reward_bs=np.array([_padded([t.reward for t in e.turns], turns, 0.0) for e in episodes]),
+        mask_bt=np.array([_padded(c.mask, width, False) for _, c in rows], dtype=bool),
+        turn_bt=np.array([_padded(c.turn_of, width, -1) for _, c in rows], dtype=np.int64),
+        turn_reward_bs=np.array([_padded([t.reward for t in c.turns], turns, 0.0) for _, c in rows]),
         state_bs=np.array([_padded(row, turns, -1) for row in states], dtype=np.int64),
-        valid_bs=np.array([_padded([t.valid for t in e.turns], turns, False) for e in episodes], dtype=bool),
-        ended=tuple(str(e.ended) for e in episodes),
-        verdicts=tuple(e.verdict() for e in episodes),
-        prompts=tuple(e.prompt for e in episodes),
-        texts=tuple(e.transcript() for e in episodes),
+        valid_bs=np.array([_padded([t.valid for t in c.turns], turns, False) for _, c in rows], dtype=bool),
+        episode_b=np.array([e.number for e, _ in rows], dtype=np.int64),
+        agent_b=np.array([e.agents.index(c.agent) for e, c in rows], dtype=np.int64),
+        context_b=np.array([c.number for _, c in rows], dtype=np.int64),
+        caller_b=np.array([c.caller for _, c in rows], dtype=np.int64),
+        ended=tuple(str(e.ended) for e, _ in rows),
+        verdicts=tuple(e.verdict(c) for e, c in rows),
+        prompts=tuple(c.messages for _, c in rows),
+        texts=tuple(e.transcript(c) for e, c in rows),
+        records=tuple(e.record(c) for e, c in rows),
+        outcomes=tuple(e.outcome() for e in episodes),
+        transcripts=tuple(e.transcript() for e in episodes),
     )
+
+
+def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
+    """Return the contexts that were acted in; that of its end where there is none."""
+    acted = [context for context in episode.contexts if context.turns]
+    return acted or [Context(episode.agents[0], 0, -1, "", end)]
 
 
 def _padded(values: Sequence[Any], width: int, fill: Any) -> list[Any]:
     return [*values, *[fill] * (width - len(values))]
 
 
-__all__ = ["ENDINGS", "Episodes", "Start", "demonstrate", "play"]
+__all__ = ["ENDINGS", "Episodes", "Record", "Start", "Turn", "demonstrate", "play"]

@@ -62,6 +62,8 @@ class _SharedLuck:
         self._inner = inner
         self.step: Callable[[str], Step] = inner.step
         self.score: Callable[[], dict[str, float]] = inner.score
+        if callable(scores := getattr(inner, "scores", None)):
+            self.scores: Callable[[], dict[str, dict[str, float]]] = scores
         self.close: Callable[[], None] = inner.close
 
     def reset(self, question: Question, seed: int) -> Observation:

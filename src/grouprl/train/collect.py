@@ -6,7 +6,7 @@ other questions are asked beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from grouprl.data.ask import Ask, Prompt
-from grouprl.data.collected import Collected
+from grouprl.data.collected import Collected, subset_scores
 from grouprl.errors import InputError
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
@@ -45,8 +45,10 @@ class Collector:
     ) -> None:
         self.config, self.policy, self.reward = config, policy, reward
         self.max_new_tokens, self.errors = max_new_tokens, errors
-        self.make, self.max_turns = environments(task), task.max_turns
+        self.make, self.task = environments(task), task
         self.watch = Stopwatch()
+        self.generate: Callable[..., Rollout] = generate
+        """What draws single answers."""
 
     def draw(
         self, asks: Sequence[Ask], *, greedy: bool = False, adapt: Adapt | None = None, count_failures: bool = True
@@ -88,22 +90,76 @@ class Collector:
         questions = [ask.question for ask, _ in rows]
         whole = [(*ask.lead, *ids) for (ask, _), ids in zip(rows, rollout.response_ids, strict=True)]
         texts = tuple(self.policy.decode_all(whole))
-        scores = self._score(texts, questions, _names(rows))
-        return self._collected(rows, rollout, texts, scores, foreign_b, count_failures=count_failures)
+        scores = self._score(texts, questions, [sample_id(ask.question.id, number) for ask, number in rows])
+        collected = self._collected(rows, rollout, texts, scores, foreign_b)
+        if not count_failures:
+            return collected
+        return replace(collected, kept_b=self.errors.apply(scores, collected.group_b))
 
     def _played(
         self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, adapt: Adapt | None, count_failures: bool
     ) -> Collected:
-        """Play one episode per row; those without a single action cannot be trained on."""
-        episodes, names = self._play(rows, greedy=greedy, adapt=adapt), _names(rows)
+        """Play the episodes asked for; rows without a token of the policy's own cannot be trained on."""
+        episodes = self._play(rows, greedy=greedy, adapt=adapt)
+        which = [rows[e] for e in episodes.episode_b.tolist()]
+        names = [sample_id(ask.question.id, n, c) for (ask, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):
             scores = score_episodes(episodes, names, self.config.reward.correct_at)
-        collected = self._collected(
-            rows, episodes.rollout, episodes.texts, scores, foreign_b, count_failures=count_failures
+        rollout = episodes.rollout
+        if any(ask.lead_trained for ask, _ in rows):
+            rollout = self._with_led(rollout, episodes, which)
+        ordinal_e, answer_e = (
+            np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in rows), strict=True)
         )
-        kept_b = collected.kept_b & episodes.mask_bt.any(1)
-        extras = {**collected.extras, **extras_of(episodes)}
-        return replace(collected, prompts=episodes.prompts, kept_b=kept_b, extras=extras)
+        foreign_b = foreign_b[episodes.episode_b]
+        collected = self._collected(which, rollout, episodes.texts, scores, foreign_b)
+        collected = replace(
+            collected,
+            prompts=episodes.prompts,
+            group_b=collected.group_b * len(self.task.agents) + episodes.agent_b,
+            extras={**collected.extras, **extras_of(episodes, ordinal_e, answer_e)},
+            records=episodes.records,
+        )
+        kept_b = self._kept(collected, count_failures) & episodes.mask_bt.any(1)
+        return replace(collected, kept_b=kept_b)
+
+    def counted(self, collected: Collected) -> Collected:
+        """Return rows that were drawn with `count_failures` off, as if it had been on."""
+        if self.make is None:
+            return replace(collected, kept_b=self.errors.apply(collected.scores, collected.group_b))
+        kept_b = self._kept(collected, count_failures=True)
+        return replace(collected, kept_b=kept_b & collected.extras["mask_bt"].any(1))
+
+    def _kept(self, collected: Collected, count_failures: bool) -> np.ndarray:
+        """[B] which rows may be trained on. An episode is one sample of the error policy, and is kept or not whole."""
+        scores = collected.scores
+        if not count_failures:
+            return scores.ok_b
+        episodes, of_b = np.unique(collected.extras["keys.episode"], return_inverse=True)
+        worst_e = np.full(len(episodes), -1)
+        for row in np.flatnonzero(~scores.ok_b)[::-1]:
+            worst_e[of_b[row]] = row
+        one_e = np.where(worst_e >= 0, worst_e, [int((of_b == e).argmax()) for e in range(len(episodes))])
+        order = np.argsort(one_e)
+        kept_e = np.zeros(len(episodes), dtype=bool)
+        kept_e[order] = self.errors.apply(subset_scores(scores, one_e[order]), collected.ordinal_b[one_e[order]])
+        if self.errors.mode == "zero":
+            scores.reward_b[scores.failed_b] = 0.0
+        return kept_e[of_b] & np.isfinite(scores.reward_b)
+
+    def _with_led(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
+        """Return the rollout with the policy's own log-probs and entropies on the tokens of trained leads."""
+        rows = [i for i, (ask, _) in enumerate(which) if ask.lead_trained and ask.lead_turns]
+        out = self.policy.logp(rollout.tokens.rows(rows), entropy=True)
+        logp_bt, entropy_bt = rollout.logp_bt.clone(), rollout.entropy_bt.clone()
+        for place, row in enumerate(rows):
+            led = len(which[row][0].lead_turns)
+            numbers = [turn.number for turn in episodes.records[row].turns]
+            turns = [place for place, number in enumerate(numbers) if number < led]
+            where = torch.from_numpy(np.isin(episodes.turn_bt[row], turns)).nonzero()[:, 0]
+            logp_bt[row, where] = out.logp_bt[place, where].cpu().to(logp_bt)
+            entropy_bt[row, where] = out.entropy_bt[place, where].cpu().to(entropy_bt)
+        return replace(rollout, logp_bt=logp_bt, entropy_bt=entropy_bt)
 
     def _play(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Episodes:
         assert self.make is not None
@@ -113,12 +169,14 @@ class Collector:
                 self.policy,
                 self.make,
                 [start_of(ask, number, seed, sampling.temperature) for ask, number in rows],
-                max_turns=self.max_turns,
+                max_turns=self.task.max_turns,
                 max_new_tokens=self.max_new_tokens,
+                agents=self.task.agents,
                 greedy=greedy,
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
                 adapt=adapt,
+                history=sampling.history,
             )
 
     def _collected(
@@ -128,10 +186,8 @@ class Collector:
         texts: tuple[str, ...],
         scores: Scores,
         foreign_b: np.ndarray,
-        *,
-        count_failures: bool,
     ) -> Collected:
-        """Put scored rows together; each belongs to (ask, number of the answer)."""
+        """Put scored rows together, those that have a score kept; each belongs to (ask, number of the answer)."""
         group_b = np.array([ask.ordinal for ask, _ in rows], dtype=np.int64)
         names = list(dict.fromkeys(name for ask, _ in rows for name in ask.keys))
         columns = {f"keys.{n}": np.array([ask.keys.get(n, 0) for ask, _ in rows], dtype=np.int64) for n in names}
@@ -144,7 +200,7 @@ class Collector:
             rollout=rollout,
             texts=texts,
             scores=scores,
-            kept_b=self.errors.apply(scores, group_b) if count_failures else scores.ok_b,
+            kept_b=scores.ok_b,
             source_b=np.array([ask.source for ask, _ in rows], dtype=np.int64),
             foreign_b=foreign_b,
             extras=columns,
@@ -154,13 +210,13 @@ class Collector:
         """[B] reward of the greedy answer to the question of each row; NaN where it could not be scored."""
         greedy = self.draw(asks, greedy=True, count_failures=False)
         found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
-        return np.array([found[group] for group in group_b.tolist()])
+        return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
     def _generate(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Rollout:
         sampling = self.config.sampling
         budgets = [min(ask.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for ask, _ in rows]
         with self.watch("rollout"):
-            return generate(
+            return self.generate(
                 self.policy,
                 self._prompt_ids(rows),
                 n=1,
@@ -187,10 +243,6 @@ class Collector:
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
 
 
-def _names(rows: Rows) -> list[str]:
-    return [sample_id(ask.question.id, number) for ask, number in rows]
-
-
 def under(policy: Any, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
     """Return the rows of `collected` shown under other prompts, [B]; their log-probs become foreign."""
     prompt_ids = tuple(tuple(ids) for ids in policy.encode_prompts(list(prompts)))
@@ -198,6 +250,6 @@ def under(policy: Any, collected: Collected, prompts: Sequence[Prompt]) -> Colle
     return replace(collected, prompts=tuple(prompts), rollout=rollout, foreign_b=np.ones(len(collected), dtype=bool))
 
 
-def sample_id(question_id: str, answer: int) -> str:
-    """Return the name by which messages and records of failures speak of an answer."""
-    return f"{question_id}#{'greedy' if answer == GREEDY else answer}"
+def sample_id(question_id: str, answer: int, context: int = 0) -> str:
+    """Return the name by which messages and records of failures speak of an answer, or of a further row of it."""
+    return f"{question_id}#{'greedy' if answer == GREEDY else answer}" + (f".{context}" if context else "")

@@ -15,6 +15,9 @@ from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
 
+ANSWERS = 2**20
+"""More answers than any question gets: what parts the numbers of episodes of different questions."""
+
 
 def environments(task: Task) -> Callable[[], Environment] | None:
     """Return what makes a fresh environment of `task`; None for tasks that are answered at once."""
@@ -41,7 +44,7 @@ def demonstrates(task: Task) -> bool:
 def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
     """Return the episode that is answer `number` of `ask`, with seeds of its own: the question says how it begins.
 
-    Raises InputError for an ask that shows another prompt, or begins the answer.
+    Raises InputError for an ask that shows another prompt, or begins the answer with tokens.
     """
     if ask.prompt is not None or ask.lead:
         raise InputError(
@@ -49,19 +52,29 @@ def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
             "an environment writes its own prompt, and the policy every action",
             "Leave out the part that gives hints, beginnings or other wordings (explore, sampling)",
         )
+    luck = number if ask.luck is None else ask.luck
     return Start(
         question=ask.question,
-        seed=answer_seed("environment", run_seed, ask.ordinal, number),
+        seed=answer_seed("environment", run_seed, ask.ordinal, luck),
         draws=answer_seed("train", run_seed, ask.ordinal, number),
         budget=ask.max_new_tokens,
         temperature=ask.temperature or temperature,
+        lead=ask.lead_turns,
+        lead_seen=ask.lead_seen,
+        lead_trained=ask.lead_trained,
     )
 
 
 def score_episodes(episodes: Episodes, ids: Sequence[str], correct_at: float) -> Scores:
-    """Score episodes: the reward is the sum of the turns' rewards and of the components but `correct`."""
+    """Score the rows of episodes: the reward is the sum of the turns' rewards and of the components but `correct`."""
     columns = [{"verdict": verdict} for verdict in episodes.verdicts]
     return score(_stated, episodes.texts, columns, ids=ids, correct_at=correct_at)
+
+
+def score_outcomes(episodes: Episodes, ids: Sequence[str], correct_at: float) -> Scores:
+    """Score E whole episodes, each by its first agent's reward over all its rows."""
+    columns = [{"verdict": outcome} for outcome in episodes.outcomes]
+    return score(_stated, episodes.transcripts, columns, ids=ids, correct_at=correct_at)
 
 
 def _stated(completion: str, *, verdict: Any) -> Any:
@@ -69,15 +82,21 @@ def _stated(completion: str, *, verdict: Any) -> Any:
     return verdict
 
 
-def extras_of(episodes: Episodes) -> dict[str, np.ndarray]:
-    """Return the Batch fields of episodes by name."""
+def extras_of(episodes: Episodes, ordinal_e: np.ndarray, answer_e: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the Batch fields of rows by name; episode e is answer `answer_e[e]` to question `ordinal_e[e]`."""
+    which_b = episodes.episode_b
     return {
         "mask_bt": episodes.mask_bt,
         "turn_bt": episodes.turn_bt,
         "turn_reward_bs": episodes.turn_reward_bs,
         "state_bs": episodes.state_bs,
         "valid_bs": episodes.valid_bs,
+        "agent_b": episodes.agent_b,
         "keys.ended": np.array([ENDINGS.index(why) for why in episodes.ended], dtype=np.int64),
+        "keys.question": ordinal_e[which_b],
+        "keys.episode": (ordinal_e * ANSWERS + answer_e)[which_b],
+        "keys.context": episodes.context_b,
+        "keys.caller": episodes.caller_b,
     }
 
 
@@ -86,8 +105,14 @@ def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
     if "valid_bs" not in extras:
         return {}
     turns_b = np.where(extras["mask_bt"], extras["turn_bt"], -1).max(1) + 1
-    turns = max(1, int(turns_b.sum()))
-    return {"turns_mean": float(turns_b.mean()), "invalid_fraction": 1 - float(extras["valid_bs"].sum()) / turns}
+    turns, episodes = max(1, int(turns_b.sum())), len(np.unique(extras["keys.episode"]))
+    metrics = {
+        "turns_mean": float(turns_b.sum()) / episodes,
+        "invalid_fraction": 1 - float(extras["valid_bs"].sum()) / turns,
+    }
+    if len(turns_b) > episodes:
+        metrics["rows_per_episode"] = len(turns_b) / episodes
+    return metrics
 
 
 def measured(
@@ -103,8 +128,9 @@ def measured(
         return 0, own, []
     starts = [Start(question, i) for i, question in enumerate(questions)]
     turns = task.max_turns if demonstrates(task) else 0
+    limits: dict[str, Any] = {"max_turns": turns, "max_new_tokens": max_new_tokens, "agents": task.agents}
     try:
-        seen = demonstrate(encoder, task.environment, starts, max_turns=turns, max_new_tokens=max_new_tokens)
+        seen = demonstrate(encoder, task.environment, starts, **limits)
     except InputError as error:
         return 0, own, [str(error)]
     if len(seen.failures) == len(starts):

@@ -19,10 +19,11 @@ from grouprl.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rollout import generate
+from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
-from grouprl.train.episodes import environments, score_episodes
+from grouprl.train.episodes import environments, score_outcomes
 
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: intervals cover 95 %."""
@@ -104,6 +105,7 @@ def evaluate(
     correct_at: float = 1.0,
     batch_rows: int = 512,
     shown: int = 16,
+    history: History = "refuse",
     progress: Progress | None = None,
 ) -> Evaluation:
     """Answer the first `questions` held-out questions of `task`, or act in its environments, and score the answers.
@@ -122,6 +124,7 @@ def evaluate(
         correct_at: total reward from which an answer counts as correct, unless the reward says so itself.
         batch_rows: answers written at the same time; changes memory, not results.
         shown: questions kept in `Evaluation.samples`.
+        history: what happens where a chat template rewrites earlier turns (`sampling.history`).
         progress: called as answers are written.
 
     Raises:
@@ -138,7 +141,7 @@ def evaluate(
             "Give the task more questions, or a split of their own for evaluation",
         )
     asked = [task.question("eval", index) for index in range(count)]
-    judge = _Judge(policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows)
+    judge = _Judge(policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows, history)
     meter = _Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[answer_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
@@ -252,6 +255,7 @@ class _Judge:
     max_new_tokens: int
     temperature: float
     batch_rows: int
+    history: History
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: _Meter
@@ -290,7 +294,10 @@ class _Judge:
         greedy: bool,
         meter: _Meter,
     ) -> _Answers:
-        """Play `each` episodes per question, as many at a time as `batch_rows` allows; all have luck of their own."""
+        """Play `each` episodes per question, as many at a time as `batch_rows` allows; all have luck of their own.
+
+        An episode of several agents is judged by its first one.
+        """
         drawn = [seed for row in seeds for seed in row]
         starts = [
             Start(question, answer_seed("environment", 0, q, s), drawn[q * each + s], temperature=self.temperature)
@@ -308,14 +315,17 @@ class _Judge:
                 starts[at : at + self.batch_rows],
                 max_turns=self.task.max_turns,
                 max_new_tokens=self.max_new_tokens,
+                agents=self.task.agents,
                 greedy=greedy,
+                history=self.history,
             )
-            ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(starts[at : at + len(episodes)])]
-            scores.append(score_episodes(episodes, ids, self.correct_at))
-            texts += episodes.texts
-            lengths += episodes.mask_bt.sum(1).tolist()
-            truncated += episodes.rollout.truncated_b.tolist()
-            meter.add(len(episodes))
+            part = starts[at : at + self.batch_rows]
+            ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]
+            scores.append(score_outcomes(episodes, ids, self.correct_at))
+            texts += episodes.transcripts
+            lengths += episodes.per_episode(episodes.mask_bt.sum(1)).tolist()
+            truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()
+            meter.add(len(part))
         return self._answers(join_scores(scores), each, texts, lengths, truncated)
 
     def _score(

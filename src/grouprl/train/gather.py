@@ -44,7 +44,7 @@ def gather(desk: RunDesk) -> Gathered | None:
         if refill is not None and len(kept):
             kept = subset(kept, refill.wanted(desk.batch(kept)).numpy())
         good.append(kept)
-        missing -= len(set(kept.group_b.tolist()))
+        missing -= len(set(kept.ordinal_b.tolist()))
         if missing <= 0:
             break
     if not parts and replay is None:
@@ -82,9 +82,8 @@ def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:
 
 def with_replaced(collected: Collected, plain: Collected) -> Collected:
     """Return the rows and behind them those of `plain` that exploration took away: drawn, but not trained on."""
-    there = set(zip(collected.group_b.tolist(), collected.answer_b.tolist(), strict=True))
-    keys = zip(plain.group_b.tolist(), plain.answer_b.tolist(), strict=True)
-    gone_b = np.array([key not in there for key in keys], dtype=bool)
+    there = set(collected.row_keys)
+    gone_b = np.array([key not in there for key in plain.row_keys], dtype=bool)
     return join([collected, subset(plain, gone_b)]) if gone_b.any() else collected
 
 
@@ -94,15 +93,19 @@ def _with_greedy(desk: RunDesk, asks: Sequence[Ask], collected: Collected) -> Co
 
 
 def remember(desk: RunDesk, gathered: Gathered, judged: Batch | None) -> None:
-    """Write the step into the ledger and let the data parts see it. Only rows drawn for this step count."""
+    """Write the step into the ledger and let the data parts see it. Only rows drawn for this step count.
+
+    Of an episode with several rows the first one is written.
+    """
     drawn, wanted = gathered.drawn, gathered.wanted
     rows = drawn.kept_b & (drawn.source_b == SOURCES["drawn"])
     lengths_b = drawn.length_b
     if desk.keeps_ledger:
         size = _mean_advantage(wanted, judged)
-        for group in dict.fromkeys(drawn.group_b[rows].tolist()):
-            of_group = rows & (drawn.group_b == group)
-            visit = _visit(desk.step, drawn, of_group, lengths_b, size.get(group, 0.0))
+        counted, ordinal_b = rows & drawn.first_b, drawn.ordinal_b
+        for ordinal in dict.fromkeys(ordinal_b[counted].tolist()):
+            of_group = counted & (ordinal_b == ordinal)
+            visit = _visit(desk.step, drawn, of_group, lengths_b, size.get(ordinal, 0.0))
             desk.ledger.write(int(drawn.index_b[of_group][0]), visit)
     desk.observe(wanted, judged)
     if rows.any():
@@ -123,11 +126,11 @@ def _visit(step: int, drawn: Collected, rows: np.ndarray, lengths_b: np.ndarray,
 
 
 def _mean_advantage(wanted: Collected, judged: Batch | None) -> dict[int, float]:
-    """Mean |advantage| of each group that was trained on."""
+    """Mean |advantage| of each question that was trained on."""
     if judged is None:
         return {}
     adv_bt, count_b = judged.need("advantage_bt", "the ledger").abs(), judged.mask_bt.sum(1)
     size_b = (adv_bt.sum(1) / count_b).double().numpy()
-    groups, where_b = np.unique(wanted.group_b, return_inverse=True)
+    groups, where_b = np.unique(wanted.ordinal_b, return_inverse=True)
     means = np.bincount(where_b, weights=size_b) / np.bincount(where_b)
     return dict(zip(groups.tolist(), means.tolist(), strict=True))

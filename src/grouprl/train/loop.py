@@ -108,7 +108,9 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
         with clock.step:
             draws = session.source.take(config.warmup.batch)
             size = session.source.size
-            batch = demonstration_batch(session.policy, session.task, draws, config.seed, questions=size)
+            batch = demonstration_batch(
+                session.policy, session.task, draws, config.seed, questions=size, history=config.sampling.history
+            )
             rate = warmup_rate(config.warmup, session.step)
             losses = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)
             session.step += 1
@@ -242,18 +244,13 @@ def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts:
 
 def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch | None) -> None:
     """Write the rollouts of the step, with advantages where rows were trained on."""
-    found: dict[tuple[int, int], list[float]] = {}
+    found: dict[tuple[int, int, int], list[float]] = {}
     if judged is not None:
         values = judged.need("advantage_bt", "the rollout record").tolist()
-        rows = zip(_row_keys(wanted), values, wanted.rollout.response_ids, strict=True)
+        rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
         found = {key: row[: len(ids)] for key, row, ids in rows}
-    advantage = [found.get(key) for key in _row_keys(drawn)]
+    advantage = [found.get(key) for key in drawn.row_keys]
     write_rollouts(session.run.rollout_file(session.step), session.step, drawn, advantage)
-
-
-def _row_keys(collected: Collected) -> list[tuple[int, int]]:
-    """(group, answer number within the group) of each row."""
-    return list(zip(collected.group_b.tolist(), collected.answer_b.tolist(), strict=True))
 
 
 def _evaluate(session: Session, display: Display, clock: _Clock, questions: int, when: str = "") -> Evaluation:
@@ -273,6 +270,7 @@ def _evaluate(session: Session, display: Display, clock: _Clock, questions: int,
             seed=config.seed,
             reward=session.reward,
             correct_at=config.reward.correct_at,
+            history=config.sampling.history,
             progress=display.progress if when else None,
         )
     _log(session, display, clock, "eval", found.record())
@@ -299,8 +297,8 @@ def _log(
 
 
 def _shown(collected: Collected) -> list[Sample]:
-    groups = list(dict.fromkeys(collected.group_b.tolist()))[:SHOWN]
-    rows = [int((collected.group_b == group).argmax()) for group in groups]
+    ordinals = list(dict.fromkeys(collected.ordinal_b.tolist()))[:SHOWN]
+    rows = [int((collected.ordinal_b == ordinal).argmax()) for ordinal in ordinals]
     scores = collected.scores
     return [
         Sample(

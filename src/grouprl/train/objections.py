@@ -24,7 +24,10 @@ SUPPLIED = (
 """Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic, others with data parts."""
 
 
-OF_TURNS = ("turn_reward_bs", "state_bs", "valid_bs", "keys.ended")
+OF_TURNS = (
+    *("turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b"),
+    *("keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller"),
+)
 """Batch fields that a run fills besides where its task has an environment."""
 
 

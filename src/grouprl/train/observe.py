@@ -45,18 +45,28 @@ def _drawn_metrics(drawn: Collected) -> dict[str, float]:
         "length_mean": float(lengths_b.mean()),
         "length_max": float(lengths_b.max()),
         "truncated_fraction": float(drawn.rollout.truncated_b.float().mean()),
-        "entropy": float(drawn.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean()),
     }
+    if acted_bt.any():
+        metrics["entropy"] = float(drawn.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean())
     if ok_b.any():
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
-            "pass@1": float(scores.correct_b[ok_b].mean()),
+            "pass@1": float(scores.correct_b[ok_b & drawn.first_b].mean()) if (ok_b & drawn.first_b).any() else 0.0,
             **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], drawn.group_b[ok_b]),
         }
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
-    metrics |= turn_metrics(drawn.extras)
+    metrics |= turn_metrics(drawn.extras) | agent_metrics(drawn)
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
+
+
+def agent_metrics(drawn: Collected) -> dict[str, float]:
+    """Mean reward of the rows of each agent, where there are several."""
+    names = [None if record is None else record.agent for record in drawn.records or ()]
+    found = {name: [row for row, other in enumerate(names) if other == name] for name in names if name}
+    reward_b, ok_b = drawn.scores.reward_b, drawn.scores.ok_b
+    scored = {name: [row for row in rows if ok_b[row]] for name, rows in found.items()}
+    return {f"agent_reward/{name}": float(reward_b[rows].mean()) for name, rows in scored.items() if rows}
 
 
 def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray) -> dict[str, float]:
@@ -112,6 +122,15 @@ def write_rollouts(path: Path, step: int, collected: Collected, advantage: Seque
         pq.write_table(table, temporary, compression="zstd")
 
 
+TURN = [
+    ("number", pa.int32()),
+    ("state", pa.string()),
+    ("action", pa.string()),
+    ("reward", pa.float64()),
+    ("valid", pa.bool_()),
+    ("seen", pa.string()),
+]
+"""A turn: its number in the episode, the key of its state, the action, what it earned, and what it showed."""
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
@@ -133,8 +152,18 @@ SCHEMA = pa.schema(
         ("problem", pa.string()),
         ("used", pa.bool_()),
         ("advantage", pa.list_(pa.float32())),
+        ("answer", pa.int32()),
+        ("row", pa.int32()),
+        ("caller", pa.int32()),
+        ("agent", pa.string()),
+        ("ended", pa.string()),
+        ("turn", pa.list_(pa.int32())),
+        ("turns", pa.list_(pa.struct(TURN))),
     ]
 )
+"""One row per answer, or per row of an episode: the last five columns are null where nothing was acted out. `row` is
+which row of its episode it is and `caller` the row that began it; `turn` is the turn of each token, -1 for what the
+environment said, and `turns` those turns."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
@@ -164,13 +193,36 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "problem": _problems(collected),
         "used": [values is not None for values in advantage],
         "advantage": pa.array(advantage, type=pa.list_(pa.float32())),
+        "answer": collected.answer_b.astype(np.int32),
+        "row": collected.context_b.astype(np.int32),
+        **_episode_columns(collected),
+    }
+
+
+def _episode_columns(collected: Collected) -> dict[str, Any]:
+    """Columns of who acted and how it ended; null for rows that are no episodes."""
+    records = collected.records
+    if records is None:
+        return {
+            name: pa.nulls(len(collected), SCHEMA.field(name).type)
+            for name in ("caller", "agent", "ended", "turn", "turns")
+        }
+    sizes = [len(ids) for ids in collected.rollout.response_ids]
+    turn_bt = collected.extras["turn_bt"]
+    return {
+        "caller": collected.extras["keys.caller"].astype(np.int32),
+        "agent": [None if record is None else record.agent for record in records],
+        "ended": [None if record is None else record.ended for record in records],
+        "turn": [turn_bt[i, :size].tolist() for i, size in enumerate(sizes)],
+        "turns": [None if record is None else [vars(turn) for turn in record.turns] for record in records],
     }
 
 
 def _problems(collected: Collected) -> list[str | None]:
     """[B] why an answer has no reward, with traceback and last output of the reward; None where it has one."""
     found = {problem.sample_id: f"{problem.what}\n{problem.trace}".strip() for problem in collected.scores.problems}
-    names = map(sample_id, (question.id for question in collected.questions), collected.answer_b.tolist())
+    ids = (question.id for question in collected.questions)
+    names = map(sample_id, ids, collected.answer_b.tolist(), collected.context_b.tolist())
     why = [None if ok else found.get(name) for name, ok in zip(names, collected.scores.ok_b, strict=True)]
     return [None if words is None else words.encode(errors="replace").decode() for words in why]
 

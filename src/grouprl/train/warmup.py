@@ -10,6 +10,7 @@ import torch
 from grouprl.batch import Batch
 from grouprl.errors import InputError
 from grouprl.policy.tokens import Tokens
+from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
@@ -21,14 +22,21 @@ EPOCH = 1_000_003
 
 
 def demonstration_batch(
-    policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int, *, questions: int | None = None
+    policy: Any,
+    task: Task,
+    draws: Sequence[tuple[int, Question]],
+    seed: int,
+    *,
+    questions: int | None = None,
+    history: History = "refuse",
 ) -> Batch:
     """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted.
 
-    `questions` is how many the stream has before it begins anew; None when it never ends.
+    `questions` is how many the stream has before it begins anew; None when it never ends. An episode may have several
+    rows; they are of one group.
     """
     if environments(task) is not None:
-        return _episode_batch(policy, task, draws, seed)
+        return _episode_batch(policy, task, draws, seed, history)
     epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
     pairs = [(q, _demonstration(task, q, seed + EPOCH * e)) for (_, q), e in zip(draws, epochs, strict=True)]
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
@@ -41,17 +49,19 @@ def demonstration_batch(
     return Batch(mask_bt=mask_bt, group_b=ordinals, reward_b=torch.ones(len(tokens)), inputs=tokens)
 
 
-def _episode_batch(policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int) -> Batch:
+def _episode_batch(
+    policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int, history: History
+) -> Batch:
     """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a question its own."""
     starts = [Start(question, answer_seed("demonstrate", seed, ordinal, 0)) for ordinal, question in draws]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
-    episodes = demonstrate(policy, task.environment, starts, **limits)
+    episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, **limits)
     if episodes.failures:
         raise InputError(episodes.failures[0].what, "a warm-up imitates environments that act in themselves")
     return Batch(
         mask_bt=torch.from_numpy(episodes.mask_bt),
-        group_b=torch.tensor([ordinal for ordinal, _ in draws]),
-        reward_b=torch.ones(len(draws)),
+        group_b=torch.tensor([draws[episode][0] for episode in episodes.episode_b.tolist()]),
+        reward_b=torch.ones(len(episodes)),
         inputs=episodes.rollout.tokens,
     )
 
