@@ -1,5 +1,6 @@
 """Tasks: questions by number, rewards, demonstrations; built-in ones and adapters."""
 
+from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
@@ -12,12 +13,16 @@ from grouprl.tasks.options import OptionTask
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.rows import RowTask, Table
+from grouprl.tasks.screen import ScreenTask
+from grouprl.tasks.search import SearchTask
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
+from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.task import Message, Question, Split, Task
 from grouprl.tasks.thinking import Ponder
 
 __all__ = [
     "Addition",
+    "AdventureTask",
     "CalculatorTask",
     "Chain",
     "Countdown",
@@ -37,9 +42,12 @@ __all__ = [
     "ReasoningGym",
     "Reverse",
     "RowTask",
+    "ScreenTask",
+    "SearchTask",
     "SeededTask",
     "Sorting",
     "Split",
+    "SqlTask",
     "Summands",
     "Table",
     "Task",

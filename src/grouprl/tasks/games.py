@@ -53,9 +53,10 @@ class GuessTask(EnvironmentTask):
         return Guess(self.max_turns, self.noise)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a range below 100 with a number hidden in it."""
-        low = rng.randint(0, 100 - self.numbers)
-        high = low + self.numbers - 1
+        """Return a range of two-digit numbers with one hidden in it."""
+        width = rng.randint(self.numbers // 2 + 1, self.numbers)
+        low = rng.randint(10, 100 - width)
+        high = low + width - 1
         return f"{low}-{high}?", {"low": low, "high": high, "hidden": rng.randint(low, high)}
 
     def solve(self, question: Question) -> str:

@@ -1,0 +1,83 @@
+"""Rewards of actions on a screen: what kind of action, where, with which text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from grouprl.errors import InputError, suggest
+
+
+@dataclass(frozen=True)
+class GuiAction:
+    """What an agent did: its kind ("tap", "type", "scroll", …), where, and with which text."""
+
+    kind: str
+    point: tuple[int, int] | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class GuiTarget:
+    """What it should have done; the box is (left, top, right, bottom), edges included."""
+
+    kind: str
+    box: tuple[int, ...] | None = None
+    text: str = ""
+
+
+def inside(point: tuple[int, int] | None, box: tuple[int, ...]) -> bool:
+    """Whether a point lies in a box, on its edge included."""
+    left, top, right, bottom = box
+    return point is not None and left <= point[0] <= right and top <= point[1] <= bottom
+
+
+def text_f1(said: str, wanted: str) -> float:
+    """Return the harmonic mean of precision and recall over words; 1 if both texts are empty."""
+    ours, theirs = Counter(said.lower().split()), Counter(wanted.lower().split())
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return 2 * sum((ours & theirs).values()) / (sum(ours.values()) + sum(theirs.values()))
+
+
+def hits(action: GuiAction, target: GuiTarget) -> bool:
+    """Whether the action is the right one in every part that the target has."""
+    placed = target.box is None or inside(action.point, target.box)
+    return action.kind == target.kind and placed and action.text == target.text
+
+
+def ui_r1(action: GuiAction | None, target: GuiTarget) -> float:
+    """Return kind + place + format, each 0 or 1: the reward of UI-R1 (Lu et al. 2025, arXiv 2503.21620).
+
+    The place counts only for a right kind of action; where the target has no box, a right kind includes it. An action
+    that cannot be read (None) has none of the three.
+    """
+    if action is None:
+        return 0.0
+    kind = action.kind == target.kind
+    place = kind and (target.box is None or inside(action.point, target.box))
+    return float(kind + place + 1)
+
+
+def gui_r1(action: GuiAction | None, target: GuiTarget) -> float:
+    """Return 0.2 format + 0.8 accuracy, which is 1 iff every part is right: GUI-R1 (Luo et al. 2025, arXiv 2504.10458).
+
+    A text is right from a word F1 above 0.5 on.
+    """
+    if action is None:
+        return 0.0
+    placed = target.box is None or inside(action.point, target.box)
+    worded = not target.text or text_f1(action.text, target.text) > 0.5
+    return 0.2 + 0.8 * (action.kind == target.kind and placed and worded)
+
+
+GUI_REWARDS: dict[str, Callable[[GuiAction | None, GuiTarget], float]] = {"ui_r1": ui_r1, "gui_r1": gui_r1}
+"""Rewards of one action by name."""
+
+
+def gui_reward(name: str, action: GuiAction | None, target: GuiTarget) -> float:
+    """Return the reward `name` of an action; InputError for an unknown name."""
+    if name not in GUI_REWARDS:
+        raise InputError(f"There is no reward '{name}' of actions on a screen", remedy=suggest(name, GUI_REWARDS))
+    return GUI_REWARDS[name](action, target)

@@ -1,0 +1,85 @@
+"""The task of the simulated screen."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Literal
+
+from pydantic import Field
+
+from grouprl.envs.screen import Screen
+from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.games import POOR
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Question
+
+LABELS = ("back", "call", "edit", "find", "help", "mail", "menu", "open", "play", "save", "send", "stop")
+WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
+
+
+@register_task("screen")
+class ScreenTask(EnvironmentTask):
+    """Operate a simulated screen: touch what is asked for, scroll to it, fill in a word.
+
+    The prompt is "save: mail1122 save4576>": the goals, then the widgets of the page, each with its left, top, right
+    and bottom. Actions are "tap 45", "type bob" and "scroll".
+    """
+
+    levels = tuple(
+        {"widgets": widgets, "pages": pages, "goals": goals}
+        for widgets, pages, goals in ((2, 1, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (4, 2, 2), (4, 3, 3))
+    )
+
+    widgets: int = Field(3, ge=1, le=4, description="widgets on a page")
+    pages: int = Field(1, ge=1, le=3, description="pages, shown one after the other by scrolling")
+    goals: int = Field(2, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
+    spare: int = Field(2, ge=0, description="turns beside those that are needed")
+    reward_: Literal["goal", "ui_r1", "gui_r1"] = Field("goal", alias="reward", description="what is paid")
+    noise: float = Field(0.4, ge=0, le=1, description=POOR)
+
+    @property
+    def max_turns(self) -> int:
+        """What the farthest goals need, and what is spare."""
+        return self.goals * self.pages + self.spare
+
+    @property
+    def max_new_tokens(self) -> int:
+        """ "type", a word of at most four letters, the end, and one more."""
+        return 11
+
+    @property
+    def alphabet(self) -> str:
+        """The letters of labels, words and commands, digits, and the signs around them."""
+        return "".join(sorted({*"".join((*LABELS, *WORDS)), *"taptypescrollokno"})) + "0123456789 :=,!>"
+
+    def environment(self) -> Screen:
+        """Return a fresh episode."""
+        return Screen(self.max_turns, self.reward_, self.noise)
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return pages of widgets whose boxes do not overlap, and goals among them."""
+        labels = rng.sample(LABELS, self.widgets * self.pages)
+        pages = [
+            [[label, *box] for label, box in zip(labels[i :: self.pages], _boxes(self.widgets, rng), strict=True)]
+            for i in range(self.pages)
+        ]
+        goals = [rng.choice(labels) if i % 2 == 0 else f"={rng.choice(WORDS)}" for i in range(self.goals)]
+        columns = {"pages": pages, "goals": goals}
+        screen = self.environment()
+        screen.begin(columns, rng)
+        return f"{','.join(goals)}: {screen.show()}>", columns
+
+    def solve(self, question: Question) -> str:
+        """Return the actions that are needed, one per line."""
+        screen = self.environment()
+        screen.begin(question.columns, random.Random(0))
+        return "\n".join(screen.way())
+
+
+def _boxes(count: int, rng: random.Random) -> list[tuple[int, int, int, int]]:
+    """Return boxes in different quarters of the screen."""
+    boxes = []
+    for quarter in rng.sample(range(4), count):
+        left, top = 5 * (quarter % 2) + rng.randint(0, 2), 5 * (quarter // 2) + rng.randint(0, 2)
+        boxes.append((left, top, left + rng.randint(0, 2), top + rng.randint(0, 2)))
+    return boxes

@@ -1,0 +1,112 @@
+"""The task of text-to-SQL."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.envs.sql import REASONS, Sql
+from grouprl.rewards import Example
+from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.games import POOR
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Question
+
+TABLES = ("pet", "car", "job", "map")
+COLUMNS = ("age", "fat", "leg", "top", "win", "sun")
+ASKED = {"most": "max({})", "least": "min({})", "all": "sum({})", "count": "count(*)"}
+COMPARED = {"over": ">", "under": "<", "is": "="}
+
+
+@register_task("sql")
+class SqlTask(EnvironmentTask):
+    """Write the SQL query that answers a question about a generated table; it is run by SQLite.
+
+    The prompt is "pet(age,fat,leg): most fat, leg over 3>", a right answer
+    "select max(fat) from pet where leg>3".
+    """
+
+    levels = tuple(
+        {"columns": columns, "conditions": conditions}
+        for columns, conditions in ((2, 0), (2, 1), (3, 1), (4, 1), (4, 2), (6, 3))
+    )
+
+    columns: int = Field(3, ge=2, le=len(COLUMNS), description="columns of the table")
+    conditions: int = Field(1, ge=0, le=3, description="conditions that the question names")
+    rows: int = Field(8, ge=1, le=50, description="rows of the table")
+    tries: int = Field(2, ge=1, description="queries allowed: one that fails may be mended")
+    partial: bool = Field(False, description="whether partly right queries are paid, as Reasoning-SQL does")
+    noise: float = Field(0.4, ge=0, le=1, description=POOR)
+
+    @property
+    def max_turns(self) -> int:
+        """The queries allowed."""
+        return self.tries
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest query, its end, and a few more."""
+        return 27 + 13 * self.conditions
+
+    @property
+    def alphabet(self) -> str:
+        """The letters of all words, digits, and the signs of prompts and queries."""
+        words = (
+            *TABLES,
+            *COLUMNS,
+            *ASKED,
+            *COMPARED,
+            *REASONS,
+            "select",
+            "max",
+            "min",
+            "sum",
+            "from",
+            "where",
+            "and",
+            "ok",
+        )
+        return "".join(sorted(set("".join(words)))) + "0123456789 (),:*<=>!"
+
+    def environment(self) -> Sql:
+        """Return a fresh episode."""
+        return Sql(self.max_turns, self.partial, self.noise)
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a question about a table of random digits."""
+        table, names = rng.choice(TABLES), rng.sample(COLUMNS, self.columns)
+        values = {name: [rng.randrange(10) for _ in range(self.rows)] for name in names}
+        asked, of = rng.choice(list(ASKED)), rng.choice(names)
+        named = rng.sample(names, min(self.conditions, self.columns))
+        conditions = [(name, rng.choice(list(COMPARED)), rng.randint(1, 8)) for name in named]
+        prompt = f"{table}({','.join(names)}): {asked}" + (f" {of}" if asked != "count" else "")
+        prompt += "".join(f", {name} {word} {number}" for name, word, number in conditions)
+        gold = query(table, ASKED[asked].format(of), [(n, COMPARED[w], k) for n, w, k in conditions])
+        return f"{prompt}>", {"table": table, "columns": values, "gold": gold, "wrong": slips(gold, names)}
+
+    def solve(self, question: Question) -> str:
+        """Return a right query."""
+        return str(question.columns["gold"])
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return the right query of a few questions, and no query."""
+        return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
+
+
+def query(table: str, what: str, conditions: list[tuple[str, str, int]]) -> str:
+    """Return the query for `what` under conditions (column, sign, number)."""
+    where = " and ".join(f"{name}{sign}{number}" for name, sign, number in conditions)
+    return f"select {what} from {table}" + (f" where {where}" if where else "")
+
+
+def slips(gold: str, names: list[str]) -> list[str]:
+    """Return queries with a slip: another function, column, sign, no condition, a column that is not there."""
+    absent = [name for name in COLUMNS if name not in names][:1]
+    found = {gold.partition(" where ")[0], gold.replace("select ", "", 1)}
+    for first, second in (("max(", "min("), ("min(", "max("), ("sum(", "max("), ("<", ">"), (">", "<"), ("=", ">")):
+        found.add(gold.replace(first, second))
+    for word in (name for name in names if name in gold):
+        found |= {gold.replace(word, name) for name in (*names, *absent)}
+    return sorted(found - {gold})
