@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from grouprl.parts.part import Part
 from grouprl.tasks.task import Task
 from grouprl.train.collect import Collector, under
 from grouprl.train.config import Config
+
+if TYPE_CHECKING:
+    from grouprl.overlap.ahead import Ahead
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -55,6 +59,9 @@ class RunDesk:
         self.memory: dict[str, dict[str, Any]] = {}
         self._held: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
+        self.ahead: Ahead | None = None
+        """What draws ahead of the training, where the run does."""
+        self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_ledger = reads_past or bool(data_parts(method.parts()))
@@ -62,8 +69,17 @@ class RunDesk:
 
     @property
     def step(self) -> int:
-        """Number of this step, from 0."""
-        return self._clock()
+        """Number of this step, from 0; of the step that is chosen for, where questions are chosen ahead."""
+        return self._clock() if self._chosen_for is None else self._chosen_for
+
+    @contextmanager
+    def at(self, step: int) -> Iterator[None]:
+        """Choose for a later step."""
+        self._chosen_for = step
+        try:
+            yield
+        finally:
+            self._chosen_for = None
 
     @property
     def steps(self) -> int:
@@ -160,9 +176,12 @@ class RunDesk:
 
     def state(self) -> dict[str, Any]:
         """Everything remembered, for a checkpoint: plain containers and tensors."""
-        return {"ledger": self.ledger.state(), "memory": self.memory, "last_entropy": self.last_entropy}
+        state = {"ledger": self.ledger.state(), "memory": self.memory, "last_entropy": self.last_entropy}
+        return state if self.ahead is None else {**state, "ahead": self.ahead.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.ledger.restore(state["ledger"])
         self.memory, self.last_entropy = state["memory"], state["last_entropy"]
+        if self.ahead is not None:
+            self.ahead.restore(state["ahead"])

@@ -35,7 +35,7 @@ def gather(desk: RunDesk) -> Gathered | None:
     parts: list[Collected] = []
     good: list[Collected] = []
     for _ in range(limit):
-        found = _round(desk, missing)
+        found = _round(desk, missing) if desk.ahead is None else desk.ahead.round(missing)
         if found is None:
             break
         part, plain = found
@@ -60,13 +60,7 @@ def gather(desk: RunDesk) -> Gathered | None:
 def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:
     """Ask `count` questions; their rows after and before exploration, None when nothing is left to ask."""
     method = desk.method
-    if count < 1:
-        return None
-    asks: Sequence[Ask] = desk.take(count) if method.curriculum is None else method.curriculum.choose(count, desk)
-    if method.allocation is not None:
-        asks = [ask for ask in method.allocation.allot(asks, desk) if ask.answers > 0]
-    if method.sampling is not None:
-        asks = method.sampling.adjust(asks, desk)
+    asks = choose(desk, count) if count > 0 else []
     if not asks:
         return None
     collected = desk.draw(asks)
@@ -78,6 +72,15 @@ def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:
         if not len(collected):
             raise RunError(f"{part.name} left no row of {len(asks)} questions; a step needs at least one")
     return collected, plain
+
+
+def choose(desk: RunDesk, count: int) -> Sequence[Ask]:
+    """Choose `count` questions, with how often and in what way each is answered; fewer where there are no more."""
+    method = desk.method
+    asks: Sequence[Ask] = desk.take(count) if method.curriculum is None else method.curriculum.choose(count, desk)
+    if method.allocation is not None:
+        asks = [ask for ask in method.allocation.allot(asks, desk) if ask.answers > 0]
+    return asks if method.sampling is None else method.sampling.adjust(asks, desk)
 
 
 def with_replaced(collected: Collected, plain: Collected) -> Collected:

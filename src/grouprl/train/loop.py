@@ -142,6 +142,8 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: _Clo
 def reinforce(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
+    if session.desk.ahead is not None and session.step < config.steps:
+        session.desk.ahead.begin(display.message)
     if session.step == 0 and not session.run.before.is_file():
         write_before(session.run, _evaluate(session, display, clock, config.eval.final_questions, "before"))
         session.save()
@@ -174,6 +176,8 @@ def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
         session.step += 1
         if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
             _store(session, gathered.drawn, gathered.wanted, judged)
+        if session.desk.ahead is not None:
+            metrics |= session.desk.ahead.advance(gathered)
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.desk.read_notes()
     if gathered is not None:

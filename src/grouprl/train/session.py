@@ -16,6 +16,7 @@ from grouprl.data.source import QuestionSource
 from grouprl.errors import InputError, RunError
 from grouprl.method import Method
 from grouprl.methods.compose import compose
+from grouprl.overlap.ahead import Ahead, runs_ahead
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
@@ -119,6 +120,8 @@ class Session:
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
+        if self.desk.ahead is not None:
+            self.desk.ahead.close()
         close_reward(self.reward)
 
     def leave(self) -> None:
@@ -290,6 +293,8 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy, r
         health=Health(health_facts(config, method, budget, exact_sampler(policy)), run.read_metrics()),
         phase="train",
     )
+    if runs_ahead(config):
+        desk.ahead = Ahead(desk, policy)
     return session
 
 

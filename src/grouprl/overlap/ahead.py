@@ -1,0 +1,232 @@
+"""The trainer's side: it asks ahead, and takes whole groups back in the order in which it asked for them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.data.ask import Ask
+from grouprl.data.collected import Collected, join
+from grouprl.overlap.account import FAILED, LATE, REDRAWN, UNWANTED, Account
+from grouprl.overlap.admission import Admission
+from grouprl.overlap.asks import pack_ask, unpack_ask
+from grouprl.overlap.canary import Canary
+from grouprl.overlap.process import SamplerProcess
+from grouprl.overlap.staleness import oldest_b, split, staleness_metrics
+from grouprl.overlap.weights import SharedWeights
+from grouprl.train.config import Config
+from grouprl.train.desk import RunDesk
+from grouprl.train.gather import Gathered, choose
+from grouprl.train.stopwatch import Stopwatch
+
+
+def runs_ahead(config: Config) -> bool:
+    """Whether the run draws in a process of its own."""
+    return config.run.async_steps > 0
+
+
+class Ahead:
+    """Questions under way, the sampler that answers them, and the rule that bounds how old the answers can be.
+
+    `begin` starts the sampler; each step then takes its groups with `round` and ends with `advance`. `say` shows a
+    sentence to the user.
+    """
+
+    def __init__(self, desk: RunDesk, policy: Any) -> None:
+        self.desk, self.policy, self.config = desk, policy, desk.config
+        self.bound = self.config.run.async_steps
+        self.admission = Admission(self.bound, desk.prompts)
+        self.account, self.watch = Account(), Stopwatch()
+        self.say: Callable[[str], None] = lambda sentence: None
+        self._lost: list[Ask] = []
+        self._units: deque[tuple[int, list[Ask]]] = deque()
+        """Units of questions that were asked and not taken, in order."""
+        self._arrived: dict[int, Collected] = {}
+        self._next = 0
+        self._gap = 0.0
+        self._process: SamplerProcess | None = None
+        self._weights: SharedWeights | None = None
+        self._canary: Canary | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Start the sampler with the policy as it is, and ask for the first answers.
+
+        Questions that were under way when the run was interrupted are asked first; what was drawn for them is gone,
+        and they are drawn anew.
+        """
+        self.say = say
+        state = self.policy.trainable_state()
+        self._weights, self._canary = SharedWeights.create(state), Canary(self.policy)
+        self.admission = Admission.resumed(self.bound, self.desk.prompts, self.desk.step)
+        self._publish()
+        hello = {
+            "config": self.config.model_dump(mode="json"),
+            "places": self._weights.places,
+            "threads": torch.get_num_threads(),
+        }
+        self._process = SamplerProcess(hello, self._weights.fd)
+        if self._lost:
+            self.say(f"{len(self._lost)} questions were under way when the run was interrupted: drawn anew")
+            self._starving(self.account.drop([ask.index for ask in self._lost], REDRAWN))
+            lost, self._lost = self._lost, []
+            for start in range(0, len(lost), self.desk.prompts):
+                self._send(lost[start : start + self.desk.prompts])
+        self._ask(self.desk.prompts)
+
+    def round(self, count: int) -> tuple[Collected, Collected] | None:
+        """Return the next `count` groups twice (nothing is explored ahead); None when nothing is left to ask.
+
+        Rows that earlier weights drew have foreign log-probs where the proximal policy is to be computed anew.
+        """
+        self.admission.miss(count)
+        self._ask(count)
+        parts: list[Collected] = []
+        while count > 0 and self._units:
+            number, asks = self._units.popleft()
+            taken, rest = split(self._wait_for(number, asks), count)
+            done = set(taken.ordinal_b.tolist()) if rest is not None else {ask.ordinal for ask in asks}
+            if rest is not None:
+                self._arrived[number] = rest
+                self._units.appendleft((number, [ask for ask in asks if ask.ordinal not in done]))
+            parts.append(taken)
+            count -= len(done)
+            self.admission.settle(len(done))
+        if not parts:
+            return None
+        drawn = self._checked(join(parts))
+        return drawn, drawn
+
+    def advance(self, gathered: Gathered | None) -> dict[str, float]:
+        """End a step: give the sampler the new weights, ask on, and return the step's metrics."""
+        version = self.admission.version
+        metrics = self._accounted(gathered, version) if gathered is not None else {}
+        self.admission.advance()
+        if self.admission.version < self.desk.steps:
+            self._publish()
+            self._ask(self.desk.prompts)
+        seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
+        return {
+            **metrics,
+            **self.account.read(),
+            **seconds,
+            "groups_ahead": float(self.admission.running),
+            "canary_gap": self._gap,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What is under way, for a checkpoint: the questions, not their answers."""
+        asks = [ask for _, unit in self._units for ask in unit] or self._lost
+        return {"asks": [pack_ask(ask) for ask in asks], "account": self.account.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken, at the next `begin`."""
+        self._lost = [unpack_ask(plain, self.desk.task) for plain in state["asks"]]
+        self.account.restore(state["account"])
+
+    def close(self) -> None:
+        """End the sampler's process."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
+
+    def _publish(self) -> None:
+        assert self._weights is not None
+        assert self._canary is not None
+        with self.watch("sync"):
+            version = self.admission.version
+            checksum = self._weights.publish(version, self.policy.trainable_state())
+            self._canary.expect(version, checksum, keep=self.bound + 2)
+
+    def _ask(self, needed: int) -> None:
+        """Ask as far as the rule and the rest of the run allow, by whole steps where the next one has its `needed`."""
+        prompts = self.desk.prompts
+        while room := min(self.admission.capacity, self._left(needed)):
+            if room < prompts and self.admission.running >= needed:
+                return
+            step = self.admission.version + self.admission.ahead // prompts
+            with self.desk.at(step):
+                asks = choose(self.desk, min(room, prompts))
+            if not asks:
+                return
+            self.account.ask(len(asks))
+            self._send(asks)
+
+    def _left(self, needed: int) -> int:
+        """Questions that the run still has to ask, if none is rejected."""
+        later = (self.desk.steps - self.admission.version - 1) * self.desk.prompts
+        return max(0, later + needed - self.admission.running)
+
+    def _send(self, asks: Sequence[Ask]) -> None:
+        assert self._process is not None
+        self.admission.admit(len(asks))
+        self._units.append((self._next, list(asks)))
+        self._process.ask(self._next, asks)
+        self._next += 1
+
+    def _wait_for(self, number: int, asks: Sequence[Ask]) -> Collected:
+        """Return the answers of a unit, all reports that came before them checked."""
+        assert self._process is not None
+        for message in self._process.received():
+            self._hear(*message)
+        start = perf_counter()
+        while number not in self._arrived:
+            names = ", ".join(ask.question.id for ask in asks[:3])
+            more = f" and {len(asks) - 3} more" if len(asks) > 3 else ""
+            self._hear(*self._process.receive(f"it draws and scores answers to {names}{more}", self.say))
+        self.watch.seconds["wait"] += perf_counter() - start
+        return self._arrived.pop(number)
+
+    def _hear(self, kind: str, content: Any) -> None:
+        assert self._canary is not None
+        if kind == "report":
+            self._gap = self._canary.check(content)
+            return
+        number, drawn, seconds = content
+        self._arrived[number] = drawn
+        for name, value in seconds.items():
+            self.watch.seconds[name] += value
+
+    def _checked(self, drawn: Collected) -> Collected:
+        """Leave failed and late groups out, and mark the rows whose old log-probs are to be computed anew."""
+        version = self.admission.version
+        drawn = self.desk.collector.counted(drawn)
+        self._drop(drawn, ~drawn.kept_b, FAILED)
+        age_b = oldest_b(drawn, version)
+        late_b = drawn.kept_b & np.isin(drawn.ordinal_b, drawn.ordinal_b[age_b > self.bound])
+        self._drop(drawn, late_b, LATE)
+        foreign_b = drawn.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
+        return replace(drawn, kept_b=drawn.kept_b & ~late_b, foreign_b=foreign_b)
+
+    def _drop(self, drawn: Collected, rows: np.ndarray, reason: str) -> None:
+        """Note the questions that have lost all their rows to `reason`."""
+        before, after = _ordinals(drawn, drawn.kept_b | rows), _ordinals(drawn, drawn.kept_b & ~rows)
+        gone = [ordinal for ordinal in before if ordinal not in after]
+        self._starving(self.account.drop([before[ordinal] for ordinal in gone], reason))
+
+    def _starving(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            name, why = self.desk.task.question("train", index).id, Counter(self.account.dropped)
+            reasons = ", ".join(f"{reason} {why[reason]}" for reason in (FAILED, LATE, REDRAWN) if why[reason])
+            self.say(f"the question {name} starves: its answers were left out again and again (in this run: {reasons})")
+
+    def _accounted(self, gathered: Gathered, version: int) -> dict[str, float]:
+        drawn, wanted = gathered.drawn, gathered.wanted
+        trained, kept = _ordinals(wanted, wanted.kept_b), _ordinals(drawn, drawn.kept_b)
+        self.account.train(trained.values())
+        unwanted = [index for ordinal, index in kept.items() if ordinal not in trained]
+        self._starving(self.account.drop(unwanted, UNWANTED))
+        return staleness_metrics(wanted, version)
+
+
+def _ordinals(collected: Collected, rows: np.ndarray) -> dict[int, int]:
+    """Number in the training split of each question that has one of `rows`, by its ordinal."""
+    return dict(zip(collected.ordinal_b[rows].tolist(), collected.index_b[rows].tolist(), strict=True))
