@@ -25,6 +25,8 @@ class Outcome:
     ended: bool = False
     valid: bool = True
     info: Mapping[str, Any] = field(default_factory=dict)
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """Rewards to agents by name, beside `reward`, which is for who acted."""
 
 
 class Game(ABC):
@@ -67,6 +69,16 @@ class Game(ABC):
         """The legal actions; () where they cannot be listed."""
         return ()
 
+    @property
+    def agent(self) -> str:
+        """Who acts next; '' where there is one agent."""
+        return ""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether who acts next knows nothing of what it saw before."""
+        return False
+
     def reset(self, question: Question, seed: int) -> Observation:
         """Begin the episode.
 
@@ -100,7 +112,13 @@ class Game(ABC):
         if outcome.ended or truncated:
             self._phase = "ended"
         return Step(
-            self._observe(outcome.text), outcome.reward, outcome.ended, truncated, outcome.valid, dict(outcome.info)
+            observation=self._observe(outcome.text),
+            reward=outcome.reward,
+            terminated=outcome.ended,
+            truncated=truncated,
+            valid=outcome.valid,
+            info=dict(outcome.info),
+            rewards=dict(outcome.rewards),
         )
 
     def score(self) -> dict[str, float]:
@@ -112,7 +130,8 @@ class Game(ABC):
         self._phase = "closed"
 
     def _observe(self, text: str) -> Observation:
-        return Observation(text, self.state, legal=() if self._phase == "ended" else self.legal)
+        legal = () if self._phase == "ended" else self.legal
+        return Observation(text, self.state, agent=self.agent, legal=legal, fresh=self.fresh)
 
     def _misuse(self, what: str) -> InputError:
         return InputError(

@@ -18,6 +18,7 @@ from grouprl.tasks.search import SearchTask
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.task import Message, Question, Split, Task
+from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.thinking import Ponder
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "ScreenTask",
     "SearchTask",
     "SeededTask",
+    "SignalsTask",
     "Sorting",
     "Split",
     "SqlTask",
@@ -52,6 +54,7 @@ __all__ = [
     "Table",
     "Task",
     "TaskDescription",
+    "TeamTask",
     "TicTacToeTask",
     "describe_tasks",
     "load_task",
