@@ -147,5 +147,5 @@ CLAIMS: tuple[Claim, ...] = (
     *(*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED),
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
-TURNS = "needs turns with rewards of their own, which a run of single answers does not have"
+TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md compares such methods"
 NOT_RUN = {"mt_grpo": TURNS, "gigpo": TURNS, "arpo_replay": TURNS, "spear": TURNS}

@@ -95,6 +95,7 @@ def random_case(
         turn_bt=turn_bt,
         turn_reward_bs=normal(b, int(turn_bt.max()) + 1).to(dtype),
         state_bs=torch.randint(0, 3, (b, int(turn_bt.max()) + 1), generator=g),
+        valid_bs=torch.rand(b, int(turn_bt.max()) + 1, generator=torch.Generator().manual_seed(seed + 3)) < 0.7,
         agent_b=torch.randint(0, 2, (b,), generator=g),
         truncated_b=torch.rand(b, generator=g) < 0.25,
         correct_b=correct_b,
@@ -125,6 +126,8 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         stats={
             "certainty": normal(b, width).abs(),
             "influence": normal(b, width),
+            "answer": -batch.entropy_bt,
+            "progress": torch.sin(5 * batch.old_bt),
             "logp@0.8": batch.old_bt + 0.1 * normal(b, width),
             "value_after": batch.value_bt.roll(-1, 1) * 0.5,
             "expert": batch.ref_bt + 0.5 * torch.sin(7 * batch.old_bt),
@@ -144,7 +147,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
     return given.replace(
         keys={**keys, "own": below(2, b), "cut": below(2, b)},
         rewards={"continuations": below(9, b).to(dtype)},
-        past={**given.past, "advantage": normal(b)},
+        past={**given.past, "advantage": normal(b), "fewest_calls": visits_b.to(dtype) - 1},
     )
 
 

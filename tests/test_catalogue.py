@@ -162,10 +162,18 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     if "no_turn_rewards" in when:
         zero_bs = torch.zeros_like(case.batch.need("turn_reward_bs", "the test"))
         case = dataclasses.replace(case, batch=case.batch.replace(turn_reward_bs=zero_bs))
-    if "one_token_turns" not in when:
-        return case
-    turn_bt = torch.where(case.batch.mask_bt, torch.arange(case.logp_bt.shape[1]), -1)
-    return dataclasses.replace(case, batch=case.batch.replace(turn_bt=turn_bt))
+    if "all_valid" in when:
+        yes_bs = torch.ones_like(case.batch.need("valid_bs", "the test"))
+        case = dataclasses.replace(case, batch=case.batch.replace(valid_bs=yes_bs))
+    if "distinct_states" in when:
+        state_bs = case.batch.need("state_bs", "the test")
+        own_bs = torch.arange(state_bs.numel()).view_as(state_bs)
+        case = dataclasses.replace(case, batch=case.batch.replace(state_bs=own_bs))
+    if {"one_token_turns", "one_turn"} & when:
+        turn_t = torch.arange(case.logp_bt.shape[1]) * ("one_token_turns" in when)
+        turn_bt = torch.where(case.batch.mask_bt, turn_t, -1)
+        case = dataclasses.replace(case, batch=case.batch.replace(turn_bt=turn_bt))
+    return case
 
 
 @pytest.mark.parametrize(("name", "index"), REDUCTIONS)

@@ -64,16 +64,19 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     gap_btv = torch.nn.functional.one_hot(token_bt, 5) - logits.softmax(-1)
     right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
-    known = ("visits", "mean", "std", "baseline", "advantage")
+    known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls")
     return batch.replace(
         keys={"answer": answer_b, "form": token_bt[:, 0], "own": torch.ones_like(answer_b), **same},
         marks={"plan": batch.mask_bt & (position < 1)},
         rewards={"continuations": 8 * batch.reward_b},
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=torch.zeros(64, 1, dtype=torch.int64),
+        valid_bs=torch.ones(64, 1, dtype=torch.bool),
         stats={
             "expert": batch.ref_bt,
             "certainty": certainty_bt,
+            "answer": batch.ref_bt,
+            "progress": batch.broadcast(batch.reward_b),
             "influence": (gap_btv * right_tv).sum(-1),
             **tempered,
         },

@@ -8,7 +8,8 @@ import torch
 import grouprl
 from grouprl import InputError
 from grouprl.parts.advantage import Relative
-from grouprl.parts.turn_credit import AnchorState, has_turn, turn_returns
+from grouprl.parts.turn_credit import TurnRelative
+from grouprl.parts.turn_level import has_turn, turn_returns
 from small import near, small
 
 
@@ -38,15 +39,15 @@ def test_what_is_earned_at_the_end_belongs_to_the_last_turn():
 
 def test_a_state_that_comes_twice_in_one_episode_counts_twice():
     """State 0: returns 1, 2 (first episode, both turns), 1 and 0: mean 1. State 4 occurs once."""
-    adv = AnchorState(gamma=0.5, omega=1.0)(episodes())
+    adv = TurnRelative(gamma=0.5, omega=1.0)(episodes())
     near(adv, [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-2.0, 0.0, -1.0]])
 
 
 def test_states_without_a_key_and_of_other_groups_are_not_compared():
     unknown = episodes(state_bs=torch.full((3, 2), -1))
-    near(AnchorState()(unknown), Relative(scale="none")(unknown))
+    near(TurnRelative()(unknown), Relative(scale="none")(unknown))
     apart = episodes().replace(group_b=torch.tensor([0, 1, 2]))
-    near(AnchorState(gamma=0.5)(apart), [[-0.5, 0.0, 0.5], [0.0] * 3, [0.0] * 3])
+    near(TurnRelative(gamma=0.5)(apart), [[-0.5, 0.0, 0.5], [0.0] * 3, [0.0] * 3])
 
 
 def test_one_turn_from_one_state_is_the_group_baseline_times_one_plus_omega():
@@ -55,7 +56,7 @@ def test_one_turn_from_one_state_is_the_group_baseline_times_one_plus_omega():
         turn_reward_bs=[[1.0], [0.0], [0.0], [3.0]], state_bs=torch.zeros(4, 1, dtype=torch.int64),
     )  # fmt: skip
     for scale in ("none", "sample_std"):
-        near(AnchorState(omega=0.5, scale=scale)(batch), 1.5 * Relative(scale=scale)(batch))
+        near(TurnRelative(omega=0.5, scale=scale)(batch), 1.5 * Relative(scale=scale)(batch))
 
 
 def test_states_that_never_repeat_leave_grpo():
@@ -66,10 +67,10 @@ def test_states_that_never_repeat_leave_grpo():
 
 def test_rows_outside_the_statistics_do_not_count():
     batch = episodes().replace(stat_b=torch.tensor([True, False, True]))
-    adv = AnchorState(gamma=0.5)(batch)
+    adv = TurnRelative(gamma=0.5)(batch)
     near(adv, [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [-2.0, 0.0, -1.0]])
 
 
 def test_more_turns_than_rewards_are_an_error():
     with pytest.raises(InputError, match="turn_bt has turn 1, the fields of turns only 1"):
-        AnchorState()(episodes(turn_reward_bs=[[0.0]] * 3, state_bs=torch.zeros(3, 1, dtype=torch.int64)))
+        TurnRelative()(episodes(turn_reward_bs=[[0.0]] * 3, state_bs=torch.zeros(3, 1, dtype=torch.int64)))

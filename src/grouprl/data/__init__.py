@@ -3,6 +3,8 @@
 from grouprl.data import (
     allocation,
     bandit,
+    belief,
+    branching,
     budget,
     budget_prompts,
     continuations,
@@ -11,6 +13,7 @@ from grouprl.data import (
     difficulty,
     extra,
     guidance,
+    horizon,
     initial_answers,
     replay,
     rounds,
@@ -24,6 +27,8 @@ from grouprl.data import (
 __all__ = [
     "allocation",
     "bandit",
+    "belief",
+    "branching",
     "budget",
     "budget_prompts",
     "continuations",
@@ -32,6 +37,7 @@ __all__ = [
     "difficulty",
     "extra",
     "guidance",
+    "horizon",
     "initial_answers",
     "replay",
     "rounds",

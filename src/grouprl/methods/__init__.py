@@ -3,6 +3,7 @@
 from grouprl.methods import (
     adaptive_clip,
     baselines,
+    branching,
     budgets,
     capped,
     consistency,
@@ -48,6 +49,7 @@ from grouprl.methods import (
     token_weights,
     trust_region,
     turns,
+    turns_shared,
     variants,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -62,6 +64,7 @@ __all__ = [
     "Reduction",
     "adaptive_clip",
     "baselines",
+    "branching",
     "budgets",
     "capped",
     "consistency",
@@ -111,5 +114,6 @@ __all__ = [
     "token_weights",
     "trust_region",
     "turns",
+    "turns_shared",
     "variants",
 ]

@@ -58,6 +58,9 @@ Condition = Literal[
     "one_token_turns",
     "all_drawn",
     "no_turn_rewards",
+    "one_turn",
+    "distinct_states",
+    "all_valid",
 ]
 
 

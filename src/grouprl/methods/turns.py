@@ -25,7 +25,7 @@ from grouprl.parts.adaptive_clip import TurnClip
 from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.kl import Estimator
 from grouprl.parts.objective import Clipped
-from grouprl.parts.turn_credit import AnchorState, TurnAndOutcome
+from grouprl.parts.turn_credit import TurnAndOutcome, TurnRelative
 
 
 @entry(
@@ -267,7 +267,7 @@ def gigpo(
 ) -> Method:
     """Judge episodes by their group, and turns by all turns of the group that began in the same state."""
     return Method(
-        advantage=AnchorState(omega=omega, gamma=gamma, scale=scale, eps=eps, over=over),
+        advantage=TurnRelative(omega=omega, gamma=gamma, scale=scale, eps=eps, over=over),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),

@@ -14,6 +14,12 @@ from grouprl.errors import InputError
 from grouprl.levels import Scale
 from grouprl.parts.advantage import Advantage, Relative
 from grouprl.parts.part import RunFacts, part
+from grouprl.parts.turn_level import accumulated, has_turn, last_turn, on_tokens, turn_rewards, with_the_rest
+
+Key = Literal["state", "turn"]
+"""What turns are compared with: those from the same state, or those of the same number."""
+NonNegative = Annotated[float, Field(ge=0)]
+Discount = Annotated[float, Field(ge=0, le=1)]
 
 
 @part("advantage")
@@ -26,8 +32,8 @@ class TurnAndOutcome(Advantage):
     no tool: all its tokens get the advantage of the sum of both rewards.
     """
 
-    turn_weight: Annotated[float, Field(ge=0)] = 1.0
-    eps: Annotated[float, Field(ge=0)] = 1e-4
+    turn_weight: NonNegative = 1.0
+    eps: NonNegative = 1e-4
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return advantages [B,T] by turn."""
@@ -63,58 +69,49 @@ class TurnAndOutcome(Advantage):
         return f"A_t = A_O + {self.turn_weight:g}·A_T in the first turn, A_O after it"
 
 
-def has_turn(batch: Batch, turns: int, reader: str) -> Tensor:
-    """[B,S] bool: the turns in which a row acted; InputError where it has one of `turns` or more."""
-    turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", reader), -1)
-    if int(turn_bt.max()) >= turns:
-        raise InputError(
-            f"turn_bt has turn {int(turn_bt.max())}, the fields of turns only {turns}", "each turn has a reward"
-        )
-    there_bs = torch.zeros(len(turn_bt), turns + 1, dtype=torch.bool, device=turn_bt.device)
-    return there_bs.scatter(1, turn_bt + 1, True)[:, 1:]
-
-
-def turn_returns(batch: Batch, there_bs: Tensor, gamma: float, reader: str) -> Tensor:
-    """[B,S] discounted rewards from each turn on, G_k = Σ_{l≥k} γ^{l-k} r_l; 0 where a row has no such turn.
-
-    What a sequence earns besides the rewards of its turns is earned in its last turn.
-    """
-    reward_bs = torch.where(there_bs, batch.need("turn_reward_bs", reader).to(batch.dtype), 0)
-    position = torch.arange(there_bs.shape[1], device=there_bs.device)
-    last_b = torch.where(there_bs, position, -1).amax(1, keepdim=True)
-    rest_b = batch.total_reward_b - reward_bs.sum(1)
-    reward_bs = reward_bs + rest_b[:, None] * (position == last_b)
-    carry_b, returns = torch.zeros_like(batch.reward_b), []
-    for k in reversed(range(there_bs.shape[1])):
-        carry_b = torch.where(there_bs[:, k], reward_bs[:, k] + gamma * carry_b, carry_b)
-        returns.append(carry_b)
-    return torch.where(there_bs, torch.stack(returns[::-1], 1), 0)
-
-
 @part("advantage")
-class AnchorState(Advantage):
-    """GiGPO: an episode against its group, and each turn against all turns from the same state (arXiv:2505.10978).
+class TurnRelative(Advantage):
+    """An episode against its group, and each turn against the group's turns from the same state, or of its number.
 
-    A = A_E + `omega`·A_S. A_E is the episode's reward relative to its group; `over` "turns" lets every episode enter
-    the group's mean and spread once per turn, as in the authors' code. A_S is the discounted return from the turn on,
-    relative to all turns of the group's episodes that began in the same state; a state that occurs once, or has no key
-    (-1), gets 0.
+    A = `episode`·A_E + `omega`·A_S. A_E is the episode's reward relative to its group; `over` "turns" lets every
+    episode enter the group's mean and spread once per turn. A_S is the discounted return from the turn on, relative to
+    all turns with the same `key`: "state", the state in which they began (GiGPO, arXiv:2505.10978; a state that occurs
+    once, or has no key (-1), gets 0), or "turn", their number (UI-S1, arXiv:2509.11543). With `reset` nothing flows
+    back into or across an invalid turn. `absent` "zero" lets an episode without that turn count there with a return of
+    0 (Rank-GRPO, arXiv:2510.20150: a list without that rank).
     """
 
-    omega: Annotated[float, Field(ge=0)] = 1.0
-    gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    key: Key = "state"
+    episode: NonNegative = 1.0
+    omega: NonNegative = 1.0
+    gamma: Discount = 0.95
     scale: Scale = "none"
-    eps: Annotated[float, Field(ge=0)] = 1e-6
+    eps: NonNegative = 1e-6
     over: Literal["episodes", "turns"] = "episodes"
+    reset: bool = False
+    absent: Literal["skip", "zero"] = "skip"
+
+    def __post_init__(self) -> None:
+        """Refuse to count a turn that is not there in a state it never was in."""
+        if self.key == "state" and self.absent == "zero":
+            raise InputError(
+                "turn_relative: absent 'zero' with key 'state'",
+                "a turn that an episode does not have begins in no state",
+                "Set key: turn, or absent: skip",
+            )
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_E + omega·A_S of each token's turn, [B,T]."""
-        state_bs = batch.need("state_bs", self.name)
-        there_bs = has_turn(batch, state_bs.shape[1], self.name)
-        episode_b = self._episodes(batch, there_bs)
-        step_bs = self._steps(batch, there_bs, state_bs)
-        turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), 0).clamp(min=0)
-        return (episode_b[:, None] + self.omega * step_bs.gather(1, turn_bt)) * batch.mask_bt
+        """Return episode·A_E + omega·A_S of each token's turn, [B,T]."""
+        there_bs = has_turn(batch, self._key(batch).shape[1], self.name)
+        episode_b, step_bs = self._episodes(batch, there_bs), self._steps(batch, there_bs)
+        return batch.broadcast(self.episode * episode_b) + self.omega * on_tokens(step_bs, batch, self.name)
+
+    def _key(self, batch: Batch) -> Tensor:
+        """[B,S] what each turn is compared by, -1 where it is not."""
+        if self.key == "state":
+            return batch.need("state_bs", self.name)
+        reward_bs = batch.need("turn_reward_bs", self.name)
+        return torch.arange(reward_bs.shape[1], device=reward_bs.device).expand_as(reward_bs)
 
     def _episodes(self, batch: Batch, there_bs: Tensor) -> Tensor:
         weight_b = batch.stats_b.to(batch.dtype)
@@ -122,34 +119,45 @@ class AnchorState(Advantage):
             weight_b = weight_b * there_bs.sum(1)
         return levels.relative(batch.total_reward_b, batch.group_b, scale=self.scale, eps=self.eps, weight_n=weight_b)
 
-    def _steps(self, batch: Batch, there_bs: Tensor, state_bs: Tensor) -> Tensor:
+    def _steps(self, batch: Batch, there_bs: Tensor) -> Tensor:
         """[B,S] A_S."""
-        return_bs = turn_returns(batch, there_bs, self.gamma, self.name)
-        known_bs = there_bs & (state_bs >= 0) & batch.stats_b[:, None]
-        place_n = levels.cross(batch.group_b[:, None].expand_as(state_bs).flatten(), state_bs.flatten())
-        weight_n = known_bs.flatten().to(batch.dtype)
+        valid_bs = batch.need("valid_bs", self.name) if self.reset else None
+        reward_bs = with_the_rest(*turn_rewards(batch, there_bs, self.name), there_bs)
+        return_bs = accumulated(reward_bs, there_bs, self.gamma, valid_bs)
+        key_bs = self._key(batch)
+        known_bs = (there_bs if self.absent == "skip" else torch.ones_like(there_bs)) & (key_bs >= 0)
+        place_n = levels.cross(batch.group_b[:, None].expand_as(key_bs).flatten(), key_bs.flatten())
+        weight_n = (known_bs & batch.stats_b[:, None]).flatten().to(batch.dtype)
         step_n = levels.relative(return_bs.flatten(), place_n, scale=self.scale, eps=self.eps, weight_n=weight_n)
         return step_n.view_as(return_bs)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
-        return ("turn_bt", "turn_reward_bs", "state_bs")
+        keyed = ("state_bs",) if self.key == "state" else ()
+        return ("turn_bt", "turn_reward_bs", *keyed, *(("valid_bs",) if self.reset else ()))
 
     def words(self) -> str:
         """Describe."""
         spread = "" if self.scale == "none" else f" over the {self.scale.replace('_', ' ')} + {self.eps:g}"
         weigh = ", each episode counted once per turn" if self.over == "turns" else ""
+        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{weigh}; "
+        like = "from the same state" if self.key == "state" else "of the same number"
+        cut = ", which an invalid turn interrupts," if self.reset else ""
+        gone = "; an episode without it counts as 0" if self.absent == "zero" else ""
         return (
-            f"episode reward minus its group's mean{spread}{weigh}; each turn adds {self.omega:g} times its return "
-            f"(discount {self.gamma:g}) relative to the group's turns from the same state"
+            f"{whole if self.episode else ''}each turn: {self.omega:g} times its return (discount {self.gamma:g}){cut} "
+            f"relative to the group's turns {like}{spread}{gone}"
         )
 
     def formula(self) -> str:
         """Return the formula."""
         spread = "" if self.scale == "none" else f" / (std + {self.eps:g})"
+        cut = ", cut at invalid turns" if self.reset else ""
+        whole = f"{self.episode:g}·A_E + " if self.episode else ""
+        defined = f"A_E = (R - mean_g R){spread},  " if self.episode else ""
         return (
-            f"A_t = A_E + {self.omega:g}·A_S(turn of t),  A_E = (R - mean_g R){spread},  "
-            f"A_S = (G_k - mean_{{g,state}} G){spread},  G_k = Σ_{{l≥k}} {self.gamma:g}^(l-k) r_l"
+            f"A_t = {whole}{self.omega:g}·A_S(turn of t),  {defined}"
+            f"A_S = (G_k - mean_{{g,{self.key}}} G){spread},  G_k = Σ_{{l≥k}} {self.gamma:g}^(l-k) r_l{cut}"
         )
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -159,5 +167,58 @@ class AnchorState(Advantage):
     def idle(self, run: RunFacts) -> list[str]:
         """Without a weight the discount decides nothing."""
         if self.omega == 0 and self.gamma != type(self).gamma:
-            return ["anchor_state.gamma has no effect: omega is 0"]
+            return ["turn_relative.gamma has no effect: omega is 0"]
         return []
+
+
+@part("advantage")
+class NormalisedTurns(Advantage):
+    """IGPO: rewards of turns are first made comparable in the group, then accumulated (arXiv:2510.14967).
+
+    z is the reward of a turn relative to all turns of the group: `together` all of them, or apart the rewards of turns
+    before the last and those of last turns. A_k = Σ_{l≥k} γ^{l-k} z_l. What an episode earns besides the rewards of its
+    turns is earned in its last turn.
+    """
+
+    together: bool = False
+    gamma: Discount = 1.0
+    scale: Scale = "sample_std"
+    eps: NonNegative = 1e-6
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return Σ γ^{l-k} z_l of each token's turn, [B,T]."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs = with_the_rest(*turn_rewards(batch, there_bs, self.name), there_bs)
+        judged_bs = torch.where(there_bs, self._judge(reward_bs, there_bs, batch), 0)
+        return on_tokens(accumulated(judged_bs, there_bs, self.gamma), batch, self.name)
+
+    def _judge(self, reward_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
+        """[B,S] z of each turn."""
+        ends_bs = torch.zeros_like(there_bs) if self.together else last_turn(there_bs)
+        id_n = levels.cross(batch.group_b[:, None].expand_as(reward_bs).flatten(), ends_bs.flatten().long())
+        weight_n = (there_bs & batch.stats_b[:, None]).flatten().to(batch.dtype)
+        flat_n = levels.relative(reward_bs.flatten(), id_n, scale=self.scale, eps=self.eps, weight_n=weight_n)
+        return flat_n.view_as(reward_bs)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        apart = "" if self.together else ", last turns and others apart"
+        spread = "" if self.scale == "none" else f", over the {self.scale.replace('_', ' ')} + {self.eps:g}"
+        return (
+            f"each turn's reward minus the mean over the turns of its group{spread}{apart}; "
+            f"a turn gets what it and later turns have (discount {self.gamma:g})"
+        )
+
+    def formula(self) -> str:
+        """Return the formula."""
+        spread = "" if self.scale == "none" else f" / (std_g r + {self.eps:g})"
+        apart = "" if self.together else ", last turns apart"
+        return f"A_k = Σ_{{l≥k}} {self.gamma:g}^(l-k) z_l,  z = (r - mean_g r){spread}{apart}"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        return Relative("group").refuse(run)
