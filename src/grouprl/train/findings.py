@@ -51,6 +51,8 @@ class HealthFacts:
     """Optimiser steps taken on one rollout batch."""
     exact_sampler: bool = True
     """Whether the sampler runs the trainer's own weights in the trainer's precision."""
+    ahead: int = 0
+    """How many steps answers may be drawn ahead of their update."""
     clips: bool = False
     """Whether the method's objective clips or caps a ratio."""
     kl_weight: float | None = None

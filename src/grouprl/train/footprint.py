@@ -21,6 +21,9 @@ from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
 from grouprl.train.config import Config, Lora
 
+SAMPLER = "sampler's copy"
+"""Name of the cost that says that a second process draws."""
+
 
 @dataclass(frozen=True)
 class ModelFacts:
@@ -141,11 +144,13 @@ def batch_arithmetic(
     )
 
 
-def memory(model: ModelFacts, batch: Arithmetic, *, reference: bool, second_models: int = 0) -> tuple[Cost, ...]:
+def memory(
+    model: ModelFacts, batch: Arithmetic, *, reference: bool, second_models: int = 0, ahead: bool = False
+) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
     `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
-    checkpoints.
+    checkpoints. With `ahead` a second process draws, and weights go through shared memory with room for two versions.
 
     Activations are those of a Llama-like layer with fused attention, 8 hidden + 4 intermediate + 2 key-value numbers
     per token; measured within a tenth of this for both engines when prompts are not shared.
@@ -163,6 +168,9 @@ def memory(model: ModelFacts, batch: Arithmetic, *, reference: bool, second_mode
     if second_models:
         copies = f"{second_models} × ({model.parameters:,} + {train:,} stored) × {size} bytes"
         costs.append(Cost("second models", second_models * (model.parameters + train) * size, copies))
+    if ahead:
+        costs.append(Cost(SAMPLER, model.parameters * size, f"{model.parameters:,} × {size} bytes, in its own process"))
+        costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
     kept = batch.tokens_per_pass * model.layers * per_token * size
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
     cache = batch.answers * batch.row * model.layers * 2 * model.kv_width * size
@@ -178,10 +186,10 @@ def memory(model: ModelFacts, batch: Arithmetic, *, reference: bool, second_mode
 
 
 def peak(costs: Iterable[Cost]) -> int:
-    """Most bytes needed at once: an update and a rollout never happen together."""
+    """Most bytes needed at once: an update and a rollout only happen together where a second process draws."""
     size = {cost.what: cost.bytes for cost in costs}
     update, cache = size.pop("activations of a pass") + size.pop("log-prob chunk"), size.pop("rollout cache")
-    return sum(size.values()) + max(update, cache)
+    return sum(size.values()) + (update + cache if SAMPLER in size else max(update, cache))
 
 
 def human(count: float, unit: str = "B") -> str:

@@ -10,6 +10,7 @@ from grouprl.data.desk import DataPart, data_parts
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.registry import CATALOGUE
+from grouprl.overlap.fit import idle_ahead, refusals_ahead
 from grouprl.parts.part import PARTS, RunFacts
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.tasks.task import Question, Task
@@ -42,6 +43,7 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     """Say, one sentence each, why this run cannot work; empty when it can."""
     found = [sentence for part in method.parts() for sentence in part.refuse(facts)]
     found += _method_refusals(config, method, facts, found)
+    found += refusals_ahead(config, method)
     found += _task_refusals(config, task)
     return list(dict.fromkeys(found))
 
@@ -71,6 +73,7 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
         given = {k: v for k, v in method.settings.items() if k in CATALOGUE[method.name].settings}
         inert = CATALOGUE[method.name].inert(given)
         found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
+    found += idle_ahead(config, method, environment=facts.environment)
     return list(dict.fromkeys([*found, *_idle_settings(config, method)]))
 
 

@@ -19,6 +19,7 @@ from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data, compose
 from grouprl.methods.registry import CATALOGUE
+from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.tasks import Question, Task, load_task
@@ -127,6 +128,7 @@ def plan(config: Config) -> Plan:
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
     answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
+    notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
         longest, answer, said = measured(tokenizer and PromptEncoder(tokenizer), task, asked[:EPISODES], max_new_tokens)
         complaints = [*complaints, *said]
@@ -135,7 +137,8 @@ def plan(config: Config) -> Plan:
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases)
     second = sum(isinstance(part, SecondModel) for part in method.prelude)
     reference = needs_reference(config, method)
-    costs = memory(model, batch, reference=reference, second_models=second) if model is not None else ()
+    extra: dict[str, Any] = {"second_models": second, "ahead": config.run.async_steps > 0}
+    costs = memory(model, batch, reference=reference, **extra) if model is not None else ()
     no_room = room(model.positions, longest, max_new_tokens, more) if model is not None else []
     first = asked[0] if asked else None
     return Plan(
@@ -177,7 +180,9 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group,
         has_reference=needs_reference(config, method),
-        exact_sampler=dtype in (torch.float32, torch.float64),
+        exact_sampler=dtype in (torch.float32, torch.float64) and not config.run.async_steps,
+        ahead=config.run.async_steps,
+        fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=max_new_tokens * task.max_turns,
         prompts=config.batch.prompts,
         steps=config.steps,

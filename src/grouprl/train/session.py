@@ -346,6 +346,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         answers=config.batch.prompts * config.batch.group,
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact,
+        ahead=config.run.async_steps,
         clips="old_bt" in method.objective.needs(),
         kl_weight=weights[0] if weights else None,
         refill=method.refill is not None,

@@ -1,0 +1,82 @@
+"""What can run ahead, in words: what an asynchronous run refuses, which settings idle, and what the plan says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.data.desk import DataPart, Prelude, SamplingRule, data_parts
+from grouprl.method import Method
+from grouprl.overlap.admission import Admission
+from grouprl.train.config import Config
+
+SETTINGS = ("partial", "proximal")
+
+
+def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
+    """Say, one sentence each, why this method cannot draw ahead of its training."""
+    if not config.run.async_steps:
+        return
+    if method.on_policy:
+        yield (
+            f"{method.name} is only right when every answer is the current policy's, but run.async_steps is "
+            f"{config.run.async_steps}. Set it to 0"
+        )
+    for part in data_parts(method.parts()):
+        why = _why_not(part)
+        if why:
+            yield f"{part.kind}: {part.name} {why}. Set run.async_steps to 0, or leave the part out"
+
+
+def _why_not(part: DataPart) -> str:
+    """Why a part cannot run ahead; '' where it can."""
+    if part.ahead or isinstance(part, Prelude):
+        return ""
+    if part.kind == "explore":
+        return "draws more once answers are scored, in the step itself; the sampler's process only draws what was asked"
+    if part.kind == "replay":
+        return "brings in rows of earlier steps; how old an answer may be would not be bounded by run.async_steps"
+    if isinstance(part, SamplingRule):
+        return "draws by what the step before has shown, which is not known yet when answers are drawn ahead"
+    return "chooses by the results of the step before, or draws to choose; ahead of them it would be another method"
+
+
+def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator[str]:
+    """Say, one sentence each, which settings of asynchronous runs have no effect."""
+    run = config.run
+    given = [name for name in SETTINGS if name in run.model_fields_set]
+    if not run.async_steps:
+        yield from (f"run.{name} has no effect: run.async_steps is 0" for name in given)
+        return
+    if environment and run.partial and "partial" in given:
+        yield "run.partial has no effect: an episode keeps the weights it began with"
+    if "proximal" in given and "old_bt" not in method.needs():
+        yield f"run.proximal has no effect: {method.name} reads no old log-probs"
+
+
+def words_ahead(config: Config, method: Method, *, environment: bool) -> list[str]:
+    """Explain the asynchronous settings of a run, one sentence each."""
+    run, batch = config.run, config.batch
+    if not run.async_steps:
+        return []
+    room = Admission.resumed(run.async_steps, batch.prompts, 0).capacity
+    found = [
+        f"answers are drawn up to {run.async_steps} steps ahead of their update, in a process of its own (a second "
+        f"copy of the model): at most {room} questions are under way, (async_steps + 1)·batch.prompts"
+    ]
+    if run.partial and not environment:
+        found.append("answers in the making go on with new weights; each token keeps the version that drew it")
+    if "old_bt" in method.needs():
+        found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))
+    return found
+
+
+def _proximal(proximal: str, corrects: bool) -> str:
+    if proximal == "sampler":
+        return "old log-probs are those that tokens were drawn with: the ratio, and what clips it, is to the sampler"
+    if corrects:
+        return "old log-probs are computed anew for older answers; the method corrects for what drew them"
+    return (
+        "old log-probs are computed anew for older answers, so the ratio leaves out how the policy moved since they "
+        "were drawn, and nothing corrects for it: add a correction (weight: truncated_importance, masked_importance, "
+        "second_moment_mask), take decoupled_ppo, or set run.proximal to sampler"
+    )
