@@ -78,3 +78,55 @@ class Counting(Ask):
     def step(self, action):
         self.turn += 1
         return Step(Observation("ab" * self.turn, state="s"), 1.0, terminated=self.turn == self.turns)
+
+
+class Team:
+    """A boss who calls a helper with `k`, as often as it likes, and then says the letter; 0.5 for that, to both.
+
+    A call shows the letter to the helper, afresh each time; what it says is shown to the boss. The right letter earns
+    the helper 1; the boss pays 0.1 for a call.
+    """
+
+    def __init__(self, calls: int = 3) -> None:
+        self.calls, self.made = calls, 0
+
+    def reset(self, question, seed):
+        self.letter, self.right, self.acting = question.columns["letter"], False, "boss"
+        return Observation("?", state="start", agent="boss")
+
+    def step(self, action):
+        if self.acting == "helper":
+            self.acting = "boss"
+            seen = action[:1] if action[:1] in LETTERS else "-"
+            return Step(Observation(seen, state=seen, agent="boss"), 1.0 * (seen == self.letter))
+        if action[:1] == "k" and self.made < self.calls:
+            self.made, self.acting = self.made + 1, "helper"
+            return Step(Observation(f"{self.letter}!", agent="helper", fresh=True), rewards={"boss": -0.1})
+        self.right = action[:1] == self.letter
+        both = dict.fromkeys(("boss", "helper"), 0.5 * self.right)
+        return Step(Observation("!", agent="boss"), terminated=True, rewards=both)
+
+    def scores(self):
+        return {"boss": {"correct": float(self.right), "thrift": -0.01 * self.made}, "helper": {"correct": 1.0}}
+
+    def score(self):
+        raise AssertionError("scores() is asked in its place")
+
+    def close(self):
+        pass
+
+    def demonstrate(self, rng):
+        if self.acting == "helper" or self.made:
+            return self.letter
+        return rng.choice(("k", *LETTERS))
+
+
+class TeamTask(AskTask):
+    """A boss and its helper."""
+
+    name = "team"
+    agents = ("helper", "boss")
+    max_turns = 7
+
+    def environment(self):
+        return Team()

@@ -108,16 +108,13 @@ class Collector:
         rollout = episodes.rollout
         if any(ask.lead_trained for ask, _ in rows):
             rollout = self._with_led(rollout, episodes, which)
-        ordinal_e, answer_e = (
-            np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in rows), strict=True)
-        )
         foreign_b = foreign_b[episodes.episode_b]
         collected = self._collected(which, rollout, episodes.texts, scores, foreign_b)
         collected = replace(
             collected,
             prompts=episodes.prompts,
             group_b=collected.group_b * len(self.task.agents) + episodes.agent_b,
-            extras={**collected.extras, **extras_of(episodes, ordinal_e, answer_e)},
+            extras={**collected.extras, **extras_of(episodes, rows)},
             records=episodes.records,
         )
         kept_b = self._kept(collected, count_failures) & episodes.mask_bt.any(1)

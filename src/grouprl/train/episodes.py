@@ -62,6 +62,7 @@ def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
         lead=ask.lead_turns,
         lead_seen=ask.lead_seen,
         lead_trained=ask.lead_trained,
+        turns=ask.max_turns,
     )
 
 
@@ -82,9 +83,11 @@ def _stated(completion: str, *, verdict: Any) -> Any:
     return verdict
 
 
-def extras_of(episodes: Episodes, ordinal_e: np.ndarray, answer_e: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the Batch fields of rows by name; episode e is answer `answer_e[e]` to question `ordinal_e[e]`."""
+def extras_of(episodes: Episodes, asked: Sequence[tuple[Ask, int]]) -> dict[str, np.ndarray]:
+    """Return the Batch fields of rows by name; episode e is answer number `asked[e][1]` to its question."""
     which_b = episodes.episode_b
+    ordinal_e, answer_e = (np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in asked), strict=True))
+    luck_e = np.array([n if a.luck is None else a.luck for a, n in asked], dtype=np.int64)
     return {
         "mask_bt": episodes.mask_bt,
         "turn_bt": episodes.turn_bt,
@@ -97,6 +100,7 @@ def extras_of(episodes: Episodes, ordinal_e: np.ndarray, answer_e: np.ndarray) -
         "keys.episode": (ordinal_e * ANSWERS + answer_e)[which_b],
         "keys.context": episodes.context_b,
         "keys.caller": episodes.caller_b,
+        "keys.luck": luck_e[which_b],
     }
 
 

@@ -27,7 +27,7 @@ SUPPLIED = (
 
 OF_TURNS = (
     *("turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b"),
-    *("keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller"),
+    *("keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
 )
 """Batch fields that a run fills besides where its task has an environment."""
 
