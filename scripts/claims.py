@@ -148,4 +148,11 @@ CLAIMS: tuple[Claim, ...] = (
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
 TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md compares such methods"
-NOT_RUN = {"mt_grpo": TURNS, "gigpo": TURNS, "arpo_replay": TURNS, "spear": TURNS}
+NOT_RUN = {
+    "mt_grpo": TURNS,
+    "gigpo": TURNS,
+    "arpo_replay": TURNS,
+    "spear": TURNS,
+    "arpo_branch": TURNS,
+    "scaling_inter": TURNS,
+}

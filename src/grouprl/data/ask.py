@@ -43,6 +43,8 @@ class Ask:
     """None: the run's."""
     max_new_tokens: int | None = None
     """None: the run's."""
+    max_turns: int | None = None
+    """Turns of an episode at most; None: the task's."""
     source: int = SOURCES["drawn"]
     """Code of `grouprl.batch.SOURCES` for the rows."""
     keys: Mapping[str, int] = field(default_factory=dict)

@@ -62,6 +62,10 @@ class RunFacts:
     """How many forms of answering the task tells from each other."""
     environment: bool = False
     """Whether the task is acted in over turns."""
+    turns: int = 1
+    """Turns of an episode at most."""
+    agents: int = 1
+    """How many agents act."""
     ahead: int = 0
     """How many steps answers may be drawn ahead of their update; 0: every answer is the current policy's."""
     fresh_old: bool = True

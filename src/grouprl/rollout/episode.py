@@ -36,6 +36,8 @@ class Start:
     """What each turn of the lead showed when it was first played; where it shows something else, the episode fails."""
     lead_trained: bool = False
     """Whether tokens of the lead count as the policy's own."""
+    turns: int | None = None
+    """Turns at most, where they are fewer than everybody's."""
 
 
 @dataclass

@@ -198,7 +198,7 @@ class _Table:
             budget = min(episode.start.budget or max_new_tokens, max_new_tokens)
             left = None if positions is None else positions - episode.acting.length
             budget = budget if left is None else min(budget, left)
-            if len(episode.turns) >= max_turns:
+            if len(episode.turns) >= min(max_turns, episode.start.turns or max_turns):
                 episode.ended = "out_of_turns"
             elif budget > 0 and (left is None or len(episode.led or ()) <= left):
                 living.setdefault(budget, []).append(episode)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from grouprl.data.ask import Ask
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.errors import InputError
 from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.between import Between, History
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
@@ -119,26 +121,51 @@ def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
     return metrics
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a few episodes showed before the run: tokens of the longest prompt, the most tokens that may follow it."""
+
+    prompt: int
+    behind: int
+    complaints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def measured(
-    encoder: Any, task: Task, questions: Sequence[Question], max_new_tokens: int
-) -> tuple[int, int, list[str]]:
-    """Return the longest first observation in tokens, the most tokens behind it, and what is wrong with either.
+    encoder: Any, task: Task, questions: Sequence[Question], max_new_tokens: int, history: History = "refuse"
+) -> Measured:
+    """Measure the rows of episodes of `questions`.
 
     The environments act in themselves to show how much they say; one that cannot is asked for its beginning alone.
     Without an encoder only the policy's own tokens are counted.
     """
     own = task.max_turns * max_new_tokens
     if encoder is None or not questions:
-        return 0, own, []
+        return Measured(0, own)
     starts = [Start(question, i) for i, question in enumerate(questions)]
     turns = task.max_turns if demonstrates(task) else 0
     limits: dict[str, Any] = {"max_turns": turns, "max_new_tokens": max_new_tokens, "agents": task.agents}
     try:
-        seen = demonstrate(encoder, task.environment, starts, **limits)
+        seen = demonstrate(encoder, task.environment, starts, history=history, **limits)
     except InputError as error:
-        return 0, own, [str(error)]
+        return Measured(0, own, (str(error),))
     if len(seen.failures) == len(starts):
-        return 0, own, [f"{seen.failures[0].what}. Mend the environment: it failed on every question that was tried"]
+        what = f"{seen.failures[0].what}. Mend the environment: it failed on every question that was tried"
+        return Measured(0, own, (what,))
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
-    return max(seen.rollout.tokens.prompt_lengths), own + task.max_turns * int(text), []
+    behind = own + task.max_turns * int(text)
+    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, notes=tuple(_notes(encoder, seen, history)))
+
+
+def _notes(encoder: Any, seen: Episodes, history: History) -> Iterator[str]:
+    """Say how many rows an episode becomes, and what the chat template does to earlier turns."""
+    rows = len(seen) / max(1, len(seen.outcomes))
+    if rows > 1:
+        yield f"an episode becomes {rows:.3g} rows on average where its environment acts in itself: memory grows with it"
+    difference = Between(encoder, "append").rewriting()
+    if difference is None and history != "refuse":
+        yield f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns"
+    elif difference is not None:
+        what = {"append": "stays in the row all the same", "split": "begins a new row"}[history]
+        yield f"the chat template rewrites history: {difference[0]!r} becomes {difference[1]!r}, which {what}"

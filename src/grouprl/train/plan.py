@@ -130,8 +130,10 @@ def plan(config: Config) -> Plan:
     answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
-        longest, answer, said = measured(tokenizer and PromptEncoder(tokenizer), task, asked[:EPISODES], max_new_tokens)
-        complaints = [*complaints, *said]
+        encoder, history = tokenizer and PromptEncoder(tokenizer), config.sampling.history
+        found = measured(encoder, task, asked[:EPISODES], max_new_tokens, history)
+        longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
+        notes += found.notes
         notes += _crowded(model, longest, answer, task.max_turns)
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases)
@@ -191,6 +193,8 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         forms=len(task.forms),
         kinds=_kinds(task, count),
         environment=environments(task) is not None,
+        turns=task.max_turns,
+        agents=len(task.agents),
     )
 
 
