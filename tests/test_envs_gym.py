@@ -4,11 +4,13 @@ import pickle
 import random
 import sys
 
+import numpy as np
 import pytest
 
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
-from grouprl.envs.gym import GymEnvironment, countable, signs, spell
+from grouprl.envs.gym import GymEnvironment
+from grouprl.envs.spaces import action_numbers, countable, read_action, signs, spell, spell_action
 from grouprl.errors import InputError, MissingExtra
 from grouprl.tasks import Question, load_task
 
@@ -153,7 +155,7 @@ def test_spaces_as_text():
     [
         ("gym:FrozenLak-v1", "no environment 'FrozenLak-v1'.*Did you mean.*'FrozenLake-v1'"),
         ("gym:nowhere:Env-v0", "no environment 'nowhere:Env-v0'"),
-        ("gym:Pendulum-v1", r"Box\(-2.0, 2.0.*must be Discrete"),
+        ({"name": "gym:Pendulum-v1", "actions": ["a"]}, r"Box\(-2.0, 2.0.*only Discrete ones have words"),
         ("gym:Taxi-v3", "refuses 'Taxi-v3'.*Taxi-v4"),
         ("gym", "written gym:<id>"),
         ({"name": "gym:Blackjack-v1", "actions": ["s"]}, "it has 2 of them"),
@@ -165,6 +167,100 @@ def test_spaces_as_text():
 def test_errors_in_words(spec, message):
     with pytest.raises(InputError, match=message):
         load_task(spec)
+
+
+@pytest.mark.parametrize("name", ["gym:Pendulum-v1", "gym:MountainCarContinuous-v0"])
+def test_numbers_as_actions(name):
+    task = load_task({"name": name, "turns": 12})
+    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=32)
+    assert report.problems == ()
+    question = task.question("train", 0)
+    environment, raw = task.environment(), gymnasium.make(task.id)
+    environment.reset(question, 5)
+    raw.reset(seed=question.columns["seed"])
+    step, (found, reward, *_) = environment.step("0.5"), raw.step(np.array([0.5], dtype=np.float32))
+    assert step.observation.text == spell(raw.observation_space, found, 2) + ">"
+    assert (step.valid, step.reward) == (True, float(reward))
+    for nonsense in ("", "1 1", "x", "nan", "99"):
+        assert not environment.step(nonsense).valid
+    shown = environment.demonstrate(random.Random(0))
+    assert environment.step(shown).valid
+    assert set(shown) <= set(task.alphabet)
+
+
+def test_actions_are_read_as_they_are_written():
+    space = spaces.Tuple((spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 5]), spaces.Box(-2.0, 2.0, (2,))))
+    assert action_numbers(space) == 5
+    one, two, three = read_action(space, "-1 1 4 0.5 -2".split())
+    assert (one, two.tolist(), three.tolist()) == (-1, [1, 4], [0.5, -2.0])
+    assert read_action(space, "2 1 4 0.5 -2".split()) is None  # beyond the Discrete
+    assert read_action(space, "1 2 4 0.5 -2".split()) is None  # beyond the MultiDiscrete
+    assert read_action(space, "1 1 4 0.5 -2.5".split()) is None  # beyond the Box
+    assert read_action(space, "1 1 4.5 0.5 -2".split()) is None  # no whole number
+    assert read_action(space, "1 1 4 0.5".split()) is None
+    space.seed(0)
+    for _ in range(20):
+        assert read_action(space, spell_action(space, space.sample(), 2).split()) is not None
+    with pytest.raises(InputError, match="cannot be written.*TransformAction"):
+        action_numbers(spaces.Box(0, 1, (17,)))
+    with pytest.raises(InputError, match="cannot be written"):
+        action_numbers(spaces.Text(3))
+
+
+def test_an_end_and_a_limit_are_kept_apart():
+    cart = load_task({"name": "gym:CartPole-v1"})
+    environment = cart.environment()
+    environment.reset(cart.question("train", 0), 0)
+    steps = [environment.step("r")]
+    while not (steps[-1].terminated or steps[-1].truncated):
+        steps.append(environment.step("r"))
+    assert (steps[-1].terminated, steps[-1].truncated) == (True, False)  # it fell
+    config = {"max_episode_steps": 4}
+    limited = load_task({"name": "gym:CartPole-v1", "config": config})
+    environment = limited.environment()
+    environment.reset(limited.question("train", 0), 0)
+    ends = [(step.terminated, step.truncated) for step in (environment.step(a) for a in "lrlr")]
+    assert limited.max_turns == 4
+    assert ends == [(False, False)] * 3 + [(False, True)]  # the library's own limit
+
+
+def test_views_of_minigrid_in_words():
+    pytest.importorskip("minigrid", reason="minigrid is not installed: pip install 'grouprl[agents]'")
+    task = load_task("gym:minigrid:MiniGrid-DoorKey-5x5-v0")
+    assert (task.max_turns, task.max_new_tokens, task.alphabet) == (100, 3, "")
+    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=32)
+    assert report.problems == ()
+    empty = load_task({"name": "gym:minigrid:MiniGrid-Empty-5x5-v0", "success": 0.5})
+    environment = empty.environment()
+    seen = environment.reset(empty.question("train", 0), 0)
+    goal = "get to the green goal square"
+    assert seen.text == f"{goal}; facing east; free 2 ahead 0 left 2 right; goal 2 ahead 2 right>"
+    assert seen.legal == tuple("lrfpdte")
+    texts = [environment.step(action).observation.text for action in "ffr"]
+    assert texts[0] == f"{goal}; facing east; free 1 ahead 0 left 2 right; goal 1 ahead 2 right>"
+    assert texts[2] == f"{goal}; facing south; free 2 ahead 0 left 2 right; goal 2 ahead>"
+    environment.step("f")
+    last = environment.step("f")
+    assert last.terminated
+    assert last.reward == pytest.approx(1 - 0.9 * 5 / 100)  # minigrid's own reward for 5 steps of 100
+    assert environment.score() == {"correct": 1.0}
+
+
+def test_what_is_carried_and_locked_is_said():
+    pytest.importorskip("minigrid", reason="minigrid is not installed: pip install 'grouprl[agents]'")
+    task = load_task("gym:minigrid:MiniGrid-DoorKey-5x5-v0")
+    texts, states, rng = "", set(), random.Random(0)
+    environment = task.environment()
+    environment.reset(task.question("train", 1), 0)
+    for _ in range(100):
+        step = environment.step(rng.choice("lrfpt"))
+        texts += step.observation.text
+        states.add(step.observation.state)
+        if step.terminated or step.truncated:
+            break
+    assert "locked yellow door" in texts
+    assert "yellow key" in texts
+    assert len(states) > 5
 
 
 def test_images_are_refused():

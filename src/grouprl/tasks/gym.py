@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.envs.gym import GymEnvironment, signs
+from grouprl.envs.gym import GymEnvironment
+from grouprl.envs.minigrid import is_minigrid
+from grouprl.envs.spaces import action_numbers, signs
 from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
@@ -17,19 +19,24 @@ WORDS = {
     "CliffWalking": "urdl",
     "FrozenLake": "ldru",
     "FrozenLake8x8": "ldru",
+    "MiniGrid": "lrfpdte",
     "MountainCar": "lnr",
     "Taxi": "snewpd",
 }
-"""The actions of well-known environments: stick, hit; left, right; south, north, east, west, pick up, drop; …"""
+"""The actions of well-known environments: stick, hit; left, right; south, north, east, west, pick up, drop; left,
+right, forward, pick up, drop, toggle, end; …"""
 MOST_TURNS = 100
+NUMBER_SIGNS = 8
+"""Characters of a number in an action, and the space behind it."""
 
 
 @register_task("gym", argument="id")
 class Gym(SeededTask):
-    """Act in a Gymnasium environment with Discrete actions: gym:FrozenLake-v1.
+    """Act in a Gymnasium environment: gym:FrozenLake-v1, gym:minigrid:MiniGrid-Empty-5x5-v0.
 
     A question is a seed for how an episode begins; what chance does afterwards differs between its answers. An
-    observation is the environment's, written out, and '>'; an action is a word. The episode is correct if its total
+    observation is the environment's, written out, and '>' (MiniGrid's views are described); a Discrete action is a
+    word, any other one numbers with spaces between. The episode is correct if its total
     reward reaches the environment's reward threshold, or is above 0 where it has none. A demonstration shows random
     actions: how they are spelt.
     """
@@ -49,9 +56,10 @@ class Gym(SeededTask):
     invalid: float = Field(-1.0, description="reward of an action that is not understood; the environment sees none")
 
     _words: tuple[str, ...] = PrivateAttr()
+    _numbers: int = PrivateAttr()
     _limit: int = PrivateAttr()
     _threshold: float | None = PrivateAttr()
-    _signs: str = PrivateAttr()
+    _signs: str | None = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Make the environment once and look at its spaces.
@@ -61,9 +69,10 @@ class Gym(SeededTask):
             InputError: if there is no such environment, or its spaces cannot be written out.
         """
         env = self._make()
-        self._words = self._words_of(env.action_space)
-        self._signs = signs(env.observation_space)
-        spec = env.unwrapped.spec
+        self._numbers = action_numbers(env.action_space)
+        self._words = self._words_of(env)
+        self._signs = None if is_minigrid(env) else signs(env.observation_space)
+        spec = env.spec
         own = getattr(spec, "max_episode_steps", None) or MOST_TURNS
         self._limit = self.turns or min(own, MOST_TURNS)
         self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
@@ -83,13 +92,18 @@ class Gym(SeededTask):
         except (gymnasium.error.Error, TypeError) as error:
             raise InputError(f"Gymnasium refuses '{self.id}' with {self.config}", str(error)) from error
 
-    def _words_of(self, space: Any) -> tuple[str, ...]:
+    def _words_of(self, env: Any) -> tuple[str, ...]:
+        """Return the words of Discrete actions; () for others, which are numbers."""
         from gymnasium.spaces import Discrete
 
+        space = env.action_space
         if not isinstance(space, Discrete):
-            raise InputError(f"The actions of '{self.id}' are {space}", "they must be Discrete to be words")
+            if self.actions:
+                raise InputError(f"The actions of '{self.id}' are {space}", "only Discrete ones have words")
+            return ()
         numbers = tuple(str(int(space.start) + number) for number in range(int(space.n)))
-        known = tuple(WORDS.get(self.id.rpartition(":")[2].rpartition("-v")[0], ()))
+        name = "MiniGrid" if is_minigrid(env) else self.id.rpartition(":")[2].rpartition("-v")[0]
+        known = tuple(WORDS.get(name, ()))
         words = self.actions or (known if len(known) == len(numbers) else numbers)
         if len(set(words)) != len(numbers) or len(words) != len(numbers):
             raise InputError(f"The actions {list(words)} are given for '{self.id}'", f"it has {len(numbers)} of them")
@@ -105,7 +119,7 @@ class Gym(SeededTask):
     @property
     def description(self) -> str:
         """Where the episodes come from."""
-        return f"Gymnasium's {self.id}, actions {', '.join(self._words)}."
+        return f"Gymnasium's {self.id}, actions {', '.join(self._words) or f'of {self._numbers} number(s)'}."
 
     @property
     def max_turns(self) -> int:
@@ -114,13 +128,16 @@ class Gym(SeededTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest word, its end, and one more."""
-        return max(map(len, self._words)) + 2
+        """The longest word, its end, and one more; room for the numbers of an action that has no words."""
+        return max(map(len, self._words), default=self._numbers * NUMBER_SIGNS) + 2
 
     @property
     def alphabet(self) -> str:
-        """The characters of instructions, observations and actions."""
-        return "".join(sorted({*self.instructions, *self._signs, *"".join(self._words), *">!"}))
+        """The characters of instructions, observations and actions; "" where views are described in words."""
+        if self._signs is None:
+            return ""
+        actions = "".join(self._words) or "0123456789.-+e "
+        return "".join(sorted({*self.instructions, *self._signs, *actions, *">!"}))
 
     def environment(self) -> GymEnvironment:
         """Return a fresh episode."""

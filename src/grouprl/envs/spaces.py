@@ -1,0 +1,138 @@
+"""Gymnasium's spaces as text: observations are written out, actions are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from grouprl.errors import InputError
+
+LARGEST_BOX = 64
+"""Numbers in an observation beyond which it is an image or the like."""
+LARGEST_ACTION = 16
+"""Numbers in an action beyond which nobody writes it."""
+
+
+def spell(space: Any, value: Any, decimals: int) -> str:
+    """Return an observation as text: numbers with spaces between, "name value" for the entries of a Dict."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Tuple):
+        return " ".join(spell(inner, part, decimals) for inner, part in zip(space.spaces, value, strict=True))
+    if isinstance(space, spaces.Dict):
+        return " ".join(f"{name} {spell(inner, value[name], decimals)}" for name, inner in space.spaces.items())
+    if isinstance(space, spaces.Box) and not _whole(space):
+        return " ".join(_decimal(float(number), decimals) for number in value.ravel())
+    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return " ".join(str(int(number)) for number in np.ravel(value))
+    return str(value) if isinstance(space, spaces.Text) else str(int(value))
+
+
+def signs(space: Any) -> str:
+    """Return the characters that `spell` uses.
+
+    Raises:
+        InputError: for a space that cannot be written out: of another kind, or too large.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Tuple):
+        return " ".join(map(signs, space.spaces))
+    if isinstance(space, spaces.Dict):
+        return " ".join(f"{name} {signs(inner)}" for name, inner in space.spaces.items())
+    if isinstance(space, spaces.Box) and math.prod(space.shape) <= LARGEST_BOX:
+        return "0123456789 -" if _whole(space) else "0123456789.- infa"
+    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return "0123456789 -"
+    if isinstance(space, spaces.Discrete):
+        return "0123456789-"
+    if isinstance(space, spaces.Text):
+        return "".join(sorted(space.character_set))
+    raise InputError(
+        f"The observations {space} cannot be written out",
+        f"they are Discrete, Text, a Box of at most {LARGEST_BOX} numbers, or a Tuple or Dict of these",
+        "Use a wrapper that describes them, such as gymnasium.wrappers.TransformObservation.",
+    )
+
+
+def countable(space: Any) -> bool:
+    """Whether equal observations are to be expected: nothing in the space is a real number."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Tuple):
+        return all(map(countable, space.spaces))
+    if isinstance(space, spaces.Dict):
+        return all(map(countable, space.spaces.values()))
+    return not isinstance(space, spaces.Box) or _whole(space)
+
+
+def action_numbers(space: Any) -> int:
+    """Return how many numbers an action is written with.
+
+    Raises:
+        InputError: for a space whose actions cannot be written as a few numbers.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return 1
+    if isinstance(space, spaces.Tuple):
+        return sum(map(action_numbers, space.spaces))
+    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
+        count = math.prod(space.shape)
+        if count <= LARGEST_ACTION:
+            return count
+    raise InputError(
+        f"The actions {space} cannot be written",
+        f"they are Discrete, a Box, MultiDiscrete or MultiBinary of at most {LARGEST_ACTION} numbers, or a Tuple",
+        "Use a wrapper that translates them, such as gymnasium.wrappers.TransformAction.",
+    )
+
+
+def read_action(space: Any, words: Sequence[str]) -> Any:
+    """Return the action that numbers in words stand for; None if they stand for none of the space."""
+    value = _read(space, list(words)) if len(words) == action_numbers(space) else None
+    return value if value is not None and space.contains(value) else None
+
+
+def spell_action(space: Any, value: Any, decimals: int) -> str:
+    """Return the text of an action, which `read_action` understands word by word."""
+    text = spell(space, value, decimals)
+    return " ".join(f"{float(word):g}" for word in text.split())
+
+
+def _read(space: Any, words: list[str]) -> Any:
+    """Read a space's numbers off the front of `words`; None where one is no number of its kind."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Tuple):
+        parts = tuple(_read(inner, words) for inner in space.spaces)
+        return None if any(part is None for part in parts) else parts
+    own = [words.pop(0) for _ in range(action_numbers(space))]
+    numbers = [_number(word, isinstance(space, spaces.Box) and not _whole(space)) for word in own]
+    if any(number is None for number in numbers):
+        return None
+    if isinstance(space, spaces.Discrete):
+        return numbers[0]
+    array = np.array(numbers, dtype=np.float64).reshape(space.shape)
+    return array.astype(space.dtype) if np.isfinite(array).all() else None
+
+
+def _number(word: str, real: bool) -> float | int | None:
+    try:
+        return float(word) if real else int(word)
+    except ValueError:
+        return None
+
+
+def _whole(space: Any) -> bool:
+    """Whether a Box holds whole numbers."""
+    return np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_
+
+
+def _decimal(number: float, decimals: int) -> str:
+    """Return a number without the minus of a zero."""
+    return f"{round(number, decimals) + 0.0:.{decimals}f}"
