@@ -6,16 +6,18 @@ from grouprl.errors import InputError
 from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.rollout import cache, generate
 from grouprl.rollout import lean_decoder as lean_decoder_module
+from grouprl.rollout.lean_decoder import reading_order
 from policies import ALPHABET, FAMILIES, make_model, make_policy
 
 PROMPTS = [[1, 4, 5, 13], [1, 9], [1, 6, 7, 8, 9, 10, 13], [1, 9, 9]]
 ENGINES = ["lean", "transformers"]
 
 
-@pytest.fixture(params=["columns", "rows", "transformers"])
+@pytest.fixture(params=["slots", "slots, shared", "rows", "rows, shared", "transformers"])
 def any_decoder(request, monkeypatch):
     """Each way of decoding in turn; returns the engine's name."""
-    monkeypatch.setattr(lean_decoder_module, "columns_pay", lambda lean, *_: request.param == "columns")
+    monkeypatch.setattr(lean_decoder_module, "slots_pay", lambda _: "slots" in request.param)
+    monkeypatch.setattr(lean_decoder_module, "sharing_pays", lambda *_: "shared" in request.param)
     return "transformers" if request.param == "transformers" else "lean"
 
 
@@ -190,11 +192,18 @@ def test_float64_rollouts_keep_their_precision():
     torch.testing.assert_close(rollout.logp_bt, fresh.logp_bt, rtol=0, atol=1e-12)
 
 
-def test_column_layout_is_for_short_caches_only():
+def test_layouts_are_chosen_by_device_heads_and_rows_per_prompt():
     lean = make_policy("llama").lean
-    assert cache.columns_pay(lean, 64, 32)
-    assert not cache.columns_pay(lean, 4096, 512)
-    assert not cache.columns_pay(make_policy("qwen2").lean, 64, 32)
+    assert cache.slots_pay(lean)
+    assert not cache.slots_pay(make_policy("qwen2").lean)
+    assert cache.sharing_pays(lean, 16, 4)
+    assert not cache.sharing_pays(lean, 15, 4)
+
+
+def test_prompts_are_read_with_those_of_their_length():
+    assert list(reading_order([3, 9, 4])) == [[0, 2, 1]]  # a few tokens: one pass
+    assert list(reading_order([100, 1000, 110, 900, 2000])) == [[0, 2], [3, 1], [4]]
+    assert [len(batch) for batch in reading_order([4096] * 5)] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(

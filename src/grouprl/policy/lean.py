@@ -112,10 +112,13 @@ class LeanModel:
         attention = layer.self_attn
         if not hasattr(attention, "q_norm"):
             return qkv_shd
-        head = self._order[: self.size].to(self.device)
         q, k, v = qkv_shd.split([self.heads, self.kv_heads, self.kv_heads], dim=-2)
-        q = rms_norm(q, attention.q_norm.weight[head], self.eps)
-        return torch.cat([q, rms_norm(k, attention.k_norm.weight[head], self.eps), v], dim=-2)
+        q = rms_norm(q, self.paired(attention.q_norm.weight), self.eps)
+        return torch.cat([q, rms_norm(k, self.paired(attention.k_norm.weight), self.eps), v], dim=-2)
+
+    def paired(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the weight [d] of a norm of heads in the order of the interleaved pairs."""
+        return weight[self._order[: self.size].to(self.device)]
 
     def states(self, plan: Plan) -> torch.Tensor:
         """Return the last hidden states that predict the response tokens, [M, hidden]."""

@@ -1,6 +1,8 @@
 """Keys and values of one layer while R rows are written, preallocated, in two layouts.
 
-Both hold `slots` places per row, prompts aligned at their ends, so that all rows write into the same slot.
+A prompt that many rows begin with is stored once and attended to by all its rows in one product (`SharedPrompts`).
+What the rows add lies in `slots` places per row; prompts that are not shared lie there too, aligned at their ends, so
+that all rows write into the same slot.
 """
 
 from __future__ import annotations
@@ -8,135 +10,244 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 
 from ..policy.lean import LeanModel
 
-COLUMN_ELEMENTS = 1_000_000
-"""Keys of a layer up to which the column layout is faster: its intermediate products then stay in a CPU's cache."""
+CHUNK = 2**18
+"""Numbers of an elementwise product taken at a time: it shall stay in the second cache of a core."""
+SHARED_ROWS = 4
+"""Rows per prompt from which storing prompts once pays."""
+
+
+class Layout:
+    """Where the rows' prompts lie; the same for all layers.
+
+    Attributes:
+        width: slots of the longest prompt.
+        shared: whether each prompt is stored once.
+        bias_rl: 0 where a prompt's slot holds a token, -inf where it pads, [R or N, width]; None without padding.
+    """
+
+    def __init__(self, real_nl: torch.Tensor, row_r: torch.Tensor, dtype: torch.dtype, shared: bool) -> None:
+        self.width, self.shared, self.row_r = real_nl.shape[1], shared, row_r
+        self.prompts = len(real_nl)
+        padding = torch.zeros(real_nl.shape, dtype=dtype, device=real_nl.device).masked_fill_(~real_nl, -torch.inf)
+        self.bias_rl = None if real_nl.all() else padding if shared else padding[row_r]
+        self._place()
+
+    def keep(self, index_n: torch.Tensor) -> torch.Tensor | None:
+        """Go on with the rows `index_n`; returns which shared prompts are still needed, None if all are."""
+        self.row_r = self.row_r[index_n]
+        if not self.shared:
+            self.bias_rl = None if self.bias_rl is None else self.bias_rl[index_n]
+            return None
+        needed, self.row_r = torch.unique(self.row_r, return_inverse=True)
+        gone = len(needed) < self.prompts
+        if gone:
+            self.prompts = len(needed)
+            self.bias_rl = None if self.bias_rl is None else self.bias_rl[needed]
+        self._place()
+        return needed if gone else None
+
+    def _place(self) -> None:
+        """Give each row a place [prompt, number]; `at_r` is None where rows lie like this already."""
+        if not self.shared:
+            return
+        count_n = torch.bincount(self.row_r, minlength=self.prompts)
+        self.group = int(count_n.max())
+        order = torch.argsort(self.row_r, stable=True)
+        number = torch.empty_like(order)
+        first_n = count_n.cumsum(0) - count_n
+        number[order] = torch.arange(len(order), device=order.device) - first_n[self.row_r[order]]
+        at_r = self.row_r * self.group + number
+        full = len(at_r) == self.prompts * self.group
+        self.at_r = None if full and bool((at_r == torch.arange(len(at_r), device=at_r.device)).all()) else at_r
+
+    def grouped(self, x_rhl: torch.Tensor) -> torch.Tensor:
+        """Lay rows [R, kv_heads, s, …] side by side by prompt, [N, kv_heads, group * s, …]."""
+        places = (self.prompts * self.group, *x_rhl.shape[1:])
+        full = x_rhl if self.at_r is None else x_rhl.new_zeros(places).index_copy_(0, self.at_r, x_rhl)
+        _, heads, each, size = x_rhl.shape
+        return full.reshape(self.prompts, self.group, heads, each, size).transpose(1, 2).flatten(2, 3)
+
+    def rows(self, x_nhgl: torch.Tensor, each: int) -> torch.Tensor:
+        """Undo `grouped`."""
+        count, heads, _, size = x_nhgl.shape
+        split = x_nhgl.view(count, heads, self.group, each, size).transpose(1, 2)
+        flat = split.reshape(count * self.group, heads, each, size)
+        return flat if self.at_r is None else flat[self.at_r]
 
 
 class Cache(Protocol):
     """What the decoder asks of a layout."""
 
-    def fill(self, k: torch.Tensor, v: torch.Tensor, row_r: torch.Tensor) -> None:
-        """Store the prompts' keys and values [N,kv_heads,L,d]; row r has prompt row_r[r]."""
+    def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store the prompts' keys and values [N,kv_heads,L,d]."""
         ...
 
-    def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Store one token's keys and values [R,kv_heads,d]."""
+    def append(self, kv: torch.Tensor) -> None:
+        """Store one token's keys and values [R, 2 * kv_heads, d]."""
         ...
 
     def attend(self, q: torch.Tensor) -> torch.Tensor:
         """Return the attention output [R, heads * d] of scaled queries [R,heads,d]."""
         ...
 
-    def keep(self, index_n: torch.Tensor) -> None:
-        """Go on with the rows `index_n`."""
+    def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
+        """Go on with the rows `index_n` and the shared prompts `needed` (None: all)."""
         ...
 
 
-def columns_pay(lean: LeanModel, rows: int, slots: int) -> bool:
-    """Tell whether the column layout is the faster one: on a CPU, for short sequences of narrow heads."""
-    elements = rows * slots * lean.kv_heads * lean.size
-    return lean.device.type == "cpu" and lean.heads == lean.kv_heads and elements <= COLUMN_ELEMENTS
+def slots_pay(lean: LeanModel) -> bool:
+    """Tell whether the slot layout is the faster one: on a CPU, where every query head has keys of its own."""
+    return lean.device.type == "cpu" and lean.heads == lean.kv_heads
+
+
+def sharing_pays(lean: LeanModel, rows: int, prompts: int) -> bool:
+    """Tell whether prompts are to be stored once."""
+    return lean.device.type == "cpu" and rows >= SHARED_ROWS * prompts
+
+
+class _Prompts:
+    """Keys and values of the shared prompts of one layer."""
+
+    def __init__(self, layout: Layout, k: torch.Tensor, v: torch.Tensor) -> None:
+        self.layout, self.k, self.v = layout, k, v
+
+    def scores(self, q: torch.Tensor) -> torch.Tensor:
+        """Scores of queries [R,kv_heads,s,d] with their prompts' keys, [R,kv_heads,s,width]."""
+        scores = self.layout.grouped(q) @ self.k.transpose(2, 3)
+        if self.layout.bias_rl is not None:
+            scores += self.layout.bias_rl[:, None, None]
+        return self.layout.rows(scores, q.shape[2])
+
+    def values(self, weights: torch.Tensor) -> torch.Tensor:
+        """Sums of values by weights [R,kv_heads,s,width], [R,kv_heads,s,d]."""
+        return self.layout.rows(self.layout.grouped(weights) @ self.v, weights.shape[2])
+
+    def keep(self, needed: torch.Tensor) -> None:
+        """Go on with some of the prompts."""
+        self.k, self.v = self.k[needed], self.v[needed]
 
 
 class RowCache:
-    """[R, kv_heads, slots, d]: one small matrix per row and head; the layout of every other cache."""
+    """[R, kv_heads, slots, d]: one small matrix per row and head."""
 
-    def __init__(
-        self, rows: int, heads: int, kv_heads: int, slots: int, size: int, real_rl: torch.Tensor, dtype: torch.dtype
-    ) -> None:
-        self.heads, self.rows, self.used = heads, rows, 0
-        self.k = torch.empty(rows, kv_heads, slots, size, dtype=dtype, device=real_rl.device)
-        self.v = torch.empty_like(self.k)
-        self.bias = None if real_rl.all() else _bias(real_rl, slots, dtype)
+    def __init__(self, lean: LeanModel, layout: Layout, rows: int, room: int) -> None:
+        self.layout, self.rows, self.used = layout, rows, 0
+        slots = room if layout.shared else layout.width + room
+        self.kv = torch.empty(2, rows, lean.kv_heads, slots, lean.size, dtype=lean.dtype, device=lean.device)
+        self.prompts: _Prompts | None = None
 
-    def fill(self, k: torch.Tensor, v: torch.Tensor, row_r: torch.Tensor) -> None:
+    def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the prompts."""
-        self.used = k.shape[2]
-        self.k[:, :, : self.used], self.v[:, :, : self.used] = k[row_r], v[row_r]
+        if self.layout.shared:
+            self.prompts = _Prompts(self.layout, k, v)
+        else:
+            self.used = k.shape[2]
+            self.kv[0, :, :, : self.used], self.kv[1, :, :, : self.used] = k[self.layout.row_r], v[self.layout.row_r]
 
-    def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
+    def append(self, kv: torch.Tensor) -> None:
         """Store one token per row."""
-        self.k[: self.rows, :, self.used], self.v[: self.rows, :, self.used] = k, v
+        self.kv[:, : self.rows, :, self.used] = kv.unflatten(1, (2, -1)).transpose(0, 1)
         self.used += 1
 
     def attend(self, q: torch.Tensor) -> torch.Tensor:
         """Two batched products; the fused kernel on a GPU."""
-        k, v = self.k[: self.rows, :, : self.used], self.v[: self.rows, :, : self.used]
-        bias = None if self.bias is None else self.bias[: self.rows, None, None, : self.used]
+        k, v = self.kv[:, : self.rows, :, : self.used]
+        bias = None if self.layout.shared else _behind(self.layout.bias_rl, self.used)
         if q.device.type != "cpu":
-            shared = self.heads > k.shape[1]
-            return torch.nn.functional.scaled_dot_product_attention(
-                q[:, :, None], k, v, attn_mask=bias, scale=1.0, enable_gqa=shared
-            ).reshape(self.rows, -1)
-        scores = q.reshape(self.rows, k.shape[1], -1, q.shape[-1]) @ k.transpose(2, 3)
-        weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
+            mask = None if bias is None else bias[:, None, None]
+            shared = q.shape[1] > k.shape[1]
+            out = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=mask, scale=1.0, enable_gqa=shared)
+            return out.reshape(self.rows, -1)
+        grouped = q.reshape(self.rows, k.shape[1], -1, q.shape[-1])
+        scores = grouped @ k.transpose(2, 3)
+        if self.prompts is not None:
+            return self._with_prompts(self.prompts, grouped, scores, v)
+        weights = torch.softmax(scores if bias is None else scores + bias[:, None, None], dim=-1)
         return (weights @ v).reshape(self.rows, -1)
 
-    def keep(self, index_n: torch.Tensor) -> None:
+    def _with_prompts(
+        self, prompts: _Prompts, grouped: torch.Tensor, scores: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        weights = torch.softmax(torch.cat([prompts.scores(grouped), scores], dim=-1), dim=-1)
+        out = prompts.values(weights[..., : self.layout.width])
+        return out.add_(weights[..., self.layout.width :] @ v).reshape(self.rows, -1)
+
+    def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
         """Move the rows to the front."""
         self.rows = len(index_n)
-        for held in (self.k, self.v):
-            held[: self.rows, :, : self.used] = held[index_n, :, : self.used]
-        self.bias = None if self.bias is None else self.bias[index_n]
+        self.kv[:, : self.rows, :, : self.used] = self.kv[:, index_n, :, : self.used]
+        if self.prompts is not None and needed is not None:
+            self.prompts.keep(needed)
 
 
-class ColumnCache:
-    """[heads, d, slots, R]: rows lie side by side, so attention is a few long elementwise operations."""
+class SlotCache:
+    """[slots, R, heads, d]: all rows of a slot lie side by side, attention is a few long elementwise operations."""
 
-    def __init__(
-        self, rows: int, heads: int, kv_heads: int, slots: int, size: int, real_rl: torch.Tensor, dtype: torch.dtype
-    ) -> None:
-        self.rows, self.used = rows, 0
-        self.k = torch.empty(kv_heads, size, slots, rows, dtype=dtype, device=real_rl.device)
+    def __init__(self, lean: LeanModel, layout: Layout, rows: int, room: int) -> None:
+        self.layout, self.rows, self.used = layout, rows, 0
+        slots = room if layout.shared else layout.width + room
+        self.k = torch.empty(slots, rows, lean.heads, lean.size, dtype=lean.dtype, device=lean.device)
         self.v = torch.empty_like(self.k)
-        self.room = torch.empty(self.k.numel(), dtype=dtype, device=real_rl.device)
-        self.bias = None if real_rl.all() else _bias(real_rl, slots, dtype).T.contiguous()
+        self.prompts: _Prompts | None = None
 
-    def fill(self, k: torch.Tensor, v: torch.Tensor, row_r: torch.Tensor) -> None:
+    def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the prompts."""
-        self.used = k.shape[2]
-        self.k[:, :, : self.used] = _columns(k.permute(1, 3, 2, 0), row_r)
-        self.v[:, :, : self.used] = _columns(v.permute(1, 3, 2, 0), row_r)
+        if self.layout.shared:
+            self.prompts = _Prompts(self.layout, k, v)
+        else:
+            self.used = k.shape[2]
+            for held, each in ((self.k, k), (self.v, v)):
+                held[: self.used] = each.permute(2, 0, 1, 3)[:, self.layout.row_r]
 
-    def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
+    def append(self, kv: torch.Tensor) -> None:
         """Store one token per row."""
-        self.k[:, :, self.used, : self.rows] = k.permute(1, 2, 0)
-        self.v[:, :, self.used, : self.rows] = v.permute(1, 2, 0)
+        self.k[self.used, : self.rows], self.v[self.used, : self.rows] = kv.chunk(2, dim=1)
         self.used += 1
 
     def attend(self, q: torch.Tensor) -> torch.Tensor:
-        """Sums over dimensions and slots of elementwise products."""
-        k, v = self.k[:, :, : self.used, : self.rows], self.v[:, :, : self.used, : self.rows]
-        queries = q.permute(1, 2, 0).contiguous()[:, :, None]
-        scores = torch.mul(queries, k, out=self._product(k.shape)).sum(1)
-        if self.bias is not None:
-            scores += self.bias[: self.used, : self.rows]
-        weights = torch.softmax(scores, dim=1)
-        out = torch.mul(weights[:, None], v, out=self._product(k.shape)).sum(2)
-        return out.permute(2, 0, 1).reshape(self.rows, -1)
+        """Sums of elementwise products, some slots at a time."""
+        before = self.layout.width if self.layout.shared else 0
+        scores = q.new_empty(before + self.used, *q.shape[:2])
+        own = scores[before:]
+        if self.prompts is not None:
+            scores[:before] = self.prompts.scores(q[:, :, None])[:, :, 0].permute(2, 0, 1)
+        for part, room in self._parts(q):
+            torch.sum(torch.mul(q, self.k[part, : self.rows], out=room), -1, out=own[part])
+        if not self.layout.shared and self.layout.bias_rl is not None:
+            own[: self.layout.width] += self.layout.bias_rl.T[..., None]
+        weights = torch.softmax(scores, dim=0)
+        return self._values(q, weights[:before], weights[before:]).reshape(self.rows, -1)
 
-    def _product(self, shape: torch.Size) -> torch.Tensor:
-        """Return room for an intermediate product; taking it anew in each step costs more than filling it."""
-        return self.room[: shape.numel()].view(shape)
+    def _values(self, q: torch.Tensor, prompt: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        out = None
+        if self.prompts is not None:
+            out = self.prompts.values(prompt.permute(1, 2, 0)[:, :, None])[:, :, 0]
+        for part, room in self._parts(q):
+            more = torch.mul(own[part, :, :, None], self.v[part, : self.rows], out=room).sum(0)
+            out = more if out is None else out.add_(more)
+        assert out is not None
+        return out
 
-    def keep(self, index_n: torch.Tensor) -> None:
-        """Move the columns to the front."""
+    def _parts(self, q: torch.Tensor) -> list[tuple[slice, torch.Tensor]]:
+        """Slices of the used slots, and room for the product of each."""
+        each = max(1, CHUNK // q.numel())
+        room = q.new_empty(min(each, self.used), *q.shape)
+        starts = range(0, self.used, each)
+        return [(slice(i, min(i + each, self.used)), room[: self.used - i]) for i in starts]
+
+    def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
+        """Move the rows to the front of each slot."""
         self.rows = len(index_n)
         for held in (self.k, self.v):
-            held[:, :, : self.used, : self.rows] = _columns(held[:, :, : self.used], index_n)
-        self.bias = None if self.bias is None else self.bias[:, index_n]
+            held[: self.used, : self.rows] = held[: self.used].index_select(1, index_n)
+        if self.prompts is not None and needed is not None:
+            self.prompts.keep(needed)
 
 
-def _columns(x_hdtr: torch.Tensor, index_n: torch.Tensor) -> torch.Tensor:
-    """Select along the last axis; `gather` does it several times faster than `index_select`."""
-    return x_hdtr.gather(3, index_n.expand(*x_hdtr.shape[:3], len(index_n)))
-
-
-def _bias(real_rl: torch.Tensor, slots: int, dtype: torch.dtype) -> torch.Tensor:
-    """0 where a slot holds a token or will, -inf where it pads the prompt, [R, slots]."""
-    bias = torch.zeros(len(real_rl), slots, dtype=dtype, device=real_rl.device)
-    bias[:, : real_rl.shape[1]].masked_fill_(~real_rl, -torch.inf)
-    return bias
+def _behind(bias_rl: torch.Tensor | None, used: int) -> torch.Tensor | None:
+    """Lengthen the bias of the prompts' slots by zeros for those behind them, [R, used]."""
+    return None if bias_rl is None else F.pad(bias_rl, (0, used - bias_rl.shape[1]))

@@ -37,12 +37,12 @@ def _splitmix(state: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def draw(logp_rv: torch.Tensor, uniform_r: torch.Tensor) -> torch.Tensor:
+def draw(p_rv: torch.Tensor, uniform_r: torch.Tensor) -> torch.Tensor:
     """Return the first token whose cumulated probability exceeds uniform * total, [R] int64.
 
-    `logp_rv` need not be normalised; a token of probability zero is never drawn.
+    `p_rv` need not be normalised; a token of probability zero is never drawn.
     """
-    cumulated_rv = logp_rv.exp().to(torch.float64).cumsum(-1)
+    cumulated_rv = p_rv.cumsum(-1, dtype=torch.float64)
     target_r = uniform_r[:, None] * cumulated_rv[:, -1:]
     return torch.searchsorted(cumulated_rv, target_r, right=True)[:, 0]
 

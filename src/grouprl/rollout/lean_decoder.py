@@ -2,58 +2,70 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..policy.lean import LeanModel, add_linear, linear
-from ..policy.lean_ops import rms_norm, turned
-from .cache import Cache, ColumnCache, RowCache, columns_pay
+from ..policy.lean import LeanModel
+from ..policy.lean_ops import turned
+from ..policy.lean_weights import LayerWeights, decoding_weights
+from .cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
+
+READ_TOKENS = 8192
+"""Most tokens of prompts read in one pass."""
+ALIKE = 1.25
+"""Prompts are read together up to this ratio of longest to shortest."""
+FEW_TOKENS = 512
+"""So many tokens, padding included, cost about as much as the operations themselves: they are read together."""
 
 
 class LeanDecoder:
     """The lean forward, one token at a time; a snapshot of the weights at its construction."""
 
     def __init__(self, lean: LeanModel) -> None:
-        self.lean = lean
-        with torch.no_grad():
-            self._qkv = [lean.qkv(layer) for layer in lean.layers]
+        self.lean, self.weights = lean, decoding_weights(lean)
 
     @torch.no_grad()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
-        """Read the prompts and lay their keys and values out for every row."""
+        """Read the prompts, long ones with those of about their length, and make room for every row."""
         lean, device = self.lean, self.lean.device
-        width = max(map(len, prompts))
+        length_n = torch.tensor([len(p) for p in prompts], device=device)
+        width, row_r = int(length_n.max()), torch.as_tensor(prompt_r, device=device)
+        real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
+        self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, len(row_r), len(prompts)))
+        kv = torch.zeros(len(lean.layers), 2, len(prompts), lean.kv_heads, width, lean.size, dtype=lean.dtype).to(
+            device
+        )
+        last_nd = torch.empty(len(prompts), lean.core.config.hidden_size, dtype=lean.dtype, device=device)
+        for some in reading_order([len(p) for p in prompts]):
+            index = torch.tensor(some, device=device)
+            last_nd[index] = self._read([prompts[i] for i in some], index, kv)
+        kind = SlotCache if slots_pay(lean) else RowCache
+        self._caches: list[Cache] = [kind(lean, self.layout, len(row_r), room) for _ in lean.layers]
+        for cache, (k, v) in zip(self._caches, kv, strict=True):
+            cache.fill(k, v)
+        self._turn_l = lean.turns(torch.arange(width + room, device=device)).unsqueeze(1)
+        self._position_r = length_n[:1] if (length_n == width).all() else length_n[row_r]
+        return self.weights.head(self.weights.norm(last_nd))[row_r]
+
+    def _read(self, prompts: Sequence[Sequence[int]], index: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        """Run left-padded prompts, put their keys and values into `kv`, return each prompt's last state [N, hidden]."""
+        lean, device, count, width = self.lean, self.lean.device, len(prompts), max(map(len, prompts))
         ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
         pad_n = torch.tensor([width - len(p) for p in prompts], device=device)
-        row_r = torch.as_tensor(prompt_r, device=device)
-        real_nl = torch.arange(width, device=device) >= pad_n[:, None]
-        kind = ColumnCache if columns_pay(lean, len(row_r), width + room) else RowCache
-        self._caches: list[Cache] = [
-            kind(len(row_r), lean.heads, lean.kv_heads, width + room, lean.size, real_nl[row_r], lean.dtype)
-            for _ in lean.layers
-        ]
-        last_nd = self._read(ids_nl, real_nl, row_r)
-        self._turn_rt = lean.turns((width - pad_n)[row_r, None] + torch.arange(room, device=device))
-        self._step = 0
-        return self._logits(last_nd)[row_r]
-
-    def _read(self, ids_nl: torch.Tensor, real_nl: torch.Tensor, row_r: torch.Tensor) -> torch.Tensor:
-        """Run the left-padded prompts, fill the caches, return each prompt's last state [N, hidden]."""
-        lean, (count, width) = self.lean, ids_nl.shape
-        turn = lean.turns((real_nl.cumsum(-1) - 1).clamp(min=0)).unsqueeze(2)
-        causal = torch.ones(width, width, dtype=torch.bool, device=ids_nl.device).tril()
-        seen = (causal & real_nl[:, None]) | torch.eye(width, dtype=torch.bool, device=ids_nl.device)
+        position_nl = torch.arange(width, device=device) - pad_n[:, None]
+        turn = lean.turns(position_nl.clamp(min=0).flatten()).unsqueeze(1)
+        seen = None if not pad_n.any() else _seen(position_nl)
         x = lean.core.model.embed_tokens(ids_nl).flatten(0, 1)
-        for layer, qkv, cache in zip(lean.layers, self._qkv, self._caches, strict=True):
-            q, k, v = self._heads(layer, x, qkv, turn.flatten(0, 1))
-            q, k, v = (t.view(count, width, -1, lean.size).transpose(1, 2) for t in (q, k, v))
-            cache.fill(k, v, row_r)
+        for number, layer in enumerate(self.weights.layers):
+            heads = self._heads(layer, x, turn).view(count, width, -1, lean.size).transpose(1, 2)
+            q, k, v = heads.split([lean.heads, lean.kv_heads, lean.kv_heads], dim=1)
+            kv[number, 0, index, :, -width:], kv[number, 1, index, :, -width:] = k, v
+            shared = lean.heads > lean.kv_heads
             out = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=seen[:, None], enable_gqa=lean.heads > lean.kv_heads
+                q, k, v, attn_mask=seen, is_causal=seen is None, scale=1.0, enable_gqa=shared
             )
             x = self._rest(layer, x, out.transpose(1, 2).reshape(count * width, -1))
         return x.view(count, width, -1)[:, -1]
@@ -61,37 +73,60 @@ class LeanDecoder:
     @torch.no_grad()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
         """Append one token to each row."""
-        lean = self.lean
-        x = lean.core.model.embed_tokens(token_r)
-        turn_r = self._turn_rt[:, self._step, None]
-        self._step += 1
-        for layer, qkv, cache in zip(lean.layers, self._qkv, self._caches, strict=True):
-            q, k, v = self._heads(layer, x, qkv, turn_r)
-            cache.append(k, v)
-            x = self._rest(layer, x, cache.attend(q * (1 / math.sqrt(lean.size))))
-        return self._logits(x)
+        heads = self.lean.heads
+        x, turn_r = self.lean.core.model.embed_tokens(token_r), self._turn_l[self._position_r]
+        self._position_r = self._position_r + 1
+        for layer, cache in zip(self.weights.layers, self._caches, strict=True):
+            qkv = self._heads(layer, x, turn_r)
+            cache.append(qkv[:, heads:])
+            x = self._rest(layer, x, cache.attend(qkv[:, :heads]))
+        return self.weights.head(self.weights.norm(x))
 
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n`."""
-        self._turn_rt = self._turn_rt[index_n]
+        self._position_r = self._position_r[index_n] if len(self._position_r) > 1 else self._position_r
+        needed = self.layout.keep(index_n)
         for cache in self._caches:
-            cache.keep(index_n)
+            cache.keep(index_n, needed)
 
-    def _heads(
-        self, layer: Any, x: torch.Tensor, qkv: tuple[torch.Tensor, torch.Tensor | None], turn: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return q [S,heads,d], k and v [S,kv_heads,d] of the tokens x [S,hidden]."""
-        lean = self.lean
-        normed = rms_norm(x, layer.input_layernorm.weight, lean.eps)
-        y = lean.normed_heads(layer, F.linear(normed, *qkv).view(len(x), -1, lean.size))
-        turning = lean.heads + lean.kv_heads
-        qk = turned(y[:, :turning], turn)
-        return qk[:, : lean.heads], qk[:, lean.heads :], y[:, turning:]
+    def _heads(self, layer: LayerWeights, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+        """Return scaled queries, keys and values of the tokens x [S,hidden], [S, heads + 2 kv_heads, d]."""
+        qkv = layer.qkv(layer.attention_norm(x)).view(len(x), -1, self.lean.size)
+        queries, turning = self.lean.heads, self.lean.heads + self.lean.kv_heads
+        if layer.q_norm is not None and layer.k_norm is not None:
+            qkv[:, :queries] = layer.q_norm(qkv[:, :queries])
+            qkv[:, queries:turning] = layer.k_norm(qkv[:, queries:turning])
+        if qkv.dtype in (torch.float32, torch.float64):
+            torch.view_as_complex(qkv[:, :turning].unflatten(-1, (-1, 2))).mul_(turn)
+        else:
+            qkv[:, :turning] = turned(qkv[:, :turning], turn)
+        return qkv
 
-    def _rest(self, layer: Any, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        x = add_linear(x, attended, layer.self_attn.o_proj)
-        return self.lean.mlp(layer, x)
+    def _rest(self, layer: LayerWeights, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Add the attention's output and the feed-forward block (Shazeer 2020, SwiGLU) to x, in place."""
+        x = layer.output.add_to(x, attended)
+        gate, up = layer.gate_up(layer.feed_norm(x)).chunk(2, dim=-1)
+        return layer.down.add_to(x, F.silu(gate, inplace=True).mul_(up))
 
-    def _logits(self, x: torch.Tensor) -> torch.Tensor:
-        head = self.lean.core.get_output_embeddings()
-        return linear(rms_norm(x, self.lean.core.model.norm.weight, self.lean.eps), head)
+
+def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield which prompts are read together: of similar length, so that little is padding, and not too many."""
+    order = np.argsort(lengths, kind="stable").tolist()
+    if len(order) * max(lengths) <= FEW_TOKENS:
+        yield order
+        return
+    batch: list[int] = []
+    for i in order:
+        if batch and (lengths[i] > ALIKE * lengths[batch[0]] or (len(batch) + 1) * lengths[i] > READ_TOKENS):
+            yield batch
+            batch = []
+        batch.append(i)
+    yield batch
+
+
+def _seen(position_nl: torch.Tensor) -> torch.Tensor:
+    """Which key each query may see, [N,1,L,L]: real ones up to its own; padding sees itself."""
+    width = position_nl.shape[1]
+    causal = torch.ones(width, width, dtype=torch.bool, device=position_nl.device).tril()
+    itself = torch.eye(width, dtype=torch.bool, device=position_nl.device)
+    return ((causal & (position_nl >= 0)[:, None]) | itself)[:, None]

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import InputError
 from ..policy.causal_lm import CausalPolicy
-from ..policy.logprobs import entropy_of, log_softmax_of
+from ..policy.logprobs import log_softmax_of
 from ..policy.tokens import Tokens
 from .choose import draw, keep_top_k, keep_top_p, uniforms
 from .decoder import Decoder
@@ -153,7 +153,10 @@ def make_decoder(policy: CausalPolicy) -> Decoder:
 
 
 class _Writer:
-    """The completions written so far, [B, max_new_tokens], and the loop that writes them."""
+    """The completions written so far, [max_new_tokens, B], and the loop that writes them.
+
+    Rows that have ended may be written on until they leave; what lies behind an end is cleared at last.
+    """
 
     def __init__(
         self,
@@ -164,16 +167,17 @@ class _Writer:
         heat: Sequence[float],
         budgets: Sequence[int],
     ) -> None:
-        shape = (rows, sampling.max_new_tokens)
+        shape = (sampling.max_new_tokens, rows)
         self.sampling, self.device = sampling, device
-        self.token_bt = torch.zeros(shape, dtype=torch.long, device=device)
-        self.logp_bt = torch.zeros(shape, dtype=dtype, device=device)
-        self.entropy_bt = torch.zeros_like(self.logp_bt)
-        self.budget_b = torch.tensor(budgets, device=device)
+        self.token_tb = torch.zeros(shape, dtype=torch.long, device=device)
+        self.logp_tb = torch.zeros(shape, dtype=dtype, device=device)
+        self.entropy_tb = torch.zeros_like(self.logp_tb)
+        self.ended_tb = torch.zeros(shape, dtype=torch.bool, device=device)
+        """True where a live row ended by an end token or a stop sequence."""
+        self.length_b = torch.tensor(budgets, device=device)
+        self.bounded = min(budgets, default=shape[0]) < shape[0]
         self.heat = heat[0] if len(set(heat)) == 1 else torch.tensor(heat, dtype=dtype, device=device)
         """Temperature: one number where it is the same for all rows, else [B]."""
-        self.length_b = self.budget_b.clone()
-        self.truncated_b = torch.ones(rows, dtype=torch.bool, device=device)
         self.eos = torch.tensor(sampling.eos_ids, device=device)
 
     @torch.no_grad()
@@ -189,13 +193,13 @@ class _Writer:
         """Write the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
         budget = self.sampling.max_new_tokens
         distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
-        uniform_rt = torch.from_numpy(uniform).to(self.device)
+        uniform_tr = torch.from_numpy(np.ascontiguousarray(uniform.T)).to(self.device)
         row_r = torch.arange(offset, offset + len(prompts), device=self.device)
         live_r = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
         logits_rv = decoder.start(list(distinct), [distinct[p] for p in prompts], budget)
         for t in range(budget):
-            token_r = self._choose(logits_rv, uniform_rt[:, t], row_r, live_r, t)
-            live_r = live_r & ~self._finish(token_r, row_r, live_r, t)
+            token_r = self._choose(logits_rv, uniform_tr[t], row_r, t)
+            live_r = self._going_on(token_r, row_r, live_r, t)
             if progress is not None:
                 progress(t + 1, budget)
             left = int(live_r.sum())
@@ -207,24 +211,25 @@ class _Writer:
             if left <= COMPACT_BELOW * len(live_r):
                 index_n = live_r.nonzero()[:, 0]
                 decoder.keep(index_n)
-                row_r, live_r, token_r, uniform_rt = (x[index_n] for x in (row_r, live_r, token_r, uniform_rt))
+                row_r, live_r, token_r = (x[index_n] for x in (row_r, live_r, token_r))
+                uniform_tr = uniform_tr[:, index_n]
             logits_rv = decoder.step(token_r)
 
-    def _choose(
-        self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int
-    ) -> torch.Tensor:
-        """Choose each row's token and write down those of live rows."""
+    def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
+        """Choose each row's token and write it down."""
         s = self.sampling
         logp_rv = self._log_softmax(logits_rv, row_r, None)
-        entropy_r = entropy_of(logp_rv)
+        p_rv = logp_rv.exp()
+        entropy_r = (p_rv * logp_rv).sum(-1).neg_()
         if s.adapt is not None:
             logp_rv = self._log_softmax(logits_rv, row_r, s.adapt(entropy_r))
-        kept_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p)
-        token_r = logp_rv.argmax(-1) if s.greedy else draw(kept_rv, uniform_r)
-        live, rows = live_r.nonzero()[:, 0], row_r[live_r]
-        self.token_bt[rows, t] = token_r[live]
-        self.logp_bt[rows, t] = logp_rv[live, token_r[live]]
-        self.entropy_bt[rows, t] = entropy_r[live]
+            p_rv = logp_rv.exp()
+        if s.top_k or s.top_p < 1:
+            p_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p).exp()
+        token_r = logp_rv.argmax(-1) if s.greedy else draw(p_rv, uniform_r)
+        self.token_tb[t].index_copy_(0, row_r, token_r)
+        self.logp_tb[t].index_copy_(0, row_r, logp_rv.gather(1, token_r[:, None])[:, 0])
+        self.entropy_tb[t].index_copy_(0, row_r, entropy_r)
         return token_r
 
     def _log_softmax(self, logits_rv: torch.Tensor, row_r: torch.Tensor, factor_r: torch.Tensor | None) -> torch.Tensor:
@@ -234,25 +239,30 @@ class _Writer:
         heat = self.heat if isinstance(self.heat, float | int) else self.heat[row_r, None]
         return log_softmax_of(logits_rv / (heat if factor_r is None else heat * factor_r[:, None]), 1.0)
 
-    def _finish(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Return which rows end with this token, and note the length of those that were live."""
-        done_r = torch.isin(token_r, self.eos)
+    def _going_on(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
+        """Note which live rows end with this token; return which go on."""
+        done_r = (token_r[:, None] == self.eos).any(1)
         for sequence in self.sampling.stop:
             if t + 1 >= len(sequence):
-                tail = self.token_bt[row_r, t + 1 - len(sequence) : t + 1]
-                done_r |= (tail == torch.tensor(sequence, device=self.device)).all(-1)
-        ended = row_r[done_r & live_r]
-        self.length_b[ended] = t + 1
-        self.truncated_b[ended] = False
-        return done_r | (self.budget_b[row_r] <= t + 1)
+                tail_tr = self.token_tb[t + 1 - len(sequence) : t + 1, row_r]
+                done_r |= (tail_tr == torch.tensor(sequence, device=self.device)[:, None]).all(0)
+        ended_r = done_r & live_r
+        self.ended_tb[t].index_copy_(0, row_r, ended_r)
+        going_r = live_r ^ ended_r
+        return going_r & (self.length_b[row_r] > t + 1) if self.bounded else going_r
 
     def rollout(self, prompts: Sequence[tuple[int, ...]]) -> Rollout:
         """Return the completions, cut to their lengths."""
-        lengths = self.length_b.tolist()
+        ended_b = self.ended_tb.any(0)
+        length_b = torch.where(ended_b, self.ended_tb.int().argmax(0) + 1, self.length_b)
+        lengths = length_b.tolist()
         longest = max(lengths, default=0)
-        responses = tuple(tuple(row[:n]) for row, n in zip(self.token_bt.tolist(), lengths, strict=True))
-        logp_bt, entropy_bt = self.logp_bt[:, :longest].cpu(), self.entropy_bt[:, :longest].cpu()
-        return Rollout(tuple(prompts), responses, logp_bt, entropy_bt, self.truncated_b.cpu())
+        responses = tuple(tuple(row[:n]) for row, n in zip(self.token_tb.T.tolist(), lengths, strict=True))
+        beyond_tb = torch.arange(longest, device=self.device)[:, None] >= length_b
+        logp_bt, entropy_bt = (
+            x[:longest].masked_fill(beyond_tb, 0.0).T.contiguous().cpu() for x in (self.logp_tb, self.entropy_tb)
+        )
+        return Rollout(tuple(prompts), responses, logp_bt, entropy_bt, ~ended_b.cpu())
 
 
 def _check_each(name: str, values: Sequence[float], rows: int, low: float, high: float) -> None:

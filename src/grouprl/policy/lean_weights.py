@@ -1,0 +1,117 @@
+"""The weights of a Llama-like model as one round of decoding reads them: joined, folded, adapters merged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .lean import LeanModel, joined
+from .lora import linear_weight
+
+FOLDED = (torch.float32, torch.float64)
+"""Types in which a norm's weight can be multiplied into the next layer's: the product rounds far below a log-prob."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """x / sqrt(mean(x^2) + eps) * weight; without a weight the factor is folded into what follows."""
+
+    eps: float
+    weight: torch.Tensor | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise over the last axis."""
+        if self.weight is not None:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        return x * square.div_(x.shape[-1]).add_(self.eps).rsqrt_()
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x @ weight + bias, the weight stored as it is multiplied, [in, out]."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to rows of x."""
+        return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def add_to(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Add to `out` in place."""
+        out = out.addmm_(x, self.weight)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One layer. `qkv` gives interleaved pairs (see `lean_ops.rotate`) and scaled queries."""
+
+    attention_norm: Norm
+    qkv: Affine
+    q_norm: Norm | None
+    k_norm: Norm | None
+    output: Affine
+    feed_norm: Norm
+    gate_up: Affine
+    down: Affine
+
+
+@dataclass(frozen=True)
+class DecodingWeights:
+    """All layers, the final norm and the head."""
+
+    layers: tuple[LayerWeights, ...]
+    norm: Norm
+    head: Affine
+
+
+@torch.no_grad()
+def decoding_weights(lean: LeanModel) -> DecodingWeights:
+    """Return the weights as they are now; they do not follow later changes."""
+    layers = tuple(_layer(lean, layer) for layer in lean.layers)
+    head = lean.core.get_output_embeddings()
+    norm, weight = _folded(lean, lean.core.model.norm, linear_weight(head))
+    return DecodingWeights(layers, norm, Affine(weight.T, head.bias))
+
+
+def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
+    attention, mlp = layer.self_attn, layer.mlp
+    weight, bias = lean.qkv(layer)
+    attention_norm, weight = _folded(lean, layer.input_layernorm, weight)
+    normed, queries = hasattr(attention, "q_norm"), lean.heads * lean.size
+    if not normed:
+        weight = _scaled(weight, queries, lean.size)
+        bias = None if bias is None else _scaled(bias, queries, lean.size)
+    gate_up, gate_up_bias = joined([mlp.gate_proj, mlp.up_proj])
+    feed_norm, gate_up = _folded(lean, layer.post_attention_layernorm, gate_up)
+    return LayerWeights(
+        attention_norm=attention_norm,
+        qkv=Affine(weight.T, bias),
+        q_norm=Norm(lean.eps, lean.paired(attention.q_norm.weight) / math.sqrt(lean.size)) if normed else None,
+        k_norm=Norm(lean.eps, lean.paired(attention.k_norm.weight)) if normed else None,
+        output=_affine(attention.o_proj),
+        feed_norm=feed_norm,
+        gate_up=Affine(gate_up.T, gate_up_bias),
+        down=_affine(mlp.down_proj),
+    )
+
+
+def _folded(lean: LeanModel, norm: Any, weight: torch.Tensor) -> tuple[Norm, torch.Tensor]:
+    """Return the norm and the weight behind it, the norm's own factor in one of them."""
+    if lean.dtype not in FOLDED:
+        return Norm(lean.eps, norm.weight), weight
+    return Norm(lean.eps, None), weight * norm.weight
+
+
+def _scaled(x: torch.Tensor, queries: int, size: int) -> torch.Tensor:
+    return torch.cat([x[:queries] / math.sqrt(size), x[queries:]])
+
+
+def _affine(module: Any) -> Affine:
+    return Affine(linear_weight(module).T, module.bias)
