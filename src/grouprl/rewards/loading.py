@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from grouprl.errors import InputError, MissingExtra, suggest
-from grouprl.rewards import builtin, puzzles
+from grouprl.rewards import builtin, graded, puzzles, structured
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.judging import combine
 
@@ -54,8 +54,14 @@ BUILTIN: dict[str, Reward] = {
         builtin.regex_format,
         builtin.contains_answer_tag,
         builtin.math_equal,
+        graded.fuzzy_count,
+        graded.mean_relative_accuracy,
+        graded.relaxed_accuracy,
+        graded.tolerance_ramp,
         puzzles.number_after_bar,
         puzzles.reaches_target,
+        structured.json_match,
+        structured.tool_calls,
     )
 }
 

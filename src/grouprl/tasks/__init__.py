@@ -10,6 +10,7 @@ from grouprl.tasks.gym import Gym
 from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.options import OptionTask
+from grouprl.tasks.reading import Chart, Counting
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.rows import RowTask, Table
@@ -17,6 +18,7 @@ from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.sql import SqlTask
+from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.task import Message, Question, Split, Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.thinking import Ponder
@@ -26,7 +28,9 @@ __all__ = [
     "AdventureTask",
     "CalculatorTask",
     "Chain",
+    "Chart",
     "Countdown",
+    "Counting",
     "EnvironmentTask",
     "GeneratedTask",
     "GuessTask",
@@ -43,6 +47,7 @@ __all__ = [
     "ReasoningGym",
     "Reverse",
     "RowTask",
+    "Schema",
     "ScreenTask",
     "SearchTask",
     "SeededTask",
@@ -56,6 +61,7 @@ __all__ = [
     "TaskDescription",
     "TeamTask",
     "TicTacToeTask",
+    "ToolCall",
     "describe_tasks",
     "load_task",
     "register_task",

@@ -32,8 +32,8 @@ class ScreenTask(EnvironmentTask):
 
     widgets: int = Field(3, ge=1, le=4, description="widgets on a page")
     pages: int = Field(1, ge=1, le=3, description="pages, shown one after the other by scrolling")
-    goals: int = Field(2, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
-    spare: int = Field(2, ge=0, description="turns beside those that are needed")
+    goals: int = Field(1, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
+    spare: int = Field(1, ge=0, description="turns beside those that are needed")
     reward_: Literal["goal", "ui_r1", "gui_r1"] = Field("goal", alias="reward", description="what is paid")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 

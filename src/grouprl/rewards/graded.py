@@ -1,0 +1,87 @@
+"""Rewards of numbers that pay for being near; the completion is the number and nothing else.
+
+All of them say `correct` for the exact number, so evaluation counts the same whatever is paid. A right answer of 0 is
+near nothing but itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from grouprl.rewards.contract import known_examples
+
+NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
+TOLERANCES = tuple(range(50, 100, 5))
+"""Per cent of accuracy that mean relative accuracy asks for, one after the other."""
+
+
+def written_number(text: str) -> float | None:
+    """Return the number that a text is ("1,000", "10%"), None if it is something else."""
+    text = text.strip()
+    return float(text.rstrip("%").replace(",", "")) if NUMBER.fullmatch(text) and len(text) <= 30 else None
+
+
+def relative_gap(said: float, right: float) -> float:
+    """Return |said - right| / |right|; for a right answer of 0 it is 0 or infinite."""
+    if right == 0:
+        return 0.0 if said == 0 else math.inf
+    return abs(said - right) / abs(right)
+
+
+@known_examples(
+    ("100", {"answer": 100}, True),
+    ("120", {"answer": 100}, False),
+    ("", {"answer": 3}, False),
+    ("0", {"answer": 0}, True),
+)
+def fuzzy_count(completion: str, answer: Any) -> dict[str, float]:
+    """Return accuracy 1.5 - gap while the relative gap is below 0.5, else 0, and 1 for being a number.
+
+    CrowdVLM-R1's fuzzy group relative policy reward (Wang et al. 2025, arXiv 2504.03724).
+    """
+    said = written_number(completion)
+    gap = math.inf if said is None else relative_gap(said, float(answer))
+    return {"accuracy": 1.5 - gap if gap < 0.5 else 0.0, "format": float(said is not None), "correct": float(gap == 0)}
+
+
+@known_examples(("95", {"answer": 100}, False), ("1,000", {"answer": 1000}, True), ("x", {"answer": 1000}, False))
+def relaxed_accuracy(completion: str, answer: Any, tolerance: float = 0.05) -> dict[str, float]:
+    """Return 1 for a number within `tolerance` of the answer, relatively, and 1 for being a number.
+
+    The usual measure of chart questions, as BigCharts-R1 pays it (Masry et al. 2025); 5 per cent by custom.
+    """
+    said = written_number(completion)
+    gap = math.inf if said is None else relative_gap(said, float(answer))
+    near = gap <= tolerance + 1e-12
+    return {"accuracy": float(near), "format": float(said is not None), "correct": float(gap == 0)}
+
+
+@known_examples(("10", {"answer": 10}, True), ("11", {"answer": 10}, False), ("ten", {"answer": 10}, False))
+def mean_relative_accuracy(completion: str, answer: Any) -> dict[str, float]:
+    """Return the share of ten thresholds 0.50, 0.55, …, 0.95 that 1 - gap reaches, and 1 for being a number.
+
+    Spatial-R1 (Ouyang et al. 2025, arXiv 2504.01805). A gap that equals 1 - threshold reaches it, whatever rounding
+    says: 12 for 10 has 0.7.
+    """
+    said = written_number(completion)
+    gap = math.inf if said is None else relative_gap(said, float(answer))
+    reached = sum(100 * gap <= 100 - tolerance + 1e-9 for tolerance in TOLERANCES) / len(TOLERANCES)
+    return {"accuracy": reached, "format": float(said is not None), "correct": float(gap == 0)}
+
+
+@known_examples(("100", {"answer": 100}, True), ("130", {"answer": 100}, False), ("", {"answer": 100}, False))
+def tolerance_ramp(completion: str, answer: Any, full: float = 0.05, none: float = 0.2) -> dict[str, float]:
+    """Return 1 up to a relative gap of `full`, 0 from `none` on, half a cosine between, and 1 for being a number.
+
+    Reason-RFT's reward of mathematical answers (Tan et al. 2025, arXiv 2503.20752).
+    """
+    said = written_number(completion)
+    gap = math.inf if said is None else relative_gap(said, float(answer))
+    place = min(max((gap - full) / (none - full), 0.0), 1.0)
+    return {
+        "accuracy": (math.cos(math.pi * place) + 1) / 2,
+        "format": float(said is not None),
+        "correct": float(gap == 0),
+    }

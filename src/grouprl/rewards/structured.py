@@ -1,0 +1,137 @@
+"""Rewards of JSON: objects with the right values, and tool calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from grouprl.rewards.contract import known_examples
+
+CALLS = re.compile(
+    r"\s*(?:<think>(?:(?!</?think>).)+</think>\s*)?<tool_call>\n(?P<calls>[^<>]*)\n</tool_call>\s*", re.DOTALL
+)
+Call = Mapping[str, Any]
+
+
+@known_examples(
+    ('{"age": 7, "name": "ann"}', {"answer": '{"name": "ann", "age": 7}'}, True),
+    ('{"name": "ann"}', {"answer": '{"name": "ann", "age": 7}'}, False),
+    ("ann", {"answer": '{"name": "ann"}'}, False),
+)
+def json_match(completion: str, answer: str, pairs: float = 0.6, length: float = 0.2) -> dict[str, float]:
+    """Return a schema reward after ThinkJSON (Agarwal et al. 2025, arXiv 2502.14905), 1 in all for the right object.
+
+    `pairs` times the share of key-value pairs that are right (of those that either has), `length` times how near the
+    number of characters is, and the rest for being an object at all. The paper's weights are not known to us. What is
+    no object gets nothing.
+
+    Raises:
+        ValueError: if the answer is no JSON object.
+    """
+    wanted = read_object(answer)
+    if wanted is None:
+        raise ValueError(f"the column 'answer' is no JSON object: {answer!r}")
+    found = read_object(completion)
+    if found is None:
+        return {"pairs": 0.0, "length": 0.0, "format": 0.0, "correct": 0.0}
+    keys = {*found, *wanted}
+    share = sum(key in found and key in wanted and same(found[key], wanted[key]) for key in keys) / max(1, len(keys))
+    ours, theirs = len(completion.strip()), len(answer)
+    near = min(ours, theirs) / max(ours, theirs)
+    form = 1 - pairs - length
+    return {"pairs": pairs * share, "length": length * near, "format": form, "correct": float(same(found, wanted))}
+
+
+@known_examples(
+    (
+        '<tool_call>\n{"name": "add", "parameters": {"a": 1}}\n</tool_call>',
+        {"answer": '{"name": "add", "parameters": {"a": 1}}'},
+        True,
+    ),
+    (
+        '<tool_call>\n{"name": "add", "parameters": {"a": 2}}\n</tool_call>',
+        {"answer": '{"name": "add", "parameters": {"a": 1}}'},
+        False,
+    ),
+    ('{"name": "add", "parameters": {"a": 1}}', {"answer": '{"name": "add", "parameters": {"a": 1}}'}, False),
+)
+def tool_calls(completion: str, answer: str, scale: float = 3.0) -> dict[str, float]:
+    """Return ToolRL's graded reward (Qian et al. 2025, arXiv 2504.13958): format 0 or 1, calls in [-scale, scale].
+
+    The format is one <tool_call> block, a thought before it allowed, with a JSON call on every line: an object with
+    "name" and "parameters". `answer` holds the right calls, one per line.
+
+    Raises:
+        ValueError: if the answer holds no calls.
+    """
+    wanted = read_calls(answer)
+    if not wanted:
+        raise ValueError(f"the column 'answer' holds no tool calls: {answer!r}")
+    block = CALLS.fullmatch(completion)
+    found = None if block is None else read_calls(block["calls"])
+    right = found is not None and same(sorted(map(_plain, found)), sorted(map(_plain, wanted)))
+    graded = -1.0 if found is None else 2 * call_score(found, wanted) - 1
+    return {"format": float(block is not None), "calls": scale * graded, "correct": float(right)}
+
+
+def call_score(found: Sequence[Call], wanted: Sequence[Call]) -> float:
+    """Return how much of the wanted calls the found ones hold, in [0, 1]: names, parameters, values.
+
+    S = match(names) + for every wanted call the best unused found one of its name: match(parameter names) + right
+    values; divided by its largest value 1 + Σ (1 + parameters). match is the Jaccard index of multisets.
+    """
+    score, unused = overlap([c["name"] for c in found], [c["name"] for c in wanted]), list(found)
+    for call in wanted:
+        fitting = [
+            (_parameter_score(each["parameters"], call["parameters"]), i)
+            for i, each in enumerate(unused)
+            if each["name"] == call["name"]
+        ]
+        if fitting:
+            best, place = max(fitting, key=lambda pair: (pair[0], -pair[1]))
+            score += best
+            del unused[place]
+    return score / (1 + sum(1 + len(call["parameters"]) for call in wanted))
+
+
+def overlap(ours: Collection[Any], theirs: Collection[Any]) -> float:
+    """Return the Jaccard index of two multisets; 1 if both are empty."""
+    first, second = Counter(ours), Counter(theirs)
+    union = sum((first | second).values())
+    return sum((first & second).values()) / union if union else 1.0
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that a text is; None if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_calls(text: str) -> list[dict[str, Any]] | None:
+    """Return the tool calls that the lines of a text are; None if a line is none."""
+    calls = [read_object(line) for line in text.strip().splitlines()]
+    good = [call for call in calls if call is not None and _is_call(call)]
+    return good if len(good) == len(calls) else None
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Whether two JSON values are equal, true and 1 being different."""
+    return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
+
+
+def _parameter_score(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+    return overlap(ours, theirs) + sum(key in ours and same(ours[key], value) for key, value in theirs.items())
+
+
+def _is_call(call: Mapping[str, Any]) -> bool:
+    return isinstance(call.get("name"), str) and isinstance(call.get("parameters"), dict)
+
+
+def _plain(call: Call) -> str:
+    return json.dumps({"name": call["name"], "parameters": call["parameters"]}, sort_keys=True)

@@ -1,0 +1,112 @@
+"""Numbers to be read off: counting, and a chart in words."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.rewards import Reward, exact_match
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Question
+
+
+@register_task("counting")
+class Counting(GeneratedTask):
+    """Count how often a letter stands in a crowd of letters.
+
+    The prompt is "abbacba:a>", the answer "3". A demonstration is off by a few now and then.
+    """
+
+    levels = tuple({"length": length} for length in (8, 12, 16, 24, 32, 48))
+
+    length: int = Field(16, ge=2, le=99, description="letters in the crowd, at most; at least half of them")
+    noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstration is off by one to three")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Two digits, the end, and one more."""
+        return 4
+
+    @property
+    def alphabet(self) -> str:
+        """Letters, digits and the signs around them."""
+        return "abc0123456789:>"
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff the number is right."""
+        return exact_match
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a crowd in which letters are not equally frequent."""
+        letter, share = rng.choice("abc"), rng.random()
+        others = "abc".replace(letter, "")
+        length = rng.randint(self.length // 2, self.length)
+        crowd = "".join(letter if rng.random() < share else rng.choice(others) for _ in range(length))
+        return f"{crowd}:{letter}>", {"answer": str(crowd.count(letter))}
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Count, and be off now and then."""
+        right = int(question.columns["answer"])
+        return str(abs(right + rng.choice((-3, -2, -1, 1, 2, 3))) if rng.random() < self.noise else right)
+
+    def solve(self, question: Question) -> str:
+        """Return the count."""
+        return str(question.columns["answer"])
+
+
+@register_task("chart")
+class Chart(GeneratedTask):
+    """Read a chart that is told in words: the value of a bar, or the sum or difference of two.
+
+    The prompt is "a31 b7 c58:c-a>", the answer "27". A demonstration misreads the last digit now and then.
+    """
+
+    levels = tuple(
+        {"bars": bars, "operations": operations}
+        for bars, operations in ((2, 0), (4, 0), (2, 1), (3, 1), (4, 1), (6, 1))
+    )
+
+    bars: int = Field(4, ge=2, le=6, description="bars of the chart")
+    operations: int = Field(
+        0, ge=0, le=1, description="1: half of the questions ask for a sum or difference of two bars"
+    )
+    noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has another last digit")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """A sign, three digits, the end, and one more."""
+        return 6
+
+    @property
+    def alphabet(self) -> str:
+        """Bars, digits and the signs around them."""
+        return "abcdef0123456789 :+->"
+
+    @property
+    def reward(self) -> Reward:
+        """1 iff the number is right."""
+        return exact_match
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a chart and a question about it."""
+        names = "abcdef"[: self.bars]
+        values = {name: rng.randint(1, 99) for name in names}
+        first, second = rng.sample(names, 2)
+        asked, answer = first, values[first]
+        if self.operations and rng.random() < 0.5:
+            sign = rng.choice("+-")
+            asked, answer = first + sign + second, values[first] + values[second] * (1 if sign == "+" else -1)
+        return f"{' '.join(f'{name}{value}' for name, value in values.items())}:{asked}>", {"answer": str(answer)}
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Read the chart, the last digit wrongly now and then."""
+        right = str(question.columns["answer"])
+        return right[:-1] + rng.choice("0123456789") if rng.random() < self.noise else right
+
+    def solve(self, question: Question) -> str:
+        """Return the answer."""
+        return str(question.columns["answer"])
