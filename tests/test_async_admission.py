@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from desks import Numbers
 from grouprl.data.ask import Ask
 from grouprl.errors import InputError
-from grouprl.overlap.account import FAILED, LATE, REDRAWN, STARVED, UNWANTED, Account
 from grouprl.overlap.admission import Admission
 from grouprl.overlap.asks import pack_ask, unpack_ask
-
-from desks import Numbers
+from grouprl.overlap.starvation import STARVED, Starvation
 
 
 @pytest.mark.parametrize(
@@ -99,37 +98,14 @@ def test_in_order_nothing_is_older_than_the_bound(bound: int, batch: int, rounds
         assert rule.running == len(line)
 
 
-def test_every_question_is_accounted_for() -> None:
-    account = Account()
-    account.ask(10)
-    account.train([1, 2, 3])
-    account.drop([4], FAILED)
-    account.drop([5], LATE)
-    account.drop([6, 7], UNWANTED)
-    account.drop([8], REDRAWN)
-    assert account.under_way == 10 - 3 - 4
-    assert account.read() == {
-        "groups_dropped/failed": 1,
-        "groups_dropped/late": 1,
-        "groups_dropped/unwanted": 2,
-        "groups_dropped/redrawn": 1,
-    }
-    assert account.read() == {}
-    again = Account()
-    again.restore(account.state())
-    assert again.state() == account.state()
-    with pytest.raises(InputError, match="no reason"):
-        account.drop([1], "boredom")
-
-
 def test_a_question_starves_when_its_answers_are_lost_again_and_again() -> None:
-    account = Account()
-    assert [account.drop([7], reason) for reason in (FAILED, REDRAWN, LATE, FAILED)] == [[], [], [7], []]
-    assert [account.drop([8], UNWANTED) for _ in range(STARVED + 1)] == [[]] * (STARVED + 1)
-    account.drop([9], FAILED)
-    account.drop([9], FAILED)
-    account.train([9])
-    assert account.drop([9], FAILED) == []
+    hunger = Starvation()
+    assert [hunger.lost([7, 8]) for _ in range(STARVED - 1)] == [[]] * (STARVED - 1)
+    hunger.fed([8, 9])
+    again = Starvation()
+    again.restore(hunger.state())
+    assert again.lost([7, 8]) == [7], "8 was trained on meanwhile"
+    assert again.lost([7]) == [], "said once"
 
 
 def test_questions_under_way_are_plain_data() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from policies import make_policy
 
 from grouprl.overlap.canary import Report
 from grouprl.overlap.drawing import Follower, InFlight
@@ -17,6 +16,7 @@ from grouprl.overlap.weights import SharedWeights
 from grouprl.policy.tokens import Tokens
 from grouprl.rollout.choose import uniforms
 from grouprl.rollout.sampler import generate
+from policies import make_policy
 
 PROMPTS = [(3, 4, 5), (6,), (7, 8)]
 DRAW: dict[str, Any] = {"n": 2, "max_new_tokens": 24, "temperature": 0.9, "seeds": [10, 11, 12, 13, 14, 15]}

@@ -106,7 +106,7 @@ def followed(engine: str) -> tuple[SharedWeights, Canary, Follower, list[Report]
 
 @pytest.mark.parametrize("engine", ["lean", "transformers"])
 def test_the_canary_sings_after_an_exchange(engine: str) -> None:
-    shared, canary, follower, reports = followed(engine)
+    _shared, canary, follower, reports = followed(engine)
     follower.refresh()
     follower.refresh()
     assert [report.version for report in reports] == [0]
@@ -120,7 +120,7 @@ def test_forced_decoding_gives_the_log_probs_of_the_policy() -> None:
 
 
 def test_a_stale_sampler_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared, canary, follower, reports = followed("lean")
+    _shared, canary, follower, reports = followed("lean")
     monkeypatch.setattr(follower.policy, "load_trainable_state", lambda state: None)
     follower.refresh()
     with pytest.raises(RunError, match="not those of version 0 that it says it has: it is stale or damaged"):
@@ -128,11 +128,11 @@ def test_a_stale_sampler_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_decoder_with_other_weights_is_caught() -> None:
-    shared, canary, follower, reports = followed("lean")
+    _shared, canary, follower, reports = followed("lean")
     follower.refresh()
     other = load_policy("tiny", seed=2, alphabet="0123456789", **TINY)
     logp = tuple(tuple(row) for row in forced_logp(other, canary.tokens).tolist())
-    with pytest.raises(RunError, match="disagree on the canary by .* nats at version 0"):
+    with pytest.raises(RunError, match=r"disagree on the canary by .* nats at version 0"):
         canary.check(dataclasses.replace(reports[0], logp=logp))
     broken = ((float("nan"),) * len(logp[0]),) * len(logp)
     with pytest.raises(RunError, match="disagree on the canary"):
@@ -140,7 +140,7 @@ def test_a_decoder_with_other_weights_is_caught() -> None:
 
 
 def test_a_version_that_was_never_published_is_caught() -> None:
-    shared, canary, follower, reports = followed("lean")
+    _shared, canary, follower, reports = followed("lean")
     follower.refresh()
     with pytest.raises(RunError, match="took version 9 of the weights; the trainer has published 0 to 0"):
         canary.check(dataclasses.replace(reports[0], version=9))

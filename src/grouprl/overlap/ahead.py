@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -13,12 +13,12 @@ import torch
 
 from grouprl.data.ask import Ask
 from grouprl.data.collected import Collected, join
-from grouprl.overlap.account import FAILED, LATE, REDRAWN, UNWANTED, Account
 from grouprl.overlap.admission import Admission
 from grouprl.overlap.asks import pack_ask, unpack_ask
 from grouprl.overlap.canary import Canary
 from grouprl.overlap.process import SamplerProcess
 from grouprl.overlap.staleness import oldest_b, split, staleness_metrics
+from grouprl.overlap.starvation import STARVED, Starvation
 from grouprl.overlap.weights import SharedWeights
 from grouprl.train.config import Config
 from grouprl.train.desk import RunDesk
@@ -42,7 +42,7 @@ class Ahead:
         self.desk, self.policy, self.config = desk, policy, desk.config
         self.bound = self.config.run.async_steps
         self.admission = Admission(self.bound, desk.prompts)
-        self.account, self.watch = Account(), Stopwatch()
+        self.starvation, self.watch = Starvation(), Stopwatch()
         self.say: Callable[[str], None] = lambda sentence: None
         self._lost: list[Ask] = []
         self._units: deque[tuple[int, list[Ask]]] = deque()
@@ -73,7 +73,7 @@ class Ahead:
         self._process = SamplerProcess(hello, self._weights.fd)
         if self._lost:
             self.say(f"{len(self._lost)} questions were under way when the run was interrupted: drawn anew")
-            self._starving(self.account.drop([ask.index for ask in self._lost], REDRAWN))
+            self._tell(self.starvation.lost(ask.index for ask in self._lost))
             lost, self._lost = self._lost, []
             for start in range(0, len(lost), self.desk.prompts):
                 self._send(lost[start : start + self.desk.prompts])
@@ -105,7 +105,10 @@ class Ahead:
     def advance(self, gathered: Gathered | None) -> dict[str, float]:
         """End a step: give the sampler the new weights, ask on, and return the step's metrics."""
         version = self.admission.version
-        metrics = self._accounted(gathered, version) if gathered is not None else {}
+        metrics: dict[str, float] = {}
+        if gathered is not None:
+            metrics = staleness_metrics(gathered.wanted, version)
+            self._fed(gathered)
         self.admission.advance()
         if self.admission.version < self.desk.steps:
             self._publish()
@@ -113,7 +116,6 @@ class Ahead:
         seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
         return {
             **metrics,
-            **self.account.read(),
             **seconds,
             "groups_ahead": float(self.admission.running),
             "canary_gap": self._gap,
@@ -122,12 +124,12 @@ class Ahead:
     def state(self) -> dict[str, Any]:
         """What is under way, for a checkpoint: the questions, not their answers."""
         asks = [ask for _, unit in self._units for ask in unit] or self._lost
-        return {"asks": [pack_ask(ask) for ask in asks], "account": self.account.state()}
+        return {"asks": [pack_ask(ask) for ask in asks], "lost": self.starvation.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken, at the next `begin`."""
         self._lost = [unpack_ask(plain, self.desk.task) for plain in state["asks"]]
-        self.account.restore(state["account"])
+        self.starvation.restore(state["lost"])
 
     def close(self) -> None:
         """End the sampler's process."""
@@ -157,7 +159,6 @@ class Ahead:
                 asks = choose(self.desk, min(room, prompts))
             if not asks:
                 return
-            self.account.ask(len(asks))
             self._send(asks)
 
     def _left(self, needed: int) -> int:
@@ -197,36 +198,25 @@ class Ahead:
 
     def _checked(self, drawn: Collected) -> Collected:
         """Leave failed and late groups out, and mark the rows whose old log-probs are to be computed anew."""
-        version = self.admission.version
         drawn = self.desk.collector.counted(drawn)
-        self._drop(drawn, ~drawn.kept_b, FAILED)
-        age_b = oldest_b(drawn, version)
-        late_b = drawn.kept_b & np.isin(drawn.ordinal_b, drawn.ordinal_b[age_b > self.bound])
-        self._drop(drawn, late_b, LATE)
+        if drawn.greedy_reward_b is not None:
+            drawn = replace(drawn, kept_b=drawn.kept_b & np.isfinite(drawn.greedy_reward_b))
+        age_b = oldest_b(drawn, self.admission.version)
+        late_b = np.isin(drawn.ordinal_b, drawn.ordinal_b[age_b > self.bound])
         foreign_b = drawn.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
         return replace(drawn, kept_b=drawn.kept_b & ~late_b, foreign_b=foreign_b)
 
-    def _drop(self, drawn: Collected, rows: np.ndarray, reason: str) -> None:
-        """Note the questions that have lost all their rows to `reason`."""
-        before, after = _ordinals(drawn, drawn.kept_b | rows), _ordinals(drawn, drawn.kept_b & ~rows)
-        gone = [ordinal for ordinal in before if ordinal not in after]
-        self._starving(self.account.drop([before[ordinal] for ordinal in gone], reason))
-
-    def _starving(self, indices: Sequence[int]) -> None:
-        for index in indices:
-            name, why = self.desk.task.question("train", index).id, Counter(self.account.dropped)
-            reasons = ", ".join(f"{reason} {why[reason]}" for reason in (FAILED, LATE, REDRAWN) if why[reason])
-            self.say(f"the question {name} starves: its answers were left out again and again (in this run: {reasons})")
-
-    def _accounted(self, gathered: Gathered, version: int) -> dict[str, float]:
+    def _fed(self, gathered: Gathered) -> None:
+        """Note which questions were trained on, and which have lost all their answers."""
         drawn, wanted = gathered.drawn, gathered.wanted
-        trained, kept = _ordinals(wanted, wanted.kept_b), _ordinals(drawn, drawn.kept_b)
-        self.account.train(trained.values())
-        unwanted = [index for ordinal, index in kept.items() if ordinal not in trained]
-        self._starving(self.account.drop(unwanted, UNWANTED))
-        return staleness_metrics(wanted, version)
+        kept = set(drawn.ordinal_b[drawn.kept_b].tolist())
+        asked = dict(zip(drawn.ordinal_b.tolist(), drawn.index_b.tolist(), strict=True))
+        self.starvation.fed(wanted.index_b.tolist())
+        self._tell(self.starvation.lost(index for ordinal, index in asked.items() if ordinal not in kept))
 
-
-def _ordinals(collected: Collected, rows: np.ndarray) -> dict[int, int]:
-    """Number in the training split of each question that has one of `rows`, by its ordinal."""
-    return dict(zip(collected.ordinal_b[rows].tolist(), collected.index_b[rows].tolist(), strict=True))
+    def _tell(self, starved: Sequence[int]) -> None:
+        for index in starved:
+            name = self.desk.task.question("train", index).id
+            self.say(
+                f"the question {name} starves: {STARVED} times in a row its answers failed, came late or were lost"
+            )

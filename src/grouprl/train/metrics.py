@@ -636,13 +636,6 @@ define(
     "below what the rule allows",
 )
 define(
-    "groups_dropped/*",
-    "groups",
-    "speed",
-    "questions asked ahead and not trained on: failed, late (too old), unwanted (refill), redrawn (after a resume)",
-    "late never comes while steps are trained in order; failed as few as without running ahead",
-)
-define(
     "canary_gap",
     "nats",
     "speed",

@@ -154,6 +154,7 @@ SCHEMA = pa.schema(
         ("advantage", pa.list_(pa.float32())),
         ("answer", pa.int32()),
         ("row", pa.int32()),
+        ("version", pa.list_(pa.int32())),
         ("caller", pa.int32()),
         ("agent", pa.string()),
         ("ended", pa.string()),
@@ -163,7 +164,8 @@ SCHEMA = pa.schema(
 )
 """One row per answer, or per row of an episode: the last five columns are null where nothing was acted out. `row` is
 which row of its episode it is and `caller` the row that began it; `turn` is the turn of each token, -1 for what the
-environment said, and `turns` those turns."""
+environment said, and `turns` those turns. `version` is how many steps the policy that drew each token had been trained
+for, -1 for tokens of an environment; null where nothing is drawn ahead."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
@@ -195,8 +197,18 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "advantage": pa.array(advantage, type=pa.list_(pa.float32())),
         "answer": collected.answer_b.astype(np.int32),
         "row": collected.context_b.astype(np.int32),
+        "version": _versions(collected),
         **_episode_columns(collected),
     }
+
+
+def _versions(collected: Collected) -> list[list[int] | None]:
+    """[B] versions of the tokens of each row."""
+    version_bt = collected.extras.get("version_bt")
+    if version_bt is None:
+        return [None] * len(collected)
+    sizes = map(len, collected.rollout.response_ids)
+    return [row[:size].tolist() for row, size in zip(version_bt, sizes, strict=True)]
 
 
 def _episode_columns(collected: Collected) -> dict[str, Any]:
