@@ -65,7 +65,10 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:] if first.isalpha() else text
 
 
-ORDER = ("train", "plan", "eval", "report", "export", "recipes", "tasks", "check-env", "methods", "papers", "metrics")
+ORDER = (
+    *("train", "plan", "eval", "report", "export"),
+    *("recipes", "tasks", "check-env", "sandbox", "methods", "papers", "metrics"),
+)
 
 app = typer.Typer(
     cls=Commands,
@@ -105,7 +108,7 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, tasks, train
+    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, tasks, train
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
@@ -116,6 +119,7 @@ def _mount() -> None:
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
+    app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)
     app.command("metrics", rich_help_panel=catalogue)(tasks.metrics_command)
     app.add_typer(methods.app, name="methods", rich_help_panel=catalogue)

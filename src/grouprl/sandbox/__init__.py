@@ -1,0 +1,8 @@
+"""Model-written Python, contained: no network, no files but its own, limited time, memory, processes and output."""
+
+from grouprl.sandbox.box import Sandbox
+from grouprl.sandbox.level import LEVELS, Level, LevelName
+from grouprl.sandbox.outcome import Limits, Outcome, Why
+from grouprl.sandbox.shared import active, run
+
+__all__ = ["LEVELS", "Level", "LevelName", "Limits", "Outcome", "Sandbox", "Why", "active", "run"]

@@ -1,0 +1,278 @@
+"""The trainer's side: a fork server at some level, and runs in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from grouprl.errors import InputError, RunError, suggest
+from grouprl.sandbox import keeper
+from grouprl.sandbox.inside import REFUSED
+from grouprl.sandbox.keeper import LENGTH
+from grouprl.sandbox.level import LEVELS, Level, LevelName
+from grouprl.sandbox.outcome import Limits, Outcome, Why
+
+START_SECONDS = 30.0
+"""How long a fork server may take to build its walls."""
+GRACE_SECONDS = 10.0
+"""How much later than its limit a run may be reported, on a machine that is busy."""
+LONGEST_CODE = 1 << 20
+"""Characters."""
+
+
+class _Gone(Exception):
+    """The fork server does not answer; in words what it said last."""
+
+
+class _Server:
+    """A started fork server and the pipes to it."""
+
+    def __init__(self, level: LevelName, packages: tuple[str, ...]) -> None:
+        request, self.requests = os.pipe()
+        self.replies, reply = os.pipe()
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115
+        script = str(Path(keeper.__file__))
+        python = getattr(sys, "_base_executable", sys.executable)
+        self.child = subprocess.Popen(
+            [python, "-s", "-S", "-B", script, level, str(request), str(reply), *packages],
+            stdin=subprocess.DEVNULL,
+            stdout=self.said,
+            stderr=subprocess.STDOUT,
+            pass_fds=(request, reply),
+            cwd="/",
+            env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LANG": "C.UTF-8"},
+        )
+        os.close(request)
+        os.close(reply)
+        self.owner = os.getpid()
+        self.end = weakref.finalize(self, _end, self.child, self.requests, self.replies)
+
+    def ask(self, payload: bytes) -> None:
+        """Send a request."""
+        rest = memoryview(LENGTH.pack(len(payload)) + payload)
+        try:
+            while rest:
+                rest = rest[os.write(self.requests, rest) :]
+        except BrokenPipeError as error:
+            raise _Gone(self._last_words()) from error
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        """Return the head of the next reply, if it comes within so many seconds."""
+        deadline = time.monotonic() + seconds
+        (length,) = LENGTH.unpack(self.read(LENGTH.size, deadline))
+        found: dict[str, Any] = json.loads(self.read(length, deadline))
+        return found
+
+    def read(self, count: int, deadline: float) -> bytes:
+        """Return exactly so many bytes of a reply."""
+        poll, found = select.poll(), bytearray()
+        poll.register(self.replies, select.POLLIN)
+        while len(found) < count:
+            if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+                raise _Gone("it did not answer in time")
+            piece = os.read(self.replies, min(count - len(found), 1 << 20))
+            if not piece:
+                raise _Gone(self._last_words())
+            found += piece
+        return bytes(found)
+
+    def _last_words(self) -> str:
+        self.said.seek(0)
+        lines = self.said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it ended without a word"
+
+
+class Sandbox:
+    """Runs model-written Python, one program at a time, each in a fresh folder that is deleted afterwards.
+
+    Starting one takes about a tenth of a second; a run then costs a few milliseconds, as programs are forks of an
+    interpreter that waits behind walls already built. Usable as a context manager, and from several threads in turn.
+    """
+
+    def __init__(
+        self, allow: LevelName = "landlock", *, level: LevelName | None = None, packages: bool = False
+    ) -> None:
+        """Build the best walls that this machine allows.
+
+        Args:
+            allow: the lowest level that will do; below it nothing runs.
+            level: take this level, not the best one.
+            packages: let programs import the packages installed here (read-only).
+
+        Raises:
+            InputError: if this machine allows no level that will do; says which were tried and what was refused.
+        """
+        for name in (allow, level or allow):
+            if name not in LEVELS:
+                raise InputError(f"There is no level '{name}' of the sandbox", remedy=suggest(name, LEVELS))
+        paths = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if packages else ()
+        self._packages = tuple(dict.fromkeys(paths))
+        self._lock = threading.Lock()
+        wanted = (level,) if level else LEVELS[: LEVELS.index(allow) + 1]
+        refused: dict[LevelName, str] = {}
+        for name in wanted:
+            try:
+                self._server, filtered = self._start(name)
+            except _Gone as error:
+                refused[name] = str(error)
+            else:
+                self.level = Level(name, filtered, refused)
+                return
+        raise InputError(
+            "Model-written code cannot be contained on this machine: "
+            + "; ".join(f"{name}: {why}" for name, why in refused.items()),
+            f"the lowest level that will do is '{allow}'",
+            "Allow user namespaces or install libseccomp, or, for code that you trust, set allow to 'rlimits'.",
+        )
+
+    def run(
+        self,
+        code: str,
+        *,
+        stdin: str | bytes = "",
+        files: Mapping[str, str | bytes] | None = None,
+        limits: Limits | None = None,
+    ) -> Outcome:
+        """Run code as a program of its own and return what came of it; no code makes this raise.
+
+        Args:
+            code: Python, run as `__main__` under the name main.py.
+            stdin: its standard input.
+            files: files in its folder, the working directory, by relative name.
+            limits: what it may use.
+
+        Raises:
+            InputError: on file names that lead out of the folder.
+            RunError: if the fork server cannot be started any more.
+        """
+        if len(code) > LONGEST_CODE:
+            return Outcome("refused", what=f"the code has {len(code)} characters, more than {LONGEST_CODE}")
+        limits = limits or Limits()
+        request = {
+            "code": code,
+            "stdin": _bytes(stdin),
+            "files": {_inside(name): _bytes(content) for name, content in (files or {}).items()},
+            "limits": limits.plain() | {"packages": list(self._packages)},
+        }
+        with self._lock:
+            try:
+                return self._ask(request, limits)
+            except _Gone as error:
+                self._server.end()
+                return Outcome("killed", what=f"the fork server was lost: {error}")
+
+    def close(self) -> None:
+        """End the fork server; another run would start it again."""
+        self._server.end()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, level: LevelName) -> tuple[_Server, bool]:
+        server = _Server(level, self._packages)
+        try:
+            head = server.hear(START_SECONDS)
+            if not head["ready"]:
+                raise _Gone(head["what"])
+            server.ask(pickle.dumps(_trial(self._packages)))
+            outcome = _outcome(server, Limits())
+            if outcome.why != "ok":
+                raise _Gone(f"a first run failed: {outcome.what or outcome.stderr[-200:]}")
+        except _Gone:
+            server.end()
+            raise
+        return server, bool(head["filter"])
+
+    def _ask(self, request: dict[str, Any], limits: Limits) -> Outcome:
+        if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork, or a loss
+            try:
+                self._server, _ = self._start(self.level.name)
+            except _Gone as error:
+                raise RunError(f"The sandbox's fork server cannot be started: {error}") from error
+        self._server.ask(pickle.dumps(request))
+        return _outcome(self._server, limits)
+
+
+def _outcome(server: _Server, limits: Limits) -> Outcome:
+    head = server.hear(limits.seconds + GRACE_SECONDS)
+    if "why" in head:
+        return Outcome("refused", what=head["what"])
+    deadline = time.monotonic() + GRACE_SECONDS
+    out, err = (server.read(length, deadline).decode(errors="replace") for length in head["lengths"])
+    files = {name: server.read(length, deadline) for name, length in head["files"]}
+    why, what = _why(head, err, limits), ""
+    if why == "refused":
+        what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
+    return Outcome(
+        why,
+        out,
+        err,
+        stdout_cut=head["cut"][0],
+        stderr_cut=head["cut"][1],
+        returncode=head["returncode"],
+        seconds=head["seconds"],
+        cpu=head["cpu"],
+        files=files,
+        files_cut=head["files_cut"],
+        what=what,
+    )
+
+
+def _why(head: dict[str, Any], err: str, limits: Limits) -> Why:
+    code = head["returncode"]
+    if head["stopped"]:
+        stopped: Why = head["stopped"]
+        return stopped
+    if code == 0:
+        return "ok"
+    if code == REFUSED:
+        return "refused"
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and head["cpu"] >= (limits.cpu or limits.seconds)):
+        return "timeout"
+    if err.rstrip().rpartition("\n")[2].startswith("MemoryError"):
+        return "memory"
+    return "killed" if code < 0 else "error"
+
+
+def _trial(packages: tuple[str, ...]) -> dict[str, Any]:
+    return {"code": "", "stdin": b"", "files": {}, "limits": Limits().plain() | {"packages": list(packages)}}
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise InputError(f"The file name {name!r} is not inside the folder", "it is relative and holds no '..'")
+    return str(path)
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode(errors="surrogatepass") if isinstance(content, str) else content
+
+
+def _end(child: subprocess.Popen[bytes], requests: int, replies: int) -> None:
+    for pipe in (requests, replies):
+        os.close(pipe)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(1)
+    child.kill()
+    child.wait()

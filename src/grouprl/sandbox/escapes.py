@@ -1,0 +1,279 @@
+"""Ways out of a sandbox, tried one by one: a test of this package, and a self-check on the machine at hand.
+
+Every attempt is a program. It reads from its standard input what there is to attack (`World.targets`) as `world` and
+either says that it got through, by printing ESCAPED, or leaves a mark outside that is found afterwards. All are
+harmless where they succeed, so that they can be shown to succeed without a sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from grouprl.sandbox.level import LevelName
+from grouprl.sandbox.outcome import Limits, Outcome
+
+if TYPE_CHECKING:
+    from grouprl.sandbox.world import World
+
+ESCAPED = "ESCAPED"
+TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)
+ROOMY = TIGHT.model_copy(update={"seconds": 20})
+HEAD = "import json, os, sys\nworld = json.load(sys.stdin)\n"
+
+Check = Callable[[Outcome, "World"], bool]
+
+
+@dataclass(frozen=True)
+class Escape:
+    """A way out: what it attempts, the program, how one sees that it succeeded, and where it must fail."""
+
+    name: str
+    aim: str
+    code: str
+    escaped: Check
+    needs: LevelName
+    """The lowest level that contains it."""
+    limits: Limits
+
+    @property
+    def program(self) -> str:
+        """The whole program."""
+        return HEAD + self.code
+
+
+def says_so(outcome: Outcome, world: World) -> bool:
+    """Whether the program printed that it got through."""
+    return ESCAPED in outcome.stdout
+
+
+def _printed(outcome: Outcome, world: World) -> bool:
+    return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
+
+
+def _marked(outcome: Outcome, world: World, mark: str) -> bool:
+    return world.marked(mark)
+
+
+def _ended(outcome: Outcome, world: World) -> bool:
+    return outcome.why == "ok"
+
+
+ESCAPES: list[Escape] = []
+
+
+def _add(
+    name: str,
+    aim: str,
+    code: str,
+    needs: LevelName = "landlock",
+    escaped: Check | str = says_so,
+    limits: Limits = ROOMY,
+) -> None:
+    check = partial(_marked, mark=escaped) if isinstance(escaped, str) else escaped
+    ESCAPES.append(Escape(name, aim, code.strip("\n") + "\n", check, needs, limits))
+
+
+_add(
+    "fork bomb",
+    "have fifty processes at a time",
+    """
+alive = []
+try:
+    for _ in range(50):
+        child = os.fork()
+        if not child:
+            import time; time.sleep(60)
+        alive.append(child)
+    print("ESCAPED")
+finally:
+    for child in alive:
+        os.kill(child, 9)
+""",
+)
+_add(
+    "thread bomb",
+    "have three hundred threads at a time",
+    """
+import threading
+stop = threading.Event()
+threads = [threading.Thread(target=stop.wait, daemon=True) for _ in range(300)]
+for thread in threads:
+    thread.start()
+stop.set()
+print("ESCAPED")
+""",
+    "rlimits",
+)
+_add("memory bomb", "use 600 MB", "held = bytearray(b'x') * (600 << 20)\nprint('ESCAPED')", "rlimits")
+_add(
+    "memory beside the heap",
+    "use 600 MB of shared pages",
+    "import mmap\nheld = mmap.mmap(-1, 600 << 20)\nheld.write(b'x' * (600 << 20))\nprint('ESCAPED')",
+    "rlimits",
+)
+_add("memory in a file", "use memory that no limit counts", "os.memfd_create('x')\nprint('ESCAPED')")
+_add("endless output", "print without end", "for _ in range(4000):\n    print('x' * 999)", "rlimits", _printed)
+_add(
+    "a million lines of errors",
+    "print without end to the standard error",
+    "for n in range(10**6):\n    print(n, file=sys.stderr)",
+    "rlimits",
+    _printed,
+)
+_add(
+    "huge file",
+    "write a file of 64 MB",
+    "with open('huge', 'wb') as file:\n    file.write(b'x' * (64 << 20))\nos.remove('huge')\nprint('ESCAPED')",
+    "rlimits",
+)
+_add(
+    "many files",
+    "write 40 MB into ten files",
+    "for n in range(10):\n    open(f'f{n}', 'wb').write(b'x' * (4 << 20))\nprint('ESCAPED')",
+    "namespaces",
+)
+_add("sleeping", "outlast the clock", "import time; time.sleep(1)", "rlimits", _ended, TIGHT)
+_add(
+    "computing",
+    "use more processor time than allowed",
+    "import time\nwhile time.process_time() < 2.2: pass",
+    "rlimits",
+    _ended,
+    TIGHT.model_copy(update={"cpu": 1, "seconds": 20}),
+)
+_add(
+    "deaf to signals",
+    "outlast the clock by ignoring signals",
+    """
+import signal, time
+for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except OSError:
+        pass
+time.sleep(1)
+""",
+    "rlimits",
+    _ended,
+    TIGHT,
+)
+_add(
+    "closed output",
+    "outlast the clock unheard",
+    "import time\nfor n in range(64):\n    try: os.close(n)\n    except OSError: pass\ntime.sleep(1)",
+    "rlimits",
+    _ended,
+    TIGHT,
+)
+_add(
+    "leftover process",
+    "leave a process behind",
+    """
+import ctypes, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        ctypes.CDLL(None).prctl(15, world["mark"].encode(), 0, 0, 0)
+        for n in range(3): os.close(n)
+        time.sleep(20)
+        os._exit(0)
+    os._exit(0)
+os.wait()
+time.sleep(0.3)
+""",
+    escaped="process",
+)
+_add(
+    "leftover files",
+    "leave files in shared folders",
+    """
+for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+    try: open(f"{folder}/{world['mark']}", "w").close()
+    except OSError: pass
+""",
+    escaped="shared",
+)
+_add(
+    "tcp",
+    "connect to a server of this machine",
+    "import socket\nsocket.create_connection(('127.0.0.1', world['tcp']), 3)\nprint('ESCAPED')",
+)
+_add(
+    "udp",
+    "send a name query, as DNS does",
+    "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'ask', ('127.0.0.1', world['udp']))",
+    escaped="udp",
+)
+_add(
+    "unix socket",
+    "connect to a server by its file",
+    "import socket\nsocket.socket(socket.AF_UNIX).connect(world['unix'])\nprint('ESCAPED')",
+)
+_add(
+    "abstract socket",
+    "connect to a server by its name",
+    "import socket\nsocket.socket(socket.AF_UNIX).connect(chr(0) + world['mark'])\nprint('ESCAPED')",
+)
+_add("interfaces", "ask the kernel about the network", "import socket\nsocket.socket(16, 3, 0)\nprint('ESCAPED')")
+_add(
+    "its own environment",
+    "read a secret variable",
+    "if world['variable'] in os.environ: print('ESCAPED')",
+    "rlimits",
+)
+_add(
+    "another's environment",
+    "read a secret variable of another process",
+    "if world['variable'].encode() in open(f\"/proc/{world['parent']}/environ\", 'rb').read(): print('ESCAPED')",
+)
+_add("foreign file", "read a file outside", "if open(world['secret']).read() == 'secret': print('ESCAPED')")
+_add("the package", "read the trainer's code", "if 'def ' in open(world['package']).read(): print('ESCAPED')")
+_add("home", "list the user's home, where keys are", "if world['bait'] in os.listdir(world['home']): print('ESCAPED')")
+_add("accounts", "read the list of users", "open('/etc/passwd').read()\nprint('ESCAPED')")
+_add("sizes", "ask for the size of a file outside", "os.stat(world['secret'])\nprint('ESCAPED')", "namespaces")
+_add("writing outside", "make a file outside", "open(world['outside'], 'w').close()", escaped="outside")
+_add("emptying", "empty a file outside", "os.truncate(world['victim_file'], 0)", escaped="emptied")
+_add("permissions", "change the permissions of a file outside", "os.chmod(world['victim_file'], 0o777)", escaped="mode")
+_add(
+    "symbolic link",
+    "read a file through a link",
+    "os.symlink(world['secret'], 's')\nopen('s').read()\nprint('ESCAPED')",
+)
+_add("hard link", "take a file in by a link", "os.link(world['secret'], 'h')\nprint('ESCAPED')")
+_add("way up", "leave the folder by its parents", f"open('../' * 20 + world['secret'][1:]).read()\nprint('{ESCAPED}')")
+_add("signal", "kill another process", "os.kill(world['process'], 9)", escaped="killed")
+_add(
+    "tracing",
+    "attach to another process",
+    """
+import ctypes
+if ctypes.CDLL(None).ptrace(16, world["process"], None, None) == 0:
+    os.waitpid(world["process"], 0x40000000)
+    ctypes.CDLL(None).ptrace(17, world["process"], None, None)
+    print("ESCAPED")
+""",
+)
+_add(
+    "memory of others",
+    "open another process's memory",
+    "open(f\"/proc/{world['process']}/mem\", 'rb').close()\nprint('ESCAPED')",
+)
+_add(
+    "limits of others",
+    "change another process's limits",
+    "import resource\nresource.prlimit(world['process'], resource.RLIMIT_CORE, (0, 0))\nprint('ESCAPED')",
+)
+_add("priority of others", "slow another process down", "os.setpriority(0, world['process'], 19)\nprint('ESCAPED')")
+_add(
+    "new namespaces",
+    "gain rights in a user namespace",
+    "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000) == 0: print('ESCAPED')",
+)
+_add(
+    "higher limits",
+    "raise its own limits",
+    "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40))\nprint('ESCAPED')",
+)

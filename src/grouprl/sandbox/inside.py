@@ -1,0 +1,136 @@
+"""The process that becomes the model-written program: limits, walls, then the code as `__main__`."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import gc
+import linecache
+import math
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+from grouprl.sandbox.walls import Room, Walls
+
+NAME = "main.py"
+"""What the code is called in tracebacks."""
+OPEN_FILES = 64
+KEEPERS = 3
+"""Processes of the user that are there before the code runs."""
+
+
+def become(code: str, limits: dict[str, Any], walls: Walls, room: Room, pipes: tuple[int, int, int]) -> None:
+    """Run the code as the calling process, which ends with it; never returns."""
+    status = 1
+    try:
+        os.setsid()
+        for place, pipe in enumerate(pipes):
+            os.dup2(pipe, place)
+        os.closerange(3, 1 << 16)
+        os.chdir(room.folder)
+        _default_signals()
+        _limit(limits)
+        walls.enter(room)
+        _tidy(room, limits)
+    except BaseException:  # no code has run yet: the keeper reads this exit status as a failure of the walls
+        traceback.print_exc()
+        os._exit(_flushed(REFUSED))
+    try:
+        status = _run(code)
+    finally:
+        os._exit(_flushed(status))
+
+
+REFUSED = 253
+"""Exit status of a process that could not be shut in."""
+
+
+def _default_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _limit(limits: dict[str, Any]) -> None:
+    seconds = max(1, math.ceil(limits["cpu"]))
+    for kind, most in (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_AS, limits["memory"]),
+        (resource.RLIMIT_FSIZE, limits["disk"]),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_NPROC, limits["processes"] + KEEPERS),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        # A program may take the signal at its soft limit of time as a warning: a second later it is killed.
+        resource.setrlimit(
+            kind, (soft, soft + 1 if kind == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else soft)
+        )
+
+
+def _tidy(room: Room, limits: dict[str, Any]) -> None:
+    """Leave what a program finds that was started in an empty folder by nobody."""
+    os.environ.clear()
+    os.environ.update(HOME=room.folder, TMPDIR=room.temporary, PATH="/usr/bin:/bin", LANG="C.UTF-8", PYTHONUTF8="1")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "grouprl"]:
+        del sys.modules[name]
+    sys.path[:] = [room.folder, *sys.path, *limits["packages"]]
+    sys.argv[:] = [NAME]
+    random.seed(0)
+    gc.enable()
+
+
+def _run(code: str) -> int:
+    """Run the code and return the exit status that `python main.py` would have."""
+    main = type(sys)("__main__")
+    main.__dict__.update(__builtins__=builtins, __file__=NAME)
+    sys.modules["__main__"] = main
+    linecache.cache[NAME] = (len(code), None, code.splitlines(keepends=True), NAME)
+    try:
+        exec(compile(code, NAME, "exec"), main.__dict__)
+        return 0
+    except SystemExit as ended:
+        return _exit_status(ended.code)
+    except BaseException as error:
+        _report(error)
+        return 1
+    finally:
+        with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+
+
+def _report(error: BaseException) -> None:
+    """Print the traceback without the frames of this file."""
+    inner = error.__traceback__.tb_next if error.__traceback__ else None
+    try:
+        traceback.print_exception(type(error), error, inner)
+    except MemoryError:
+        os.write(2, b"MemoryError\n")
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    with contextlib.suppress(BaseException):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def _flushed(status: int) -> int:
+    """Flush what was printed; a program that closed its output has nothing to flush."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    return status

@@ -1,0 +1,262 @@
+"""The fork server: a bare Python that builds walls once and then starts every run as a fork of itself.
+
+Started as a script, with nothing of the trainer in its memory, its environment or its open files. Per run there are
+three processes: the watcher, which sees the run from outside; the first process of the run, whose end is everybody's
+end; and the program. Requests are pickles from the trainer; replies are JSON and raw bytes, never unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import stat
+import struct
+import sys
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+LENGTH = struct.Struct(">Q")
+STATUS = struct.Struct("=ii")
+PIECE = 1 << 16
+DRAIN = 1 << 22
+MOST_FILES = 256
+OFTEN = """
+    bisect collections copy dataclasses datetime decimal fractions functools heapq itertools linecache math operator
+    random re statistics string textwrap threading traceback typing
+"""
+
+
+def main(level: str, packages: tuple[str, ...], requests: int, replies: int) -> None:
+    """Build the walls, say so, and serve until the trainer closes its side."""
+    from grouprl.sandbox import inside, walls
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _prepare()
+    try:
+        built = walls.build(level, packages)
+    except (OSError, KeyError) as error:
+        _reply(replies, {"ready": False, "what": str(error)})
+        return
+    _reply(replies, {"ready": True, "filter": built.filtered})
+    gc.collect()
+    gc.freeze()
+    while (request := _request(requests)) is not None:
+        watcher = os.fork()
+        if not watcher:
+            try:
+                _watch(request, built, requests, replies, inside.become)
+            except BaseException as error:
+                _reply(replies, {"why": "refused", "what": f"{type(error).__name__}: {error}"})
+            finally:
+                os._exit(0)
+        os.waitpid(watcher, 0)
+
+
+def _prepare() -> None:
+    """Import what programs often import, so that they need not."""
+    for name in OFTEN.split():
+        importlib.import_module(name)
+    gc.disable()
+
+
+def _watch(request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any) -> None:
+    """Make a room, let the code run in it, and reply with what came of it."""
+    limits = request["limits"]
+    with walls.room(limits["disk"]) as room:
+        given = {name: _place(room.folder, name, content) for name, content in request["files"].items()}
+        stdin = os.memfd_create("stdin")
+        os.write(stdin, request["stdin"])
+        os.lseek(stdin, 0, os.SEEK_SET)
+        pipes = os.pipe(), os.pipe(), os.pipe()
+        began = time.monotonic()
+        first = os.fork()
+        if not first:
+            _be_first(request["code"], limits, walls, room, stdin, pipes, become)
+        os.close(stdin)
+        for _, theirs in pipes:
+            os.close(theirs)
+        seen = _Seen(limits["output"], *(ours for ours, _ in pipes))
+        seen.follow(began + limits["seconds"], requests)
+        _end(first, seen, walls.own_processes)
+        seen.drain()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        report = seen.report() | {"seconds": time.monotonic() - began, "cpu": used.ru_utime + used.ru_stime}
+        left, cut = _left(room.folder, given, limits["disk"])
+    report |= {"files": [[name, len(content)] for name, content in left.items()], "files_cut": cut}
+    _reply(replies, report, bytes(seen.output[0]), bytes(seen.output[1]), *left.values())
+
+
+def _be_first(code: str, limits: dict[str, Any], walls: Any, room: Any, stdin: int, pipes: Any, become: Any) -> None:
+    """Start the program, take care of orphans, and say how the program ended; never returns."""
+    from grouprl.sandbox import kernel
+
+    kernel.die_with_parent(signal.SIGKILL)
+    kernel.adopt_orphans()
+    (_, out), (_, err), (_, status) = pipes
+    program = os.fork()
+    if not program:
+        become(code, limits, walls, room, (stdin, out, err))
+    for theirs in (stdin, out, err):
+        os.close(theirs)
+    os.write(status, STATUS.pack(program, 0))
+    while True:
+        ended, how = os.wait()
+        if ended == program:
+            os.write(status, STATUS.pack(program, how))
+            os.close(status)
+            signal.pause()
+
+
+class _Seen:
+    """What the watcher sees of a run: its output up to a limit, and how it ended."""
+
+    def __init__(self, most: int, out: int, err: int, status: int) -> None:
+        self.most, self.sources, self.status = most, (out, err), status
+        self.output = bytearray(), bytearray()
+        self.cut = [False, False]
+        self.program, self.how, self.stopped = 0, None, ""
+        for source in (*self.sources, status):
+            os.set_blocking(source, False)
+
+    def follow(self, deadline: float, requests: int) -> None:
+        """Read until the program ends, prints too much or takes too long, or the trainer is gone."""
+        poll = select.poll()
+        for source in (*self.sources, self.status):
+            poll.register(source, select.POLLIN)
+        poll.register(requests, 0)  # only its end is reported
+        while self.how is None and not self.stopped:
+            ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
+            if not ready:
+                self.stopped = "timeout"
+            for source, _ in ready:
+                if source == self.status:
+                    self._read_status()
+                elif source == requests:
+                    self.stopped = "killed"
+                elif not self._read(self.sources.index(source)):
+                    poll.unregister(source)
+
+    def drain(self) -> None:
+        """Read what was still on its way when the program ended."""
+        for place in (0, 1):
+            while self._read(place) and not self.cut[place]:
+                pass
+
+    def report(self) -> dict[str, Any]:
+        """Return how the run ended, and the lengths of its output."""
+        code = None if self.how is None or self.stopped else os.waitstatus_to_exitcode(self.how)
+        lengths = [len(text) for text in self.output]
+        return {"stopped": self.stopped, "returncode": code, "lengths": lengths, "cut": self.cut}
+
+    def _read_status(self) -> None:
+        text = os.read(self.status, STATUS.size)
+        if not text:  # the first process has ended before the program
+            self.stopped = "killed"
+        elif not self.program:
+            self.program = STATUS.unpack(text)[0]
+        else:
+            self.how = STATUS.unpack(text)[1]
+
+    def _read(self, place: int) -> bool:
+        """Read once; False when there is nothing any more, or not now."""
+        try:
+            text = os.read(self.sources[place], PIECE)
+        except BlockingIOError:
+            return False
+        room = self.most - len(self.output[place])
+        self.output[place].extend(text[:room])
+        if len(text) > room:
+            self.cut[place] = True
+            self.stopped = self.stopped or "output"  # even if it ended meanwhile: the verdict is no race
+        return bool(text)
+
+
+def _end(first: int, seen: _Seen, own_processes: bool) -> None:
+    """Kill everything that the run has started."""
+    if not own_processes and seen.program:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(seen.program, signal.SIGKILL)
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
+
+
+def _place(folder: str, name: str, content: bytes) -> bytes:
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as target:
+        target.write(content)
+    return content
+
+
+def _left(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str, bytes], bool]:
+    """Return the regular files that are new or changed, and whether some were left out; links are not followed."""
+    found: dict[str, bytes] = {}
+    for path in _regular(folder):
+        name = os.path.relpath(path, folder)
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            name.encode()
+        except (OSError, UnicodeEncodeError):  # made unreadable, or named with bytes that are no text
+            return found, True
+        with open(source, "rb") as opened:
+            content = opened.read(most + 1)
+        if given.get(name) == content:
+            continue
+        most -= len(content)
+        if most < 0 or len(found) >= MOST_FILES:
+            return found, True
+        found[name] = content
+    return found, False
+
+
+def _regular(folder: str) -> Iterator[str]:
+    for where, _, names in os.walk(folder):
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                yield path
+
+
+def _request(source: int) -> dict[str, Any] | None:
+    head = _exactly(source, LENGTH.size)
+    return pickle.loads(_exactly(source, LENGTH.unpack(head)[0])) if head else None
+
+
+def _exactly(source: int, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        piece = os.read(source, min(count - len(found), DRAIN))
+        if not piece:
+            return b""
+        found += piece
+    return bytes(found)
+
+
+def _reply(target: int, head: dict[str, Any], *bodies: bytes) -> None:
+    text = json.dumps(head).encode()
+    rest = memoryview(LENGTH.pack(len(text)) + text + b"".join(bodies))
+    while rest:
+        rest = rest[os.write(target, rest) :]
+
+
+def _find_own_package(folder: str) -> None:
+    """Let this package's modules be found without running the code of its parents, which import torch."""
+    for name, path in (("grouprl", os.path.dirname(folder)), ("grouprl.sandbox", folder)):
+        package = types.ModuleType(name)
+        package.__path__ = [path]
+        sys.modules[name] = package
+
+
+if __name__ == "__main__":
+    _find_own_package(os.path.dirname(os.path.abspath(__file__)))
+    del sys.path[0]
+    main(sys.argv[1], tuple(sys.argv[4:]), int(sys.argv[2]), int(sys.argv[3]))

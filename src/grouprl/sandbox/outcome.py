@@ -1,0 +1,76 @@
+"""What a run may use, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pydantic
+from pydantic import Field
+
+Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused"]
+"""Why a run ended.
+
+ok: exit status 0. error: another exit status, or an exception. timeout: wall or processor time used up. memory: it
+ended with a MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's. refused:
+the code was not run at all.
+"""
+
+
+class Limits(pydantic.BaseModel):
+    """What one run may use."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    seconds: float = Field(5.0, gt=0, le=3600)
+    """Wall-clock time."""
+    cpu: float | None = Field(None, gt=0, le=3600)
+    """Processor time of each process, in whole seconds, rounded up; None: as much as wall-clock time."""
+    memory_mb: int = Field(256, ge=64, le=1 << 20)
+    """Address space of each process, in MiB; Python itself takes about 30."""
+    disk_mb: int = Field(16, ge=1, le=1 << 14)
+    """Size of a file, and of all files where folders are in memory, in MiB."""
+    output_kb: int = Field(64, ge=1, le=1 << 14)
+    """Standard output, and as much again of standard error, in KiB."""
+    processes: int = Field(16, ge=1, le=4096)
+    """Processes and threads at a time."""
+
+    def plain(self) -> dict[str, float | int]:
+        """Return the limits in seconds and bytes."""
+        return {
+            "seconds": self.seconds,
+            "cpu": self.cpu or self.seconds,
+            "memory": self.memory_mb << 20,
+            "disk": self.disk_mb << 20,
+            "output": self.output_kb << 10,
+            "processes": self.processes,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run. All of it was under the program's control: believe nothing that it says of itself."""
+
+    why: Why
+    """Why the run ended."""
+    stdout: str = ""
+    """What was printed, as UTF-8; bytes that are no UTF-8 are shown as the replacement character."""
+    stderr: str = ""
+    """The same of the standard error."""
+    stdout_cut: bool = False
+    """Whether more was printed than is kept."""
+    stderr_cut: bool = False
+    """The same of the standard error."""
+    returncode: int | None = None
+    """Exit status, or minus the number of the signal that ended the program; None if it was stopped."""
+    seconds: float = 0.0
+    """Wall-clock time, from the program's start to the end of all its processes."""
+    cpu: float = 0.0
+    """Processor time of the program and its children."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Regular files that it left in its folder, new or changed, by relative name."""
+    files_cut: bool = False
+    """Whether files were left out, because there were too many or they could not be read."""
+    what: str = ""
+    """In words what was refused; else empty."""

@@ -1,0 +1,212 @@
+"""The walls around model-written code: namespaces with a root of their own, or Landlock, or nothing but limits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from grouprl.sandbox import filter, kernel
+
+INSIDE = 1000
+"""The user's number inside namespaces."""
+NOBODY = 65534
+"""Whom root becomes before namespaces are made: limits on processes do not hold for root."""
+FOLDER, TEMPORARY = "/box", "/tmp"
+DEVICES = ("null", "zero", "full", "random", "urandom")
+SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/lib32", "/libx32", "/sbin")
+LINKER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld-musl-x86_64.path")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where one run takes place."""
+
+    folder: str
+    temporary: str
+
+
+class Walls(ABC):
+    """What is made once, before the first run, and once more around every run."""
+
+    own_processes = False
+    """Whether a run sees and reaches only its own processes, so that all end when its first one is killed."""
+    filtered = False
+    """Whether system calls are filtered."""
+
+    @abstractmethod
+    def room(self, disk: int) -> AbstractContextManager[Room]:
+        """Make an empty folder of at most `disk` bytes for one run."""
+
+    @abstractmethod
+    def enter(self, room: Room) -> None:
+        """Shut the calling process in, for good."""
+
+
+def build(level: str, packages: tuple[str, ...]) -> Walls:
+    """Return the walls of a level, its lasting part made; `packages` are further folders that may be read.
+
+    Raises:
+        OSError: this machine does not allow them; the text says what was refused.
+    """
+    kinds: dict[str, Callable[[tuple[str, ...]], Walls]]
+    kinds = {"namespaces": Namespaces, "landlock": Landlock, "rlimits": Bare}
+    return kinds[level](packages)
+
+
+class Namespaces(Walls):
+    """A root that holds Python and nothing else, no network, no other processes; folders are new for every run."""
+
+    own_processes = True
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._filter = filter.program(alone=False)
+        self.filtered = self._filter is not None
+        self._self = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        lasting = kernel.NEW_MOUNTS | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOSTNAME
+        if os.geteuid() == 0:
+            kernel.unshare(lasting)
+            _new_root(readable(packages))
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            kernel.set_dumpable(True)  # else the file with the user's number would belong to root
+            self._become_user(kernel.NEW_USER)
+        else:
+            self._become_user(kernel.NEW_USER | lasting)
+            _new_root(readable(packages))
+        os.close(self._self)
+        kernel.set_dumpable(False)
+
+    @contextmanager
+    def room(self, disk: int) -> Iterator[Room]:
+        """Mount two empty file systems in memory that nobody else sees; they vanish with the run."""
+        kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_PROCESSES | kernel.NEW_IPC)
+        for target in (FOLDER, TEMPORARY):
+            options = f"size={disk},nr_inodes=4096,mode=700,uid={INSIDE},gid={INSIDE}"
+            kernel.mount("tmpfs", target, kernel.NO_SUID | kernel.NO_DEVICES, options)
+        yield Room(FOLDER, TEMPORARY)
+
+    def enter(self, room: Room) -> None:
+        """Give up the rights over the namespaces, and filter system calls."""
+        kernel.drop_privileges()
+        if self._filter is not None:
+            kernel.apply_filter(self._filter)
+
+    def _become_user(self, flags: int) -> None:
+        user, group = os.geteuid(), os.getegid()
+        kernel.unshare(flags)
+        self._write("setgroups", "deny")
+        self._write("uid_map", f"{INSIDE} {user} 1")
+        self._write("gid_map", f"{INSIDE} {group} 1")
+
+    def _write(self, name: str, text: str) -> None:
+        target = os.open(name, os.O_WRONLY, dir_fd=self._self)
+        try:
+            os.write(target, text.encode())
+        finally:
+            os.close(target)
+
+
+class Landlock(Walls):
+    """Files by Landlock, everything else by a filter: no sockets, no signals, no processes beside the one."""
+
+    filtered = True
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        program = filter.program(alone=True)
+        if program is None:
+            raise OSError("libseccomp.so.2 is not installed")
+        if not kernel.landlock_version():
+            raise OSError("the kernel has no Landlock")
+        self._filter = program
+        read = kernel.EXECUTE | kernel.READ_FILE | kernel.READ_DIR
+        self._rights = dict.fromkeys(readable(packages), read)
+        self._rights |= {f"/dev/{name}": kernel.READ_FILE | kernel.WRITE_FILE for name in DEVICES}
+
+    @contextmanager
+    def room(self, disk: int) -> Iterator[Room]:
+        """Make a temporary folder, removed afterwards with all that is in it."""
+        folder = tempfile.mkdtemp(prefix="grouprl-")
+        try:
+            yield Room(folder, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def enter(self, room: Room) -> None:
+        """Give up every right, then submit to rules and filter."""
+        rights = self._rights | {room.folder: kernel.all_rights(kernel.landlock_version())}
+        rules = kernel.landlock_rules(rights)
+        kernel.drop_privileges()
+        kernel.landlock_enter(rules)
+        os.close(rules)
+        kernel.apply_filter(self._filter)
+
+
+class Bare(Walls):
+    """No walls: limits alone hold."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        super().__init__()
+
+    room = Landlock.room
+
+    def enter(self, room: Room) -> None:
+        """Do nothing."""
+
+
+def readable(packages: tuple[str, ...]) -> list[str]:
+    """Return what Python needs to run, and further folders: real folders and files, none of which lies in another.
+
+    Raises:
+        OSError: if one of them would be hidden by a run's own folders.
+    """
+    wanted = [*SYSTEM, *LINKER, sys.base_prefix, sys.base_exec_prefix, *packages]
+    places = {os.path.abspath(path) for path in wanted if os.path.exists(path)} - {
+        p for p in SYSTEM if os.path.islink(p)
+    }
+    found: list[str] = []
+    for path in sorted(places):
+        if not any(_inside(path, other) for other in found):
+            found.append(path)
+    if hidden := [path for path in found if path == "/" or _inside(path, FOLDER) or _inside(path, TEMPORARY)]:
+        raise OSError(f"{hidden[0]} cannot be shown: it holds, or is hidden by, the run's own folders")
+    return found
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
+def _new_root(shown: list[str]) -> None:
+    """Replace all mounts by a root in memory that shows these paths, read-only, and a few devices."""
+    kernel.mount("", "/", kernel.RECURSIVE | kernel.PRIVATE)
+    links = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
+    trees = {path: kernel.copy_tree(path) for path in shown}
+    trees |= {f"/dev/{name}": kernel.copy_tree(f"/dev/{name}", devices=True) for name in DEVICES}
+    folders = {path for path in trees if os.path.isdir(path)}
+    new = "/tmp"
+    kernel.mount("tmpfs", new, kernel.NO_SUID, "size=1m,mode=755")
+    for path, tree in trees.items():
+        _make_place(new + path, path in folders)
+        kernel.attach_tree(tree, new + path)
+    for path, target in links.items():
+        os.symlink(target, new + path)
+    for path in (FOLDER, TEMPORARY):
+        os.makedirs(new + path)
+    os.chdir(new)
+    kernel.pivot_root(".", ".")
+    kernel.unmount(".")
+    os.chdir("/")
+    kernel.mount("", "/", kernel.REMOUNT | kernel.READ_ONLY | kernel.NO_SUID)
+
+
+def _make_place(path: str, folder: bool) -> None:
+    os.makedirs(path if folder else os.path.dirname(path), exist_ok=True)
+    if not folder:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
