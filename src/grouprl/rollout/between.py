@@ -35,7 +35,7 @@ class Between:
         if history not in get_args(History):
             raise InputError(f"history is {history!r}", remedy=suggest(str(history), get_args(History)))
         self.policy, self.chat = policy, bool(getattr(policy.tokenizer, "chat_template", None))
-        difference = self.rewriting() if self.chat else None
+        difference = self.rewriting()
         if difference is not None and history == "refuse":
             raise InputError(
                 f"the chat template rewrites history: what was {difference[0]!r} becomes {difference[1]!r}",
@@ -79,6 +79,8 @@ class Between:
 
     def rewriting(self) -> tuple[str, str] | None:
         """Return what the template writes of an assistant's message, and what becomes of it later; None if the same."""
+        if not self.chat:
+            return None
         user, said = Message(role="user", content="Q"), Message(role="assistant", content=PROBE)
         before, after = self._render([user]) + PROBE, self._render([user, said, user])
         if after.startswith(before):

@@ -74,7 +74,7 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
         inert = CATALOGUE[method.name].inert(given)
         found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
     found += idle_ahead(config, method, environment=facts.environment)
-    return list(dict.fromkeys([*found, *_idle_settings(config, method)]))
+    return list(dict.fromkeys([*found, *_idle_settings(config, method, facts)]))
 
 
 def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list[str]) -> Iterator[str]:
@@ -142,7 +142,7 @@ def room(positions: int | None, longest_prompt: int, max_new_tokens: int, more: 
     ]
 
 
-def _idle_settings(config: Config, method: Method) -> Iterator[str]:
+def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[str]:
     warmup, optim, evaluation = config.warmup, config.optim, config.eval
     if not warmup.steps:
         yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
@@ -156,6 +156,8 @@ def _idle_settings(config: Config, method: Method) -> Iterator[str]:
         yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"
     yield from _idle_model_settings(config, method)
     yield from _idle_sampling(config)
+    if not facts.environment and "history" in config.sampling.model_fields_set:
+        yield "sampling.history has no effect: the task is answered at once"
     if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:
         yield "reward.max_failed_fraction has no effect: with reward.on_error raise the first failure stops the run"
     if config.reward.workers == 0:
