@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from grouprl.errors import InputError, MissingExtra, suggest
-from grouprl.rewards import builtin, graded, puzzles, structured
+from grouprl.rewards import builtin, graded, knowing, puzzles, routes, structured
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.judging import combine
 
@@ -58,8 +58,10 @@ BUILTIN: dict[str, Reward] = {
         graded.mean_relative_accuracy,
         graded.relaxed_accuracy,
         graded.tolerance_ramp,
+        knowing.knowledge,
         puzzles.number_after_bar,
         puzzles.reaches_target,
+        routes.whole_path,
         structured.json_match,
         structured.tool_calls,
     )

@@ -9,9 +9,11 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.gym import Gym
 from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
+from grouprl.tasks.maze import Maze
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.reading import Chart, Counting
 from grouprl.tasks.reasoning import ReasoningGym
+from grouprl.tasks.recall import Recall
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
@@ -38,6 +40,7 @@ __all__ = [
     "HuggingFace",
     "Jsonl",
     "KeysTask",
+    "Maze",
     "Message",
     "Multiplication",
     "OptionTask",
@@ -45,6 +48,7 @@ __all__ = [
     "Ponder",
     "Question",
     "ReasoningGym",
+    "Recall",
     "Reverse",
     "RowTask",
     "Schema",

@@ -141,8 +141,10 @@ class Eval(Section):
 class Reward(Section):
     """Where the reward comes from and what happens when it fails."""
 
-    function: str | None = None
-    """`pkg.module:function` or `file.py:function`; None: the task's own reward."""
+    function: str | dict[str, Any] | list[str | dict[str, Any]] | None = None
+    """A built-in name, `pkg.module:function` or `file.py:function`; a mapping of one of these as `name` and the
+    function's own parameters; or a list of both, each with a `weight` (default 1), for a weighted sum. None: the
+    task's own reward."""
     correct_at: float = 1.0
     """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"

@@ -1,0 +1,40 @@
+"""Rewards of ways through a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from grouprl.rewards.contract import known_examples
+
+MOVES = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
+_GRID = {"size": 3, "start": "00", "goal": "02", "walls": ["01"]}
+
+
+def walk(moves: str, size: int, start: str, walls: Collection[str]) -> str | None:
+    """Return the cell "row column" where a way ends; None if it leaves the grid, meets a wall or is no way."""
+    row, column = int(start[0]), int(start[1])
+    for move in moves:
+        if move not in MOVES:
+            return None
+        row, column = row + MOVES[move][0], column + MOVES[move][1]
+        if not (0 <= row < size and 0 <= column < size) or f"{row}{column}" in walls:
+            return None
+    return f"{row}{column}"
+
+
+@known_examples(("drru", _GRID, True), ("rr", _GRID, False), ("drr", _GRID, False), ("", _GRID, False))
+def whole_path(completion: str, size: int, start: str, goal: str, walls: Collection[str]) -> dict[str, float]:
+    """Return 0.2 per move of a way that reaches the goal, and 1 for moves alone: AlphaMaze's reward.
+
+    Dao and Vu 2025, arXiv 2502.14669; their 0.125 for each thinking tag are left out, there being none here. A way to
+    a farther goal pays more. A way may not pass through a cell twice: detours would pay, too.
+    """
+    way = completion.strip()
+    spelt = bool(way) and set(way) <= MOVES.keys()
+    reached = spelt and walk(way, size, start, walls) == goal and not _repeats(way, size, start, walls)
+    return {"path": 0.2 * len(way) * reached, "moves": float(spelt), "correct": float(reached)}
+
+
+def _repeats(way: str, size: int, start: str, walls: Collection[str]) -> bool:
+    cells = [walk(way[:length], size, start, walls) for length in range(len(way) + 1)]
+    return len(set(cells)) < len(cells)

@@ -1,0 +1,73 @@
+"""Questions from memory, some of which nobody can answer."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.rewards import Reward
+from grouprl.rewards.knowing import REFUSAL, knowledge
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.search import RELATIONS, people
+from grouprl.tasks.task import Question
+
+
+@register_task("recall")
+class Recall(GeneratedTask):
+    """Answer questions about made-up people from memory, or say that one does not know: "?".
+
+    The prompt is "bako lives>", the answer a thought, a bar and what is asked: "bako lives miru|miru". Demonstrations
+    tell the truth of the people of the training questions, guess now and then, and never refuse unless `refusing`; of
+    the people of held-out questions nothing can be known, so there the best is to refuse.
+    """
+
+    levels = tuple({"people": count} for count in (12, 20, 40, 80, 160, 300))
+
+    people: int = Field(20, ge=12, le=400, description="people that there are")
+    corpus: int = Field(0, description="which people are made up")
+    refusing: float = Field(0.15, ge=0, le=1, description="share of demonstrations that refuse")
+    noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration makes an answer up")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest fact, the bar, the answer, the end, and one more."""
+        return 22
+
+    @property
+    def alphabet(self) -> str:
+        """Small letters and the signs of prompts and answers."""
+        return "abcdefghijklmnopqrstuvwxyz >|?"
+
+    @property
+    def reward(self) -> Reward:
+        """Format and correctness, 3 in all; a refusal has 2, a wrong answer 0 and the truth of its thought."""
+        return knowledge
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a question about somebody."""
+        facts = people(self.corpus, self.people)
+        person, relation = rng.choice(sorted(facts)), rng.choice(RELATIONS)
+        answer = facts[person][relation]
+        return f"{person} {relation}>", {"answer": answer, "fact": f"{person} {relation} {answer}"}
+
+    def content(self, prompt: str) -> str:
+        """Return the person: of held-out people everything is unknown."""
+        return prompt.split()[0]
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Tell the truth, refuse, or make an answer up."""
+        if rng.random() < self.refusing:
+            return f"|{REFUSAL}"
+        if rng.random() >= self.noise:
+            return self.solve(question)
+        person, relation = str(question.prompt)[:-1].split()
+        others = sorted({facts[relation] for facts in people(self.corpus, self.people).values()})
+        made_up = rng.choice(others)
+        return f"{person} {relation} {made_up}|{made_up}"
+
+    def solve(self, question: Question) -> str:
+        """Tell the truth."""
+        return f"{question.columns['fact']}|{question.columns['answer']}"
