@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from grouprl.errors import InputError, MissingExtra, suggest
-from grouprl.rewards import builtin, graded, knowing, puzzles, routes, structured
+from grouprl.rewards import builtin, code, graded, knowing, puzzles, routes, structured
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.judging import combine
 
@@ -54,6 +54,7 @@ BUILTIN: dict[str, Reward] = {
         builtin.regex_format,
         builtin.contains_answer_tag,
         builtin.math_equal,
+        code.passes_tests,
         graded.fuzzy_count,
         graded.mean_relative_accuracy,
         graded.relaxed_accuracy,

@@ -11,6 +11,7 @@ from typing import Any
 
 from grouprl.errors import InputError
 from grouprl.rewards.builtin import math_equal, regex_format
+from grouprl.rewards.code import passes_tests
 from grouprl.rewards.contract import Reward, reward_name
 from grouprl.rewards.judging import plain_rewards
 from grouprl.rewards.loading import ORIGINS, SOURCES, Source, module_from_source
@@ -69,7 +70,7 @@ def _harmless(reward: Reward) -> bool:
     if isinstance(reward, partial):
         return reward.func is not regex_format and _harmless(reward.func)
     own = inspect.isfunction(reward) and reward.__module__.startswith("grouprl.")
-    return own and reward is not math_equal
+    return own and reward not in (math_equal, passes_tests)
 
 
 class _Pickler(pickle.Pickler):

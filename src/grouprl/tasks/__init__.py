@@ -2,6 +2,7 @@
 
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.code import CodeTask
 from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
 from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
@@ -12,6 +13,7 @@ from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.maze import Maze
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.reading import Chart, Counting
+from grouprl.tasks.pettingzoo import PettingZoo
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
@@ -23,6 +25,7 @@ from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.task import Message, Question, Split, Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
+from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "AdventureTask",
     "CalculatorTask",
     "Chain",
+    "CodeTask",
     "Chart",
     "Countdown",
     "Counting",
@@ -45,6 +49,7 @@ __all__ = [
     "Multiplication",
     "OptionTask",
     "OwnEnvironment",
+    "PettingZoo",
     "Ponder",
     "Question",
     "ReasoningGym",
@@ -64,6 +69,7 @@ __all__ = [
     "Task",
     "TaskDescription",
     "TeamTask",
+    "TextArena",
     "TicTacToeTask",
     "ToolCall",
     "describe_tasks",
