@@ -101,7 +101,11 @@ def _settings(given: Mapping[str, Any] | SandboxSettings | None) -> SandboxSetti
 
 def _check_tests(tests: Any, function: str) -> None:
     keys = {"arguments", "result"} if function else {"stdin", "stdout"}
-    if not isinstance(tests, Sequence) or not tests or not all(isinstance(t, Mapping) and keys <= set(t) for t in tests):
+    if (
+        not isinstance(tests, Sequence)
+        or not tests
+        or not all(isinstance(t, Mapping) and keys <= set(t) for t in tests)
+    ):
         raise InputError(
             f"The tests of a program are {str(tests)[:80]!r}",
             f"there is at least one, and each has {' and '.join(sorted(keys))}",
@@ -115,7 +119,7 @@ def _call_all(code: str, tests: Sequence[Mapping[str, Any]], function: str, sett
         return [False] * len(tests)
     inputs = json.dumps([test["arguments"] for test in tests])
     harness = f"import sys\nsys.argv[1:] = [{function!r}]\n{HARNESS}"
-    files = {"inputs.json": inputs, "answer.py": code.encode(errors="surrogatepass")}
+    files: dict[str, str | bytes] = {"inputs.json": inputs, "answer.py": code.encode(errors="surrogatepass")}
     written = settings.run(harness, files=files).files.get(RESULTS, b"")
     results = [_result(line) for line in written.decode(errors="replace").splitlines()[: len(tests)]]
     results += [{}] * (len(tests) - len(results))
