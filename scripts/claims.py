@@ -148,11 +148,8 @@ CLAIMS: tuple[Claim, ...] = (
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
 TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md compares such methods"
-NOT_RUN = {
-    "mt_grpo": TURNS,
-    "gigpo": TURNS,
-    "arpo_replay": TURNS,
-    "spear": TURNS,
-    "arpo_branch": TURNS,
-    "scaling_inter": TURNS,
-}
+OF_TURNS = (
+    *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
+    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed"),
+)
+NOT_RUN = dict.fromkeys(OF_TURNS, TURNS)

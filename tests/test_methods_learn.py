@@ -18,16 +18,18 @@ SETTINGS = {
     "gtpo_trajectory": {"entropy_limit": None},
     "egsw": {"kl_coef": 0.0},
     "hpt": {"entropy_coef": 0.0},
+    "g_ra": {"threshold": None},
     "intuitor": {"external": 1.0},
     "remix": {"entropy_coef": 0.0},
+    "ufo": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
 }
 """Answers of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
 whose weights make the policy term small, keeps it near the reference.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
-one. Intuitor knows no right answers by itself. SFT and OTR imitate, they need demonstrations. DVPO reads no reward,
-only what its value model learnt before."""
+one. G-RA has no outcome beside the one turn here. Intuitor knows no right answers by itself. SFT and OTR imitate, they
+need demonstrations. DVPO reads no reward, only what its value model learnt before."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in ("sft", "otr", "dvpo")]
 
 

@@ -49,6 +49,7 @@ from grouprl.methods import (
     token_weights,
     trust_region,
     turns,
+    turns_rewards,
     turns_shared,
     variants,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "token_weights",
     "trust_region",
     "turns",
+    "turns_rewards",
     "turns_shared",
     "variants",
 ]

@@ -131,16 +131,16 @@ class ToolProductivity(Shaping):
 class TryAgain(Shaping):
     """UFO: a success counts less the later it comes, and repeating an answer costs (arXiv:2507.14295).
 
-    R ← R·base^t - λ(1 - E/T): t is the last turn, from 0, T the valid turns, E the different actions among them.
+    R ← R·decay^t - λ(1 - E/T): t is the last turn, from 0, T the valid turns, E the different actions among them.
     """
 
-    base: Annotated[float, Field(gt=0, le=1)] = 0.5
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.5
     repetition: NonNegative = 0.5
 
     def __call__(self, batch: Batch) -> Batch:
-        """R·base^t - λ(1 - E/T)."""
+        """R·decay^t - λ(1 - E/T)."""
         there_bs = turns_of(batch, self.name)
-        late_b = self.base ** (there_bs.sum(1) - 1).to(batch.dtype)
+        late_b = self.decay ** (there_bs.sum(1) - 1).to(batch.dtype)
         penalty_b = self.repetition * self._repeated(batch, there_bs) if self.repetition else 0
         return batch.replace(reward_b=batch.reward_b * late_b - penalty_b)
 
@@ -160,52 +160,15 @@ class TryAgain(Shaping):
     def words(self) -> str:
         """Describe."""
         again = f", minus {self.repetition:g} times the share of valid actions that repeat an earlier one"
-        return f"multiply the reward by {self.base:g} for every turn before the last{again if self.repetition else ''}"
+        return f"multiply the reward by {self.decay:g} for every turn before the last{again if self.repetition else ''}"
 
     def formula(self) -> str:
         """Formula."""
         again = f" - {self.repetition:g}·(1 - E/T)" if self.repetition else ""
-        return f"R ← R·{self.base:g}^t{again}"
+        return f"R ← R·{self.decay:g}^t{again}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is changed."""
-        if self.base == 1 and self.repetition == 0:
-            return ["try_again has no effect: base is 1 and repetition 0"]
+        if self.decay == 1 and self.repetition == 0:
+            return ["try_again has no effect: decay is 1 and repetition 0"]
         return []
-
-
-@part("shape")
-class AnnealedToolBonus(Shaping):
-    """Pay for turns before the last, less and less: min(most, each·m)·½(1 + cos(πt/T)) until step T (SPEAR).
-
-    m are the turns before the last, whether the episode ends right or wrong (arXiv:2509.22601).
-    """
-
-    each: Positive = 0.1
-    most: Positive = 1.0
-    until: Annotated[int, Field(ge=1)] = 200
-
-    def __call__(self, batch: Batch) -> Batch:
-        """R + min(most, each·m)·fade."""
-        calls_b = (turns_of(batch, self.name).sum(1) - 1).to(batch.dtype)
-        bonus_b = self.fade(batch.need("step", self.name)) * (self.each * calls_b).clamp(max=self.most)
-        return batch.replace(reward_b=batch.reward_b + bonus_b)
-
-    def fade(self, step: int) -> float:
-        """Share of the bonus that is left at `step`."""
-        return 0.5 * (1 + math.cos(math.pi * step / self.until)) if step <= self.until else 0.0
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "step")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"pay {self.each:g} for each turn before the last, {self.most:g} at most, fading away until "
-            f"step {self.until}"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R + min({self.most:g}, {self.each:g}·m)·½(1 + cos(πt/{self.until})),  t ≤ {self.until}"

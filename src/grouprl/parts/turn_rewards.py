@@ -15,7 +15,7 @@ from grouprl.batch import Batch
 from grouprl.parts.outcome import right
 from grouprl.parts.part import RunFacts, part
 from grouprl.parts.shaping import Shaping
-from grouprl.parts.turn_level import has_turn, last_tokens, next_turn, on_tokens, turn_means, turn_rewards
+from grouprl.parts.turn_level import has_turn, last_tokens, last_turn, next_turn, on_tokens, turn_means, turn_rewards
 
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -25,6 +25,11 @@ def with_turn_rewards(batch: Batch, reward_bs: Tensor, there_bs: Tensor, reader:
     before_bs, _ = turn_rewards(batch, there_bs, reader)
     more_b = (reward_bs - before_bs).sum(1)
     return batch.replace(turn_reward_bs=reward_bs, reward_b=batch.reward_b + more_b)
+
+
+def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
+    """[B,T] the reward of each turn on its last token."""
+    return on_tokens(reward_bs, batch, reader) * last_tokens(batch, there_bs, reader)
 
 
 @part("shape")
@@ -103,7 +108,7 @@ class ProgressReward(Shaping):
     """Replace all rewards by how much each turn contributed, and whether it could be carried out (arXiv:2505.20732).
 
     r_k = α c_k + β g_k: c is `stats.progress`, a model's estimate whose sum over turns is near the outcome, g whether
-    the action was valid.
+    the action was valid. It is paid on the last token of turn k.
     """
 
     alpha: NonNegative = 1.0
@@ -115,7 +120,9 @@ class ProgressReward(Shaping):
         there_bs = has_turn(batch, valid_bs.shape[1], self.name)
         progress_bs = turn_means(batch.need("stats.progress", self.name), batch.mask_bt, batch, there_bs, self.name)
         reward_bs = torch.where(there_bs, self.alpha * progress_bs + self.beta * valid_bs, 0)
-        return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)
+        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
+        nothing_b = torch.zeros_like(batch.reward_b)
+        return batch.replace(turn_reward_bs=reward_bs, reward_b=nothing_b, token_reward_bt=paid_bt)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -179,7 +186,7 @@ class RewardAtTurnEnd(Shaping):
         """r_t += r_k at the last token of turn k."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs, _ = turn_rewards(batch, there_bs, self.name)
-        paid_bt = on_tokens(reward_bs, batch, self.name) * last_tokens(batch, there_bs, self.name)
+        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
         before_bt = batch.token_reward_bt
         token_bt = paid_bt if before_bt is None else before_bt + paid_bt
         return batch.replace(reward_b=batch.reward_b - reward_bs.sum(1), token_reward_bt=token_bt)
@@ -195,3 +202,43 @@ class RewardAtTurnEnd(Shaping):
     def formula(self) -> str:
         """Formula."""
         return "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
+
+
+@part("shape")
+class ProactiveRewards(Shaping):
+    """ProMed: a question earns its information and the final diagnosis, the answer the diagnosis (arXiv:2508.13514).
+
+    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the question, the
+    last γ[right]; nothing else counts.
+    """
+
+    information: NonNegative = 2.0
+    asked_right: NonNegative = 1.0
+    answered_right: NonNegative = 3.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        """α r_k + β[right], at last γ[right]."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        gain_bs, _ = turn_rewards(batch, there_bs, self.name)
+        right_bs = right(batch)[:, None].to(gain_bs.dtype)
+        asked_bs = self.information * gain_bs + self.asked_right * right_bs
+        reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, asked_bs * there_bs)
+        return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"a question earns {self.information:g} times its information and {self.asked_right:g} if the diagnosis "
+            f"is right, the last turn {self.answered_right:g} if it is"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return (
+            f"r_k ← {self.information:g}·r_k + {self.asked_right:g}·[right],  "
+            f"r_K ← {self.answered_right:g}·[right],  R ← Σ_k r_k"
+        )
