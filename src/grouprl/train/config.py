@@ -59,6 +59,8 @@ class Model(Section):
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     engine: Literal["auto", "lean", "transformers"] = "auto"
+    agents: Literal["shared", "separate"] | dict[str, str] = "shared"
+    """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
     reference: Literal["auto", "none", "initial"] = "auto"
     """The frozen reference policy: `auto` keeps one if the method needs it (the policy as reinforcement begins)."""
 
@@ -142,9 +144,8 @@ class Reward(Section):
     """Where the reward comes from and what happens when it fails."""
 
     function: str | dict[str, Any] | list[str | dict[str, Any]] | None = None
-    """A built-in name, `pkg.module:function` or `file.py:function`; a mapping of one of these as `name` and the
-    function's own parameters; or a list of both, each with a `weight` (default 1), for a weighted sum. None: the
-    task's own reward."""
+    """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
+    these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
     correct_at: float = 1.0
     """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
