@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.envs import minigrid
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.spaces import countable, read_action, spell, spell_action
+from grouprl.envs.spaces import Wording, countable, spell
 from grouprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class GymEnvironment:
             success: total reward from which an episode is correct; None: any above 0.
             invalid: reward of an invalid action.
         """
-        self._make, self._words, self._max_turns = make, tuple(words), max_turns
+        self._make, self._wording, self._max_turns = make, Wording(tuple(words), decimals), max_turns
         self._instructions, self._decimals, self._success = instructions, decimals, success
         self._invalid = invalid
         self._env: Any = None
         self._phase, self._turns, self._total = "new", 0, 0.0
-        self._text, self._state, self._legal = "", "", self._words
+        self._text, self._state, self._legal = "", "", self._wording.words
 
     def reset(self, question: Question, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
@@ -72,7 +72,7 @@ class GymEnvironment:
         if self._phase != "playing":
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
-        taken = self._read(action)
+        taken = self._wording.read(self._env.action_space, action, self._legal)
         if taken is None:
             late = self._turns >= self._max_turns
             self._phase = "ended" if late else "playing"
@@ -98,25 +98,10 @@ class GymEnvironment:
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return any action: it shows how actions are spelt, no more."""
-        if self._words:
-            return rng.choice(self._legal)
-        space = self._env.action_space
-        space.seed(rng.randrange(2**31))
-        return spell_action(space, space.sample(), self._decimals)
-
-    def _read(self, action: str) -> Any:
-        """Return the action that a text stands for; None if it stands for none."""
-        if not self._words:
-            return read_action(self._env.action_space, action.split())
-        word = action.strip()
-        if word not in self._legal:
-            return None
-        return int(self._env.action_space.start) + self._words.index(word)
+        return self._wording.any_action(self._env.action_space, self._legal, rng)
 
     def _observe(self, found: Any, info: Any, before: str = "") -> Observation:
-        mask = info.get("action_mask")
-        allowed = self._words if mask is None else tuple(w for w, may in zip(self._words, mask, strict=True) if may)
-        self._legal = allowed or self._words
+        self._legal = self._wording.legal(info.get("action_mask"))
         if minigrid.is_minigrid(self._env):
             self._text, self._state = f"{minigrid.describe(self._env, found)}>", minigrid.state_key(self._env)
         else:

@@ -23,11 +23,13 @@ def describe(env: Any, found: Any) -> str:
     ahead = _free(image[middle, row] for row in range(last - 1, -1, -1))
     left = _free(image[column, last] for column in range(middle - 1, -1, -1))
     right = _free(image[column, last] for column in range(middle + 1, width))
+    places = [
+        (column, row) for row in range(last, -1, -1) for column in range(width) if (column, row) != (middle, last)
+    ]
     things = [
-        f"{_thing(cell)}{_where(last - row, 'ahead')}{_where(middle - column, 'left')}{_where(column - middle, 'right')}"
-        for row in range(last, -1, -1)
-        for column in range(width)
-        if (cell := image[column, row]) is not None and _named(cell) and (column, row) != (middle, last)
+        _thing(image[place]) + _where(last - place[1], "ahead") + _aside(place[0] - middle)
+        for place in places
+        if _name(image[place]) not in PLAIN and place != (middle, last)
     ]
     carried = env.unwrapped.carrying
     parts = [
@@ -66,10 +68,6 @@ def _free(cells: Any) -> int:
     return count
 
 
-def _named(cell: Any) -> bool:
-    return _name(cell) not in PLAIN
-
-
 def _thing(cell: Any) -> str:
     from minigrid.core.constants import IDX_TO_COLOR
 
@@ -82,6 +80,10 @@ def _name(cell: Any) -> str:
     from minigrid.core.constants import IDX_TO_OBJECT
 
     return str(IDX_TO_OBJECT[int(cell[0])])
+
+
+def _aside(squares: int) -> str:
+    return _where(squares, "right") if squares > 0 else _where(-squares, "left")
 
 
 def _where(squares: int, word: str) -> str:

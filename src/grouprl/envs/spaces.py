@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from grouprl.errors import InputError
 
-LARGEST_BOX = 64
+LARGEST_BOX = 100
 """Numbers in an observation beyond which it is an image or the like."""
 LARGEST_ACTION = 16
 """Numbers in an action beyond which nobody writes it."""
@@ -90,6 +92,42 @@ def action_numbers(space: Any) -> int:
         f"they are Discrete, a Box, MultiDiscrete or MultiBinary of at most {LARGEST_ACTION} numbers, or a Tuple",
         "Use a wrapper that translates them, such as gymnasium.wrappers.TransformAction.",
     )
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How the actions of spaces are said: Discrete ones by `words`, in order; where there are none, by numbers."""
+
+    words: tuple[str, ...]
+    decimals: int = 2
+
+    def legal(self, mask: Any) -> tuple[str, ...]:
+        """Return the words that a mask allows, all without a mask or where it allows none; () without words."""
+        allowed = () if mask is None else tuple(w for w, may in zip(self.words, mask, strict=True) if may)
+        return allowed or self.words
+
+    def read(self, space: Any, text: str, legal: Sequence[str]) -> Any:
+        """Return the action that a text stands for; None if it stands for none that is legal."""
+        if not self.words:
+            return read_action(space, text.split())
+        word = text.strip()
+        return int(space.start) + self.words.index(word) if word in legal else None
+
+    def any_action(self, space: Any, legal: Sequence[str], rng: random.Random) -> str:
+        """Return any legal action."""
+        if self.words:
+            return rng.choice(legal)
+        space.seed(rng.randrange(2**31))
+        return spell_action(space, space.sample(), self.decimals)
+
+
+def number_words(space: Any) -> tuple[str, ...]:
+    """Return the numbers of Discrete actions as their words; () for other spaces."""
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete):
+        return ()
+    return tuple(str(int(space.start) + number) for number in range(int(space.n)))
 
 
 def read_action(space: Any, words: Sequence[str]) -> Any:

@@ -8,7 +8,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.envs.gym import GymEnvironment
 from grouprl.envs.minigrid import is_minigrid
-from grouprl.envs.spaces import action_numbers, signs
+from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
@@ -94,14 +94,11 @@ class Gym(SeededTask):
 
     def _words_of(self, env: Any) -> tuple[str, ...]:
         """Return the words of Discrete actions; () for others, which are numbers."""
-        from gymnasium.spaces import Discrete
-
-        space = env.action_space
-        if not isinstance(space, Discrete):
+        numbers = number_words(env.action_space)
+        if not numbers:
             if self.actions:
-                raise InputError(f"The actions of '{self.id}' are {space}", "only Discrete ones have words")
+                raise InputError(f"The actions of '{self.id}' are {env.action_space}", "only Discrete ones have words")
             return ()
-        numbers = tuple(str(int(space.start) + number) for number in range(int(space.n)))
         name = "MiniGrid" if is_minigrid(env) else self.id.rpartition(":")[2].rpartition("-v")[0]
         known = tuple(WORDS.get(name, ()))
         words = self.actions or (known if len(known) == len(numbers) else numbers)

@@ -1,0 +1,163 @@
+"""TextArena's games for one player or several, each player an agent with a context of its own."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from grouprl.envs.environment import Observation, Step
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
+"""How TextArena's games write actions."""
+LUCK = threading.Lock()
+"""Held while Python's global generator, from which the games draw, is one episode's."""
+
+
+class TextArenaEnvironment:
+    """An episode of a TextArena game. Player i is the agent 'i'; a single player is the agent ''.
+
+    The game begins with the question's seed, so that the answers of a group begin alike. A player is shown what is new
+    to it since its last turn, without its own words. Rewards come at the end only, in `scores`: `outcome` for each
+    player as the game gives it, 0 for a game that was cut off. The games draw from Python's global generator; each
+    episode has a state of it to itself.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        players: int,
+        *,
+        prompt: str | None = None,
+        actions: Sequence[str] = (),
+        boards: bool = False,
+    ) -> None:
+        """Prepare an episode.
+
+        Args:
+            make: returns the game, as `textarena.make` does; its wrappers of observations are left out.
+            players: how many play.
+            prompt: text in place of the game's own explanation.
+            actions: what demonstrations choose from; (): what stands in brackets in the latest observation.
+            boards: whether who acts, on which board, is the key of the state; without, there is none.
+        """
+        self._make, self.players, self._prompt, self._actions = make, players, prompt, tuple(actions)
+        self._boards, self._board = boards, ""
+        self._phase, self._seen = "new", ""
+        self._outcomes: dict[int, float] = {}
+
+    def reset(self, question: Question, seed: int) -> Observation:
+        """Begin the game. Raises InputError if the object was used before or the question has no seed."""
+        if self._phase != "new":
+            raise self._misuse("reset() was called twice")
+        if "seed" not in question.columns:
+            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the game begins")
+        begin = int(question.columns["seed"])
+        self._luck, self._phase = random.Random(begin).getstate(), "playing"
+        with self._own_luck():
+            self._game, self._change = unwrapped(self._make())
+            self._game.reset(num_players=self.players, seed=begin)
+        return self._observe()
+
+    def step(self, action: str) -> Step:
+        """Act. Raises InputError before `reset` and after the end."""
+        if self._phase != "playing":
+            raise self._misuse(f"step({action!r}) was called when no game was under way")
+        state = self._game.state
+        player = state.current_player_id
+        for change in self._change:
+            action = change(action)
+        with self._own_luck():
+            done, _ = self._game.step(action=action)
+        failed = bool(state.game_info.get(player, {}).get("invalid_move"))
+        valid = not failed and not getattr(state, "error_count", 0)
+        if done:
+            self._phase = "ended"
+            self._outcomes = {int(who): float(reward) for who, reward in (self._game.close()[0] or {}).items()}
+        return Step(self._observe(), terminated=bool(done), valid=valid)
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return for each player its `outcome`, and `correct` where that is above 0."""
+        outcomes = {self._name(player): self._outcomes.get(player, 0.0) for player in range(self.players)}
+        return {name: {"outcome": reward, "correct": float(reward > 0)} for name, reward in outcomes.items()}
+
+    def score(self) -> dict[str, float]:
+        """Return the score of the first player."""
+        return self.scores()[self._name(0)]
+
+    def close(self) -> None:
+        """End the episode; nothing else is held."""
+        self._phase = "closed"
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Return any action that is given or stands in brackets: it shows how actions are spelt, no more."""
+        return rng.choice(self._actions or BRACKETED.findall(self._seen) or ["[0]"])
+
+    def _name(self, player: int) -> str:
+        return str(player) if self.players > 1 else ""
+
+    def _observe(self) -> Observation:
+        from textarena import ObservationType
+
+        player, messages = self._game.get_observation()
+        lines = []
+        for sender, text, kind in messages:
+            if kind == ObservationType.GAME_BOARD:
+                self._board = text
+            if kind == ObservationType.PROMPT and self._prompt is not None:
+                text = self._prompt
+            if not (kind == ObservationType.PLAYER_ACTION and sender == player):
+                lines.append(text if sender < 0 else f"Player {sender}: {text}")
+        self._seen = "\n".join(line for line in lines if line) + "\n"
+        errors = getattr(self._game.state, "error_count", 0)
+        key = f"{player}/{errors}/{self._board}" if self._boards else ""
+        return Observation(self._seen, key, self._name(player))
+
+    @contextmanager
+    def _own_luck(self) -> Iterator[None]:
+        """Let the game draw from its own state of the global generator."""
+        with LUCK:
+            others = random.getstate()
+            random.setstate(self._luck)
+            try:
+                yield
+            finally:
+                self._luck = random.getstate()
+                random.setstate(others)
+
+    def _misuse(self, what: str) -> InputError:
+        return InputError(what, "an object is one game: reset, step until the end, score, close")
+
+
+def unwrapped(game: Any) -> tuple[Any, list[Callable[[str], str]]]:
+    """Return a game without its wrappers, and what those of actions do, outermost first."""
+    from textarena.core import ActionWrapper, Wrapper
+
+    changes: list[Callable[[str], str]] = []
+    while isinstance(game, Wrapper):
+        if isinstance(game, ActionWrapper):
+            changes.append(game.action)
+        game = game.env
+    return game, changes
+
+
+def players_of(make: Callable[[], Any], most: int) -> int | None:
+    """Return the fewest players with whom a game begins, at most `most`; None if it begins with none of them."""
+    for count in range(1, most + 1):
+        before = random.getstate()
+        game, _ = unwrapped(make())
+        try:
+            game.reset(num_players=count, seed=0)
+            return count
+        except (AssertionError, ValueError, KeyError, IndexError):
+            continue
+        finally:
+            random.setstate(before)
+    return None
