@@ -37,20 +37,18 @@ class ExpressionReward:
 
 @register_task("code")
 class CodeTask(GeneratedTask):
-    """Write an expression for a function that is known at a few points; hidden points decide, in the sandbox.
+    """Write an expression for a polynomial from one of its values; hidden points decide, in the sandbox.
 
-    The prompt is "0:3,1:5>", the values at 0 and 1 of a line; a right answer is "2*x+3", and so is "3+x*2" or
-    "x+x+3". A poor demonstration takes a value for a coefficient: "5*x+3". Level by level numbers grow, and lines
-    become parabolas.
+    The prompt is "10:253>", the value at 10, whose digits are the coefficients; a right answer is "2*x*x+5*x+3", and so
+    is "x*5+3+2*x*x". A poor demonstration takes a wrong coefficient: "2*x*x+3*x+3". With two digits the value at 100
+    is shown.
     """
 
-    levels = tuple(
-        {"degree": degree, "largest": largest} for degree, largest in ((1, 9), (1, 19), (1, 49), (2, 5), (2, 9), (2, 19))
-    )
+    levels = tuple({"degree": degree, "digits": digits} for digits in (1, 2) for degree in (1, 2, 3))
 
-    degree: int = Field(1, ge=1, le=2, description="1: lines, 2: parabolas")
-    largest: int = Field(9, ge=4, le=99, description="largest coefficient")
-    noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstrated coefficient is a poor one")
+    degree: int = Field(2, ge=1, le=4, description="highest power of x")
+    digits: int = Field(1, ge=1, le=3, description="digits of a coefficient")
+    noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstration has a wrong coefficient")
     sandbox: SandboxSettings = Field(
         SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest level that will do"
     )
@@ -58,12 +56,12 @@ class CodeTask(GeneratedTask):
     @property
     def max_new_tokens(self) -> int:
         """Room for the longest expression and for going astray."""
-        return (self.degree + 1) * (len(str(4 * self.largest)) + 5)
+        return (self.degree + 1) * (self.digits + 1) + self.degree * (self.degree + 1) + 6
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of points and expressions."""
-        return "0123456789x*+-:,>"
+        """Digits and the signs of values and expressions."""
+        return "0123456789x*+-:>"
 
     @property
     def reward(self) -> Reward:
@@ -71,40 +69,33 @@ class CodeTask(GeneratedTask):
         return ExpressionReward(self.sandbox)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a few values of a function with random coefficients."""
-        coefficients = [rng.randint(0, self.largest) for _ in range(self.degree + 1)]
-        shown = ",".join(f"{x}:{_value(coefficients, x)}" for x in range(self.degree + 1))
-        return f"{shown}>", {"tests": [[x, _value(coefficients, x)] for x in HIDDEN]}
+        """Return a value of a polynomial with random coefficients, of which the first is not 0."""
+        base = 10**self.digits
+        coefficients = [rng.randrange(base) for _ in range(self.degree)] + [rng.randrange(1, base)]
+        shown = f"{base}:{_value(coefficients, base)}>"
+        return shown, {"tests": [[x, _value(coefficients, x)] for x in HIDDEN]}
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Return an expression; with a certain chance a value stands where a coefficient should."""
-        values = _shown(question)
-        coefficients = _coefficients(values)
+        """Return an expression; with a certain chance one of its coefficients is that of another power, or any."""
+        coefficients = self._coefficients(question)
         if rng.random() < self.noise:
-            coefficients[rng.randrange(1, len(coefficients))] = rng.choice([values[-1], rng.randint(0, self.largest)])
+            other = rng.choice([*coefficients, rng.randrange(10**self.digits)])
+            coefficients[rng.randrange(len(coefficients))] = other
         return _spelt(coefficients)
 
     def solve(self, question: Question) -> str:
-        """Return the expression with its coefficients from the highest down."""
-        return _spelt(_coefficients(_shown(question)))
+        """Return the expression with its powers from the highest down."""
+        return _spelt(self._coefficients(question))
+
+    def _coefficients(self, question: Question) -> list[int]:
+        """Return the coefficients, the constant first."""
+        base, _, value = str(question.prompt)[:-1].partition(":")
+        return [int(value) // int(base) ** power % int(base) for power in range(self.degree + 1)]
 
 
 def _value(coefficients: Sequence[int], x: int) -> int:
     """Return the value of a polynomial, its constant first."""
     return sum(factor * x**power for power, factor in enumerate(coefficients))
-
-
-def _shown(question: Question) -> list[int]:
-    return [int(point.partition(":")[2]) for point in str(question.prompt)[:-1].split(",")]
-
-
-def _coefficients(values: Sequence[int]) -> list[int]:
-    """Return the constant first, from the values at 0, 1 and, for a parabola, 2."""
-    constant, rest = values[0], [value - values[0] for value in values[1:]]
-    if len(rest) == 1:
-        return [constant, rest[0]]
-    square = (rest[1] - 2 * rest[0]) // 2
-    return [constant, rest[0] - square, square]
 
 
 def _spelt(coefficients: Sequence[int]) -> str:
