@@ -48,8 +48,8 @@ def tried(name: str, count: int, seed: int) -> dict[str, object]:
         home = Path(folder)
         config, arrivals, seconds = kills.run_whole(name, home)
         plan = kills.moments(arrivals, random.Random(f"{seed}/{name}"), count, seconds)
-        came = kills.run_killed(config, home / "killed", plan)
-        different = kills.difference(kills.evidence(home / "whole"), kills.evidence(home / "killed"))
+        came, folders = kills.run_killed(config, home, plan)
+        different = kills.differences(home, folders)
     points = Counter(moment.point for moment in came)
     return {"method": name, "kills": len(came), "points": dict(points), "different": different}
 

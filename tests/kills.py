@@ -41,7 +41,7 @@ METHODS: dict[str, Any] = {
     "remix": {"name": "remix", "reincarnation": 3},
     "dvpo": {"name": "dvpo", "pretraining_steps": 4},
     "trpo": "trpo",
-    "ppg": "ppg",
+    "lopti": "lopti",
     "together": {
         "base": "grpo",
         "curriculum": "variance_sampling",
@@ -251,8 +251,8 @@ def moments(arrivals: list[tuple[str, Place]], rng: random.Random, count: int, s
     timed = count // 4
     points = sorted({point for point, _ in arrivals})
     chosen = rng.sample(points, min(count - timed, len(points)))
-    exact = [Moment(point, _place(arrivals, rng, point), rng.choice((0, 0, 1))) for point in chosen]
-    drawn = [Moment("random", _place(arrivals, rng), rng.uniform(0, seconds / 6)) for _ in range(timed)]
+    exact = [_exact(arrivals, rng, point) for point in chosen]
+    drawn = [Moment("random", _place(arrivals, rng), rng.uniform(0, seconds / 12)) for _ in range(timed)]
     order = {point: number for number, (point, _) in enumerate(arrivals)}
     return sorted([*exact, *drawn], key=lambda moment: (moment.place, order.get(moment.point, 0)))
 
@@ -264,21 +264,36 @@ def _place(arrivals: list[tuple[str, Place]], rng: random.Random, point: str | N
     return rng.choice([place for place in places if place[0] == phase])
 
 
-def run_killed(config: Path, folder: Path, plan: list[Moment]) -> list[Moment]:
+def _exact(arrivals: list[tuple[str, Place]], rng: random.Random, point: str) -> Moment:
+    """Draw a place of a point, and whether the first or second arrival there, if the run comes to it twice."""
+    place = _place(arrivals, rng, point)
+    later = sum(at == point and where >= place for at, where in arrivals)
+    return Moment(point, place, rng.choice((0, 0, 1)) if later > 1 else 0)
+
+
+def run_killed(config: Path, home: Path, plan: list[Moment]) -> tuple[list[Moment], list[Path]]:
     """Begin a run, kill it at each moment of the plan in turn, going on after each, then let it end.
 
-    Returns the moments that came: a process may end before its moment.
+    Returns the moments that came, and the folders of the runs: where a run ends before its moment, the next one begins.
     """
     came: list[Moment] = []
+    folders = [home / "killed-0"]
     for moment in plan:
-        process = launch(config, folder, moment)
+        process = launch(config, folders[-1], moment)
         process.join(timeout=300)
         if process.exitcode == -signal.SIGKILL:
             came.append(moment)
         else:
-            finish(process, folder)
-    finish(launch(config, folder), folder)
-    return came
+            finish(process, folders[-1])
+            folders.append(home / f"killed-{len(folders)}")
+    finish(launch(config, folders[-1]), folders[-1])
+    return came, folders
+
+
+def differences(home: Path, folders: list[Path]) -> list[str]:
+    """What differs in killed runs from the uninterrupted one in `home`."""
+    whole = evidence(home / "whole")
+    return [f"{folder.name}: {name}" for folder in folders for name in difference(whole, evidence(folder))]
 
 
 def evidence(folder: Path) -> dict[str, Any]:

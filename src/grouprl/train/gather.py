@@ -15,16 +15,21 @@ from grouprl.data.ask import Ask
 from grouprl.data.collected import Collected, join, sort_by_group, subset
 from grouprl.data.ledger import Visit
 from grouprl.errors import RunError
+from grouprl.train.account import Fates, dropped
 from grouprl.train.desk import RunDesk
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a step collected: everything drawn (also what help replaced), the rows to train on, in how many rounds."""
+    """What a step collected: everything drawn (also what help replaced), the rows to train on, in how many rounds.
+
+    `fate_b` [B] says of each drawn row why it was dropped (see `account`).
+    """
 
     drawn: Collected
     wanted: Collected
     rounds: int
+    fate_b: Fates
 
 
 def gather(desk: RunDesk) -> Gathered | None:
@@ -34,15 +39,20 @@ def gather(desk: RunDesk) -> Gathered | None:
     missing, limit = desk.prompts if replay is None else replay.fresh(desk), getattr(refill, "max_rounds", 1)
     parts: list[Collected] = []
     good: list[Collected] = []
+    fates: list[Fates] = []
     for _ in range(limit):
         found = _round(desk, missing) if desk.ahead is None else desk.ahead.round(missing)
         if found is None:
             break
         part, plain = found
-        parts.append(with_replaced(part, plain))
+        whole, fate_b = with_replaced(part, plain), dropped(part, ahead=desk.ahead is not None)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
-            kept = subset(kept, refill.wanted(desk.batch(kept)).numpy())
+            wanted_b = refill.wanted(desk.batch(kept)).numpy()
+            fate_b[np.flatnonzero(part.kept_b)[~wanted_b]] = "refill"
+            kept = subset(kept, wanted_b)
+        parts.append(whole)
+        fates += [fate_b, np.full(len(whole) - len(part), "exploration", fate_b.dtype)]
         good.append(kept)
         missing -= len(set(kept.ordinal_b.tolist()))
         if missing <= 0:
@@ -54,7 +64,8 @@ def gather(desk: RunDesk) -> Gathered | None:
         wanted = replay.mix(wanted, desk)
     if wanted is None:
         return None
-    return Gathered(join(parts) if parts else wanted, sort_by_group(wanted), len(parts))
+    drawn, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))
+    return Gathered(drawn, sort_by_group(wanted), len(parts), fate_b)
 
 
 def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:

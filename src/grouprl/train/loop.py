@@ -21,12 +21,13 @@ from grouprl.data.collected import Collected
 from grouprl.data.desk import data_parts
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.policy.tokens import Tokens
+from grouprl.train.account import NO_ROWS, account
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.enrich import add_statistics, add_texts
 from grouprl.train.evaluate import Evaluation, evaluate, question_text
-from grouprl.train.gather import gather, remember
+from grouprl.train.gather import Gathered, gather, remember
 from grouprl.train.interrupt import Interrupt
 from grouprl.train.metrics import check_names
 from grouprl.train.observe import (
@@ -86,7 +87,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         Display(session.config.steps, console=console) as display,
         Interrupt(display.message) as stop,
     ):
-        for note in session.notes:
+        for note in [*session.notes, *session.collector.notes]:
             display.message(note)
         clock = _Clock(session)
         if session.phase == "warmup":
@@ -109,7 +110,13 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
             draws = session.source.take(config.warmup.batch)
             size = session.source.size
             batch = demonstration_batch(
-                session.policy, session.task, draws, config.seed, questions=size, history=config.sampling.history
+                session.policy,
+                session.task,
+                draws,
+                config.seed,
+                questions=size,
+                history=config.sampling.history,
+                stage=session.collector.stage,
             )
             rate = warmup_rate(config.warmup, session.step)
             losses = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)
@@ -159,6 +166,7 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: _Clock
 
 def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
     config, watch = session.config, Stopwatch()
+    first = session.source.drawn
     with clock.step:
         gathered = gather(session.desk)
         batch = _batch(session, gathered.wanted) if gathered is not None else None
@@ -180,11 +188,21 @@ def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
             metrics |= session.desk.ahead.advance(gathered)
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.desk.read_notes()
+    metrics |= _account(session, range(first, session.source.drawn), gathered, judged)
     if gathered is not None:
         metrics |= collected_metrics(gathered.drawn)
         if session.method.refill is not None:
             metrics["refill_rounds"] = float(gathered.rounds)
     _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(gathered.drawn) if gathered else [])
+
+
+def _account(session: Session, asked: range, gathered: Gathered | None, judged: Batch | None) -> dict[str, float]:
+    """What became of the questions asked in this step; of those whose answers arrived, where they are asked ahead."""
+    if gathered is None:
+        return account(() if session.desk.ahead is not None else asked, None, NO_ROWS, None, None)
+    drawn = gathered.drawn if gathered.rounds else None
+    ordinals = asked if session.desk.ahead is None else set(gathered.drawn.ordinal_b.tolist())
+    return account(ordinals, drawn, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, judged)
 
 
 def _batch(session: Session, wanted: Collected) -> Batch | None:
@@ -275,6 +293,7 @@ def _evaluate(session: Session, display: Display, clock: _Clock, questions: int,
             reward=session.reward,
             correct_at=config.reward.correct_at,
             history=config.sampling.history,
+            stage=session.collector.stage,
             progress=display.progress if when else None,
         )
     _log(session, display, clock, "eval", found.record())

@@ -178,6 +178,35 @@ define(
     "0, or what the method's filter is meant to remove",
 )
 define(
+    "questions_asked",
+    "questions",
+    "groups",
+    "training questions asked in this step; each is trained on or lost for one reason, so that the account closes",
+    "batch.prompts, more where questions are probed or drawn again",
+)
+define("questions_trained", "questions", "groups", "those of them with an answer in the loss", "near questions_asked")
+define(
+    "questions_lost/*",
+    "questions",
+    "groups",
+    "questions asked and not trained on, by what took away the last of their answers (reasons as in rows_lost/*; "
+    "not_answered: only probed, or passed over by curriculum or allocation)",
+    "what the method's filters are meant to remove. error, timeout, bad_value: look at the reward",
+)
+define("rows_drawn", "answers", "groups", "answers drawn in this step for training", "batch.prompts x batch.group")
+define("rows_stored", "answers", "groups", "stored answers that joined them", "0 without replay")
+define(
+    "rows_used", "answers", "groups", "answers with a token in the loss", "rows_drawn + rows_stored, less rows_lost/*"
+)
+define(
+    "rows_lost/*",
+    "answers",
+    "groups",
+    "answers not used, by reason: error, bad_value, timeout, not_applicable, group (a failed answer in the same "
+    "group), no_action, baseline, late, exploration, refill, replay, masked",
+    "see questions_lost/*",
+)
+define(
     "refill_rounds",
     "rounds",
     "groups",
@@ -444,6 +473,13 @@ define(
     "update",
     "length of the gradient before clipping to max_grad_norm, mean over the optimiser steps",
     "steady. Spikes of ten times and more, or NaN, announce a collapse; 0 means that nothing is learnt",
+)
+define(
+    "clip_bias",
+    "norm",
+    "update",
+    "norm of what the clip leaves out of the policy's gradient (ST-PPO); the gradient is divided by it above its limit",
+    "0 in the first step after a rollout, then small. Large: the data are far off-policy, and steps become tiny",
 )
 define(
     "unlikely_fraction",

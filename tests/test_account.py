@@ -1,0 +1,204 @@
+"""The account of a run closes: what was asked and drawn was trained on, or dropped for a stated reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import toy_envs
+from grouprl.data.source import QuestionSource
+from grouprl.train.account import REASONS, account
+from test_loop import launch, records
+
+REWARDS = """
+import time
+
+def sevens_fail(completion, answer, **_):
+    if answer.endswith("7"):
+        raise ZeroDivisionError("no sevens")
+    return float(completion == answer)
+
+def sevens_are_nan(completion, answer, **_):
+    return float("nan") if answer.endswith("7") else float(completion == answer)
+
+def sevens_hang(completion, answer, **_):
+    if answer.endswith("7") and completion < "6":
+        time.sleep(60)
+    return float(completion == answer)
+
+def not_for_sevens(completion, answer, **_):
+    return None if answer.endswith("7") else float(completion == answer)
+
+def short_fail(completion, answer, **_):
+    if len(completion) == 1:
+        raise ValueError("too short")
+    return 0.0
+
+def never(completion, **_):
+    return 0.0
+"""
+
+
+def closed(folder: Path) -> dict[str, float]:
+    """Check the account of every step of a run, and return its sums."""
+    sums: dict[str, float] = {}
+    for record in records(folder, "train"):
+        lost = {name: n for name, n in record.items() if name.startswith(("rows_lost/", "questions_lost/"))}
+        assert all(n > 0 and name.partition("/")[2] in (*REASONS, "not_answered") for name, n in lost.items())
+        rows = sum(n for name, n in lost.items() if name.startswith("rows"))
+        questions = sum(n for name, n in lost.items() if name.startswith("questions"))
+        assert record["rows_drawn"] + record["rows_stored"] == record["rows_used"] + rows
+        assert record["questions_asked"] == record["questions_trained"] + questions
+        names = ("rows_drawn", "rows_stored", "rows_used", "questions_asked", "questions_trained")
+        for name, n in {**{name: record[name] for name in names}, **lost}.items():
+            sums[name] = sums.get(name, 0) + n
+    return sums
+
+
+def questions_dealt(folder: Path) -> int:
+    """How many questions the run has dealt out since its warm-up, by its own counter."""
+    state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())
+    first = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
+    return int(state["source"]["drawn"]) - (30 * 32 if first["phase"] == "warmup" else 0)
+
+
+def run(folder: Path, **changes: Any) -> dict[str, float]:
+    settings = {
+        "steps": 3,
+        "batch": {"prompts": 8, "group": 4},
+        "eval": {"every": 0, "final_questions": 16},
+    } | changes
+    launch(folder, **settings)
+    sums = closed(folder)
+    assert sums["questions_asked"] == questions_dealt(folder)
+    return sums
+
+
+def test_nothing_is_lost_where_nothing_fails(tmp_path: Path) -> None:
+    sums = run(tmp_path / "run")
+    assert sums == {
+        "questions_asked": 24,
+        "questions_trained": 24,
+        "rows_drawn": 96,
+        "rows_stored": 0,
+        "rows_used": 96,
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "mode", "reasons"),
+    [
+        ("sevens_fail", "drop_group", {"error"}),
+        ("sevens_are_nan", "drop_row", {"bad_value"}),
+        ("sevens_hang", "drop_group", {"timeout", "group"}),
+        ("not_for_sevens", "drop_group", {"not_applicable"}),
+        ("short_fail", "drop_group", {"error", "group"}),
+        ("short_fail", "drop_row", {"error"}),
+    ],
+)
+def test_failed_rewards(tmp_path: Path, function: str, mode: str, reasons: set[str]) -> None:
+    path = tmp_path / "rewards.py"
+    path.write_text(REWARDS)
+    reward = {
+        "function": f"{path}:{function}",
+        "on_error": mode,
+        "max_failed_fraction": 1.0,
+        "timeout": 0.3,
+        "workers": 2,
+        "self_test": False,
+    }
+    sums = run(tmp_path / "run", reward=reward)
+    assert {name.removeprefix("rows_lost/") for name in sums if name.startswith("rows_lost/")} == reasons
+    if function == "sevens_fail":
+        assert sums["rows_lost/error"] == 4 * sums["questions_lost/error"]
+
+
+def test_refilled_questions(tmp_path: Path) -> None:
+    path = tmp_path / "rewards.py"
+    path.write_text(REWARDS)
+    reward = {"function": f"{path}:never", "self_test": False}
+    sums = run(tmp_path / "run", method={"name": "dapo", "max_rounds": 3}, reward=reward)
+    assert sums["questions_asked"] == sums["questions_lost/refill"] == 3 * 3 * 8
+    assert sums["rows_used"] == 0
+
+
+METHODS: dict[str, Any] = {
+    "probes": ({"name": "dots", "reference": 4}, "questions_lost/not_answered"),
+    "allocation": ("knapsack_rl", None),
+    "solved": ({"name": "self", "solved": -1.0}, "questions_lost/not_answered"),
+    "hints": ({"name": "ghpo", "hint_start": 0}, "rows_lost/exploration"),
+    "replay": ("skywork_r1v2", "rows_stored"),
+    "policies": ({"name": "remix", "reincarnation": 3}, "rows_stored"),
+    "pruned": ("cppo", "rows_lost/masked"),
+    "greedy": ("remax", None),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_that_choose_replace_store_and_prune(tmp_path: Path, name: str) -> None:
+    method, expected = METHODS[name]
+    sums = run(tmp_path / "run", method=method, data={"questions": 12}, steps=4)
+    if expected is not None:
+        assert sums[expected] > 0
+
+
+def test_episodes_without_an_action(tmp_path: Path) -> None:
+    sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method="gigpo")
+    assert sums["rows_drawn"] == sums["rows_used"] == 96
+
+
+class Rows:
+    """Rows that have nothing but their names."""
+
+    def __init__(self, *keys: tuple[int, int, int]) -> None:
+        self.row_keys = list(keys)
+
+
+class Judged:
+    """A judged batch that knows only which rows count."""
+
+    def __init__(self, *active: bool) -> None:
+        import torch
+
+        self.active_bt = torch.tensor([[x] for x in active])
+
+
+def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
+    drawn: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (4, 0, 0))
+    fates = np.array(["error", "refill", "error", "group", "", ""])
+    wanted: Any = Rows((2, 0, 0), (4, 0, 0), (-1, 0, 0), (-1, 1, 0))
+    judged: Any = Judged(True, False, True, False)
+    assert account(range(5), drawn, fates, wanted, judged) == {
+        "rows_drawn": 6,
+        "rows_stored": 2,
+        "rows_used": 2,
+        "rows_lost/error": 2,
+        "rows_lost/group": 1,
+        "rows_lost/refill": 1,
+        "rows_lost/masked": 2,
+        "questions_asked": 5,
+        "questions_trained": 1,
+        "questions_lost/not_answered": 1,
+        "questions_lost/group": 1,
+        "questions_lost/refill": 1,
+        "questions_lost/masked": 1,
+    }
+
+
+def test_rows_that_replay_leaves_out() -> None:
+    drawn: Any = Rows((0, 0, 0), (1, 0, 0))
+    wanted: Any = Rows((0, 0, 0))
+    found = account(range(2), drawn, np.array(["", ""]), wanted, Judged(True))  # type: ignore[arg-type]
+    assert found["rows_lost/replay"] == found["questions_lost/replay"] == 1
+
+
+def test_the_counter_of_the_source_is_the_number_asked() -> None:
+    from grouprl.tasks import load_task
+
+    source = QuestionSource(load_task("addition"), 0)
+    source.asks(3, 2)
+    assert source.drawn == 3
