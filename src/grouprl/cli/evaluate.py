@@ -20,6 +20,7 @@ from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
+    from grouprl.policy.team import Team
     from grouprl.tasks import Task
     from grouprl.train.config import Reward
     from grouprl.train.evaluate import Evaluation
@@ -107,7 +108,7 @@ def eval_command(
 class Subject:
     """Who is asked what: a policy, a task, their name, the settings that hold unless others are given, the reward."""
 
-    policy: CausalPolicy
+    policy: CausalPolicy | Team
     task: Task
     title: str
     defaults: dict[str, Any]

@@ -54,7 +54,8 @@ class Collected:
     @property
     def tokens(self) -> Tokens:
         """The rows as a policy scores them."""
-        return self.rollout.tokens
+        agent_b = self.extras.get("agent_b")
+        return self.rollout.tokens if agent_b is None else self.rollout.tokens.of_agents(agent_b)
 
     @property
     def ordinal_b(self) -> np.ndarray:
@@ -179,7 +180,7 @@ def to_batch(collected: Collected, *, max_length: int) -> Batch:
     foreign, `old_bt` still has to be computed by the policy.
     """
     rollout, scores = collected.rollout, collected.scores
-    tokens = Tokens(rollout.prompt_ids, rollout.response_ids)
+    tokens = collected.tokens
     width = tokens.max_response
     mask_bt = torch.from_numpy(collected.acted_bt)
     reward_b = torch.from_numpy(scores.reward_b).to(rollout.logp_bt.dtype)

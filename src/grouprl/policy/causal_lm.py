@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from .lora import dropping, is_adapted
 from .microbatch import join_passes, split_rows
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
+from .trainable import Trainable
 
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 32768}
@@ -39,7 +40,7 @@ class PolicyOutput:
     """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
 
 
-class CausalPolicy:
+class CausalPolicy(Trainable):
     """A transformers causal LM with its tokenizer.
 
     The model's dropout is off in every pass, so that a log-prob is a function of the weights alone; only the dropout
@@ -287,32 +288,6 @@ class CausalPolicy:
         yield from ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
         if self.value_head is not None:
             yield from ((f"value_head.{name}", p) for name, p in self.value_head.named_parameters())
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Return every trainable parameter, value head included."""
-        return [parameter for _, parameter in self.named_parameters()]
-
-    def trainable_state(self) -> dict[str, torch.Tensor]:
-        """Return copies of all trainable parameters on the CPU, by name."""
-        return {name: parameter.detach().cpu().clone() for name, parameter in self.named_parameters()}
-
-    @torch.no_grad()
-    def load_trainable_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Copy what `trainable_state` returned into the parameters.
-
-        Raises:
-            InputError: names or shapes differ from the policy's own.
-        """
-        own = dict(self.named_parameters())
-        wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n, p in own.items() if p.shape != state[n].shape)
-        if wrong:
-            raise InputError(
-                f"The stored weights differ from the policy's in {wrong[:3]}",
-                "A state can be loaded into the same model with the same adapters and value head",
-                "Load it into a policy built from the same configuration",
-            )
-        for name, parameter in own.items():
-            parameter.copy_(state[name])
 
     def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
         """Write an ordinary Hugging Face folder: model and tokenizer, LoRA adapters merged into the weights.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -20,6 +20,8 @@ class Tokens:
 
     prompt_ids: tuple[tuple[int, ...], ...]
     response_ids: tuple[tuple[int, ...], ...]
+    agents: tuple[int, ...] | None = None
+    """[B] number of the agent that each row belongs to, where there are several."""
 
     def __post_init__(self) -> None:
         if len(self.prompt_ids) != len(self.response_ids):
@@ -28,6 +30,8 @@ class Tokens:
                 "Tokens needs one response per prompt row",
                 "Repeat the prompt for each of its responses",
             )
+        if self.agents is not None and len(self.agents) != len(self.prompt_ids):
+            raise InputError(f"{len(self.agents)} agents for {len(self.prompt_ids)} rows", "Every row has one agent")
         for row, prompt in enumerate(self.prompt_ids):
             if not prompt:
                 raise InputError(
@@ -47,7 +51,12 @@ class Tokens:
     def rows(self, index: Iterable[int]) -> Tokens:
         """Return the rows of `index`, in its order."""
         chosen = [int(i) for i in index]
-        return Tokens(tuple(self.prompt_ids[i] for i in chosen), tuple(self.response_ids[i] for i in chosen))
+        agents = None if self.agents is None else tuple(self.agents[i] for i in chosen)
+        return Tokens(tuple(self.prompt_ids[i] for i in chosen), tuple(self.response_ids[i] for i in chosen), agents)
+
+    def of_agents(self, agents: Iterable[int]) -> Tokens:
+        """Return the same rows with the number of the agent that each belongs to."""
+        return replace(self, agents=_ints(tuple(agents)))
 
     @property
     def prompt_lengths(self) -> tuple[int, ...]:

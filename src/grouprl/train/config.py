@@ -163,6 +163,18 @@ class Reward(Section):
     """Whether the reward is tried on its known-right and known-wrong answers before the run."""
 
 
+class Acting(Section):
+    """Where the environments of a task act, and how long they may take."""
+
+    workers: Whole | Literal["auto"] = "auto"
+    """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
+    clock. `auto`: one per core for environments of yours, none for those of this package, which always return."""
+    timeout: Positive = 60.0
+    """Seconds that one call of an environment may take, in workers; one that takes longer has failed."""
+    memory_gb: Positive = 4.0
+    """Memory of a worker, in GiB."""
+
+
 class Run(Section):
     """The run folder, checkpoints and records."""
 
@@ -201,6 +213,7 @@ class Config(Section):
     optim: Optim = Optim()
     eval: Eval = Eval()
     reward: Reward = Reward()
+    environment: Acting = Acting()
     run: Run = Run()
 
     @pydantic.field_validator("model", mode="before")
@@ -245,7 +258,7 @@ class Config(Section):
 
     def fingerprint(self) -> str:
         """Hash of everything that changes results (not of folders, records or threads)."""
-        plain = self.model_dump(mode="json", exclude={"run": True, "eval": True})
+        plain = self.model_dump(mode="json", exclude={"run": True, "eval": True, "environment": True})
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]

@@ -15,8 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from grouprl.data.collected import join_scores
 from grouprl.envs import Environment
+from grouprl.envs.stage import Stage
 from grouprl.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.team import Team
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rollout import generate
 from grouprl.rollout.between import History
@@ -91,7 +93,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: CausalPolicy,
+    policy: CausalPolicy | Team,
     task: Task,
     *,
     questions: int,
@@ -106,6 +108,7 @@ def evaluate(
     batch_rows: int = 512,
     shown: int = 16,
     history: History = "refuse",
+    stage: Stage | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Answer the first `questions` held-out questions of `task`, or act in its environments, and score the answers.
@@ -125,6 +128,7 @@ def evaluate(
         batch_rows: answers written at the same time; changes memory, not results.
         shown: questions kept in `Evaluation.samples`.
         history: what happens where a chat template rewrites earlier turns (`sampling.history`).
+        stage: where environments act; None: in this process.
         progress: called as answers are written.
 
     Raises:
@@ -141,7 +145,7 @@ def evaluate(
             "Give the task more questions, or a split of their own for evaluation",
         )
     asked = [task.question("eval", index) for index in range(count)]
-    judge = _Judge(policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows, history)
+    judge = _Judge(policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows, history, stage)
     meter = _Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[answer_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
@@ -248,7 +252,7 @@ class _Answers:
 class _Judge:
     """The policy, the reward and how answers are drawn."""
 
-    policy: CausalPolicy
+    policy: CausalPolicy | Team
     task: Task
     reward: Reward
     correct_at: float
@@ -256,6 +260,7 @@ class _Judge:
     temperature: float
     batch_rows: int
     history: History
+    stage: Stage | None
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: _Meter
@@ -265,6 +270,12 @@ class _Judge:
         make = environments(self.task)
         if make is not None:
             return self._play(make, asked, each, seeds, greedy, meter)
+        if isinstance(self.policy, Team):
+            raise InputError(
+                f"the task '{self.task.name}' is answered by one policy",
+                f"this one is a team of {', '.join(self.policy.members)}",
+                "Take a task with these agents",
+            )
         texts: list[str] = []
         lengths: list[int] = []
         truncated: list[bool] = []
@@ -318,6 +329,7 @@ class _Judge:
                 agents=self.task.agents,
                 greedy=greedy,
                 history=self.history,
+                stage=self.stage,
             )
             part = starts[at : at + self.batch_rows]
             ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]

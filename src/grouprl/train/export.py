@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grouprl.errors import InputError
 from grouprl.policy import CausalPolicy, load_policy
+from grouprl.policy.team import Team
 from grouprl.tasks import Task, load_task
+from grouprl.train.agents import model_names
 from grouprl.train.checkpoint import load_policy_state
 from grouprl.train.config import Config, load_config
 from grouprl.train.files import RunFolder, replacing
@@ -20,7 +23,7 @@ class Trained:
 
     config: Config
     task: Task
-    policy: CausalPolicy
+    policy: CausalPolicy | Team
     when: str
 
 
@@ -37,13 +40,21 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     config = load_config(str(folder.config))
     task = load_task(config.task, config.seed)
     if checkpoint is None and folder.model.is_dir():
-        policy = load_policy(folder.model, device=config.model.device, dtype=config.model.dtype)
-        return Trained(config, task, policy, "the final model")
+        return Trained(config, task, _final(folder.model, config, task), "the final model")
     state = load_policy_state(run, checkpoint)
     policy = build_policy(config, task)
     policy.load_trainable_state(state)
     when = "the newest checkpoint (the run has no final model)" if checkpoint is None else f"checkpoint {checkpoint}"
     return Trained(config, task, policy, when)
+
+
+def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | Team:
+    """Load the final model; that of every agent where they have their own."""
+    place: dict[str, Any] = {"device": config.model.device, "dtype": config.model.dtype}
+    agents = list(model_names(config, task))
+    if len(agents) == 1:
+        return load_policy(folder, **place)
+    return Team({agent: load_policy(folder / agent, **place) for agent in agents})
 
 
 def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:

@@ -19,6 +19,7 @@ from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
+from grouprl.train.agents import model_names
 from grouprl.train.config import Config, Lora
 
 SAMPLER = "sampler's copy"
@@ -88,21 +89,24 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
     Raises:
         InputError: a folder that is not there or is no model.
     """
-    name, dtype = config.model.name, resolve_dtype(config.model.dtype, resolve_device(config.model.device))
-    if name == "tiny":
-        model, tokenizer = build_tiny(task.alphabet or PRINTABLE, **config.model.tiny.model_dump())
-    else:
-        found = _read_pretrained(name)
-        if found is None:
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    models = []
+    for name in model_names(config, task).values():
+        if name == "tiny":
+            models.append(build_tiny(task.alphabet or PRINTABLE, **config.model.tiny.model_dump()))
+        elif (found := _read_pretrained(name)) is not None:
+            models.append(found)
+        else:
             return None, None
-        model, tokenizer = found
+    model, tokenizer = models[0]
     text = model.config.get_text_config()
     heads = text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = sum(p.numel() for each, _ in models for p in each.parameters())
+    lora = config.model.lora
     facts = ModelFacts(
         parameters=parameters,
-        trainable=parameters if config.model.lora is None else _adapter_parameters(model, config.model.lora),
+        trainable=parameters if lora is None else sum(_adapter_parameters(each, lora) for each, _ in models),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
         intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,

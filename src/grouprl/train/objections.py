@@ -14,6 +14,7 @@ from grouprl.overlap.fit import idle_ahead, refusals_ahead
 from grouprl.parts.part import PARTS, RunFacts
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.tasks.task import Question, Task
+from grouprl.train.agents import team_refusals
 from grouprl.train.config import Config, Section
 from grouprl.train.episodes import demonstrates, environments
 
@@ -44,7 +45,7 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     found = [sentence for part in method.parts() for sentence in part.refuse(facts)]
     found += _method_refusals(config, method, facts, found)
     found += refusals_ahead(config, method)
-    found += _task_refusals(config, task)
+    found += [*_task_refusals(config, task), *team_refusals(config, method, task)]
     return list(dict.fromkeys(found))
 
 
@@ -156,6 +157,8 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
         yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"
     yield from _idle_model_settings(config, method)
     yield from _idle_sampling(config)
+    if config.model.agents == "separate" and facts.agents == 1:
+        yield "model.agents separate has no effect: the task has one agent"
     if not facts.environment and "history" in config.sampling.model_fields_set:
         yield "sampling.history has no effect: the task is answered at once"
     if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:

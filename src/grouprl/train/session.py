@@ -21,9 +21,11 @@ from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
 from grouprl.policy.second import second_policy
+from grouprl.policy.team import Team
 from grouprl.policy.threads import choose_threads
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.tasks import Task, load_task
+from grouprl.train.agents import model_names
 from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
 from grouprl.train.config import Config, load_config
@@ -44,7 +46,7 @@ class Session:
     run: RunFolder
     task: Task
     method: Method
-    policy: CausalPolicy
+    policy: CausalPolicy | Team
     reward: Any
     source: QuestionSource
     errors: ErrorPolicy
@@ -123,6 +125,7 @@ class Session:
         if self.desk.ahead is not None:
             self.desk.ahead.close()
         close_reward(self.reward)
+        self.collector.close()
 
     def leave(self) -> None:
         """Give the run folder free for another process."""
@@ -262,7 +265,7 @@ def _lock_notes(lock: FolderLock) -> list[str]:
     return [] if lock.works else ["this file system has no locks: a second run on this folder would not be noticed"]
 
 
-def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy, reward: Any) -> Session:
+def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy | Team, reward: Any) -> Session:
     """Put the parts of a session together."""
     method = compose(config.method).method
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
@@ -298,31 +301,39 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy, r
     return session
 
 
-def build_policy(config: Config, task: Task) -> CausalPolicy:
-    """Load or build the policy that the configuration asks for."""
+def build_policy(config: Config, task: Task) -> CausalPolicy | Team:
+    """Load or build the policy that the configuration asks for; one for each agent where they have their own."""
     keep_freed_memory()
+    names = model_names(config, task)
+    if len(names) == 1:
+        return _build_one(config, task, config.model.name, config.seed)
+    members = {agent: _build_one(config, task, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
+    return Team(members)
+
+
+def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy:
     model = config.model
     options: dict[str, Any] = {}
-    if model.name == "tiny":
+    if name == "tiny":
         options = model.tiny.model_dump()
         if task.alphabet:
             options["alphabet"] = task.alphabet
     if model.lora is not None:
         options["lora"] = model.lora.model_dump()
     return load_policy(
-        model.name,
+        name,
         device=model.device,
         dtype=model.dtype,
         engine=model.engine,
         temperature=config.sampling.temperature,
         value_head=compose(config.method).method.critic is not None,
         token_budget=config.batch.tokens_per_microbatch,
-        seed=config.seed,
+        seed=seed,
         **options,
     )
 
 
-def make_optimizer(config: Config, policy: CausalPolicy, phase: str) -> torch.optim.Optimizer:
+def make_optimizer(config: Config, policy: CausalPolicy | Team, phase: str) -> torch.optim.Optimizer:
     """AdamW over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
@@ -334,7 +345,7 @@ def needs_reference(config: Config, method: Method) -> bool:
     return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
 
 
-def exact_sampler(policy: CausalPolicy) -> bool:
+def exact_sampler(policy: CausalPolicy | Team) -> bool:
     """Whether the local sampler's log-probs are the trainer's: the same weights in full precision."""
     return policy.dtype in (torch.float32, torch.float64)
 

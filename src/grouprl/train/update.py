@@ -58,6 +58,9 @@ class Policy(Protocol):
     def parameters(self) -> list[Any]:
         """Trainable parameters."""
 
+    def owners(self) -> list[list[Any]]:
+        """The same by who owns them."""
+
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
         """The same with their names; those of the critic's own begin with `value_head.`."""
 
@@ -130,6 +133,7 @@ class Learner:
         Raises RunError when the gradient is not finite (no step is taken then).
         """
         norm = _clipped_norm(self.policy, self.grad_clip)
+        _let_idle_rest(self.policy)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
         return norm
@@ -267,10 +271,20 @@ def _closed(sums: dict[str, float]) -> dict[str, float]:
     return metrics
 
 
+def _let_idle_rest(policy: Policy) -> None:
+    """Take the gradients from owners whose gradient is exactly zero, where there are several: they take no step."""
+    owners = policy.owners()
+    for owned in owners if len(owners) > 1 else []:
+        if not any(bool(p.grad.any()) for p in owned if p.grad is not None):
+            for parameter in owned:
+                parameter.grad = None
+
+
 def _clipped_norm(policy: Policy, grad_clip: float) -> float:
     """Norm of the gradient before clipping to `grad_clip` (0: not clipped)."""
     limit = grad_clip if grad_clip > 0 else math.inf
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit))
+    norms = [float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in policy.owners()]
+    norm = math.hypot(*norms)
     if not math.isfinite(norm):
         raise RunError(
             f"the gradient is not finite (norm {norm}); no step was taken. Lower optim.lr, look at the last rollouts "

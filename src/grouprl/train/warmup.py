@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from grouprl.batch import Batch
+from grouprl.envs.stage import Stage
 from grouprl.errors import InputError
 from grouprl.policy.tokens import Tokens
 from grouprl.rollout.between import History
@@ -29,14 +30,15 @@ def demonstration_batch(
     *,
     questions: int | None = None,
     history: History = "refuse",
+    stage: Stage | None = None,
 ) -> Batch:
     """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted.
 
     `questions` is how many the stream has before it begins anew; None when it never ends. An episode may have several
-    rows; they are of one group.
+    rows; they are of one group. `stage` is where environments act; None: in this process.
     """
     if environments(task) is not None:
-        return _episode_batch(policy, task, draws, seed, history)
+        return _episode_batch(policy, task, draws, seed, history, stage)
     epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
     pairs = [(q, _demonstration(task, q, seed + EPOCH * e)) for (_, q), e in zip(draws, epochs, strict=True)]
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
@@ -50,19 +52,24 @@ def demonstration_batch(
 
 
 def _episode_batch(
-    policy: Any, task: Task, draws: Sequence[tuple[int, Question]], seed: int, history: History
+    policy: Any,
+    task: Task,
+    draws: Sequence[tuple[int, Question]],
+    seed: int,
+    history: History,
+    stage: Stage | None,
 ) -> Batch:
     """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a question its own."""
     starts = [Start(question, answer_seed("demonstrate", seed, ordinal, 0)) for ordinal, question in draws]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
-    episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, **limits)
+    episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
     if episodes.failures:
         raise InputError(episodes.failures[0].what, "a warm-up imitates environments that act in themselves")
     return Batch(
         mask_bt=torch.from_numpy(episodes.mask_bt),
         group_b=torch.tensor([draws[episode][0] for episode in episodes.episode_b.tolist()]),
         reward_b=torch.ones(len(episodes)),
-        inputs=episodes.rollout.tokens,
+        inputs=episodes.rollout.tokens.of_agents(episodes.agent_b),
     )
 
 

@@ -1,0 +1,223 @@
+"""Several policies as one: each row belongs to the policy of its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import nn
+
+from ..errors import InputError
+from .causal_lm import CausalPolicy, PolicyOutput
+from .text import Message
+from .tokens import Tokens
+from .trainable import Trainable
+
+Row = TypeVar("Row")
+
+
+class FrozenTeam:
+    """Frozen policies of the agents: the reference of KL terms."""
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        self._members = list(members)
+
+    def logp(self, tokens: Tokens, *, entropy: bool = False) -> PolicyOutput:
+        """Score the responses of `tokens`, each row by its agent's policy, without a graph."""
+        outputs = {agent: self._members[agent].logp(part, entropy=entropy) for agent, _, part in by_agent(tokens)}
+        return _joined(tokens, outputs)
+
+
+class Team(Trainable):
+    """One policy for each agent, with weights of its own; rows say whose they are (`Tokens.agents`).
+
+    The policies may differ in everything but their tokens: an environment's text is encoded once for all. The step
+    size and the clipping of gradients are each policy's own; one that had no gradient takes no step.
+    """
+
+    lean = None
+
+    def __init__(self, members: Mapping[str, CausalPolicy]) -> None:
+        if len(members) < 2:
+            raise InputError(f"a team of {len(members)}", "policies of their own are for two agents or more")
+        self.members = dict(members)
+        self._by_number = list(self.members.values())
+        first = self._by_number[0]
+        for name, member in self.members.items():
+            if member.tokenizer.get_vocab() != first.tokenizer.get_vocab() or member.eos_ids != first.eos_ids:
+                raise InputError(
+                    f"the agent {name!r} has other tokens than {next(iter(self.members))!r}",
+                    "agents hear each other's words as tokens, so all have the same vocabulary and end tokens",
+                    "Give them models of one family",
+                )
+        self.tokenizer, self.temperature = first.tokenizer, first.temperature
+
+    def member(self, agent: int) -> CausalPolicy:
+        """Return the policy of agent number `agent`."""
+        return self._by_number[agent]
+
+    @property
+    def engine(self) -> str:
+        """The engines in use."""
+        return ", ".join(dict.fromkeys(member.engine for member in self._by_number))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first model lives; results come back there."""
+        return self._by_number[0].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights; the least exact one where they differ."""
+        return min((member.dtype for member in self._by_number), key=lambda kind: torch.finfo(kind).bits)
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        return self._by_number[0].eos_ids
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence that all models were built for."""
+        return min((n for member in self._by_number if (n := member.max_positions) is not None), default=None)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode plain text; see `CausalPolicy.encode`."""
+        return self._by_number[0].encode(text)
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many plain texts at once."""
+        return self._by_number[0].encode_all(texts)
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Encode a prompt, text or chat messages."""
+        return self._by_number[0].encode_prompt(prompt)
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+        """Encode many prompts at once."""
+        return self._by_number[0].encode_prompts(prompts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`; see `CausalPolicy.decode`."""
+        return self._by_number[0].decode(ids)
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row."""
+        return self._by_number[0].decode_all(rows)
+
+    def logp(
+        self,
+        tokens: Tokens,
+        *,
+        grad: bool = False,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> PolicyOutput:
+        """Score the responses, each row by its agent's policy; see `CausalPolicy.logp`."""
+        wanted: dict[str, Any] = {"grad": grad, "entropy": entropy, "values": values, "cross": cross}
+        return _joined(tokens, {agent: self.member(agent).logp(part, **wanted) for agent, _, part in by_agent(tokens)})
+
+    def backward(
+        self,
+        tokens: Tokens,
+        grad_logp_bt: torch.Tensor,
+        grad_entropy_bt: torch.Tensor | None = None,
+        grad_value_bt: torch.Tensor | None = None,
+        grad_cross_bt: torch.Tensor | None = None,
+        *,
+        cross: float | None = None,
+    ) -> None:
+        """Add the gradients of sum(cotangent * output), each row's to its agent's policy."""
+        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
+        for agent, rows, part in by_agent(tokens):
+            own = [None if c is None else c[rows][:, : part.max_response] for c in given]
+            assert own[0] is not None
+            self.member(agent).backward(part, own[0], *own[1:], cross=cross)
+
+    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
+        """Cut `rows` into passes of one agent each that fit its token budget."""
+        found = []
+        for agent, own, _ in by_agent(tokens.rows(rows)):
+            found += self.member(agent).passes(tokens, [rows[i] for i in own])
+        return found
+
+    def statistics(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: statistics of one policy's distribution are not offered for several."""
+        raise InputError(
+            "statistics of the policy are asked for",
+            "they are offered for one policy, and each agent has its own here",
+            "Set model.agents: shared, or take a method without them",
+        )
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter as agent.name; those of value heads as value_head.agent.name."""
+        for agent, member in self.members.items():
+            for name, parameter in member.named_parameters():
+                head, _, rest = name.partition(".")
+                yield (f"value_head.{agent}.{rest}" if head == "value_head" else f"{agent}.{name}"), parameter
+
+    def owners(self) -> list[list[nn.Parameter]]:
+        """Return the trainable parameters of each agent."""
+        return [member.parameters() for member in self._by_number]
+
+    def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
+        """Write a Hugging Face folder for each agent, named after it."""
+        for agent, member in self.members.items():
+            member.save(Path(folder) / agent, adapter_only=adapter_only)
+
+    def reference(self) -> FrozenTeam:
+        """Return the frozen policies of the agents for KL terms."""
+        return FrozenTeam([member.reference() for member in self._by_number])
+
+
+def by_agent(tokens: Tokens) -> Iterator[tuple[int, list[int], Tokens]]:
+    """Yield each agent that has rows, its rows, and their tokens.
+
+    Raises InputError where rows do not say whose they are.
+    """
+    if tokens.agents is None:
+        raise InputError("rows without agents", "each row is scored by the policy of its agent", "Set Tokens.agents")
+    for agent in sorted(set(tokens.agents)):
+        rows = [row for row, owner in enumerate(tokens.agents) if owner == agent]
+        yield agent, rows, tokens.rows(rows)
+
+
+def split(policy: Any, rows: Iterable[Row], agent_of: Any) -> list[tuple[Any, list[Row]]]:
+    """Return the policies that act for `rows`, each with its rows; `agent_of` tells the number of a row's agent."""
+    rows = list(rows)
+    if not isinstance(policy, Team):
+        return [(policy, rows)]
+    owners = [agent_of(row) for row in rows]
+    pairs = [(agent, [row for row, owner in zip(rows, owners, strict=True) if owner == agent]) for agent in set(owners)]
+    return [(policy.member(agent), own) for agent, own in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _joined(tokens: Tokens, outputs: Mapping[int, PolicyOutput]) -> PolicyOutput:
+    """Put the agents' rows back into the order of `tokens`, [B,T]."""
+    order = [row for agent in sorted(outputs) for row in _rows_of(tokens, agent)]
+    place = torch.tensor(order).argsort()
+    names = ("logp_bt", "entropy_bt", "value_bt", "cross_bt")
+    columns = {name: [getattr(outputs[agent], name) for agent in sorted(outputs)] for name in names}
+    if not outputs:
+        return PolicyOutput(torch.zeros(0, 0))
+    return PolicyOutput(**{name: _stacked(column, tokens.max_response, place) for name, column in columns.items()})
+
+
+def _rows_of(tokens: Tokens, agent: int) -> list[int]:
+    return [row for row, owner in enumerate(tokens.agents or ()) if owner == agent]
+
+
+def _stacked(parts: Sequence[torch.Tensor | None], width: int, place: torch.Tensor) -> Any:
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    padded = [nn.functional.pad(part, (0, width - part.shape[1])) for part in found]
+    return torch.cat([part.to(padded[0].device) for part in padded])[place.to(padded[0].device)]
