@@ -332,3 +332,12 @@ def test_the_command_fails_when_something_escapes(monkeypatch):
     shown = CliRunner().invoke(app, ["sandbox", "--level", "rlimits"])
     assert shown.exit_code == 1
     assert "1 escaped that must be contained: foreign file" in shown.stdout
+
+
+def test_the_page_names_every_escape_at_its_level():
+    from grouprl.sandbox.escapes import ESCAPES
+
+    page = " ".join((Path(__file__).parent.parent / "docs" / "sandbox.md").read_text().split())
+    lists = page.partition("## The escape matrix")[2].partition("## Speed")[0].split("Contained ")[1:]
+    named = {text.split("`")[1]: text.partition(": ")[2].strip(" .").split(", ") for text in lists}
+    assert named == {level: [e.name for e in ESCAPES if e.needs == level] for level in LEVELS}
