@@ -29,6 +29,10 @@ class Observation:
     fresh: bool = False
     """Whether the agent begins anew with this as its prompt and sees nothing of what was said to it before: a
     sub-agent's new call."""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """The same as chat messages, any roles, for policies that have a chat template; they go before `text` there."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """JSON schemas of tools that the chat template announces, with a first or fresh observation of `messages`."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
 
 Message = Mapping[str, Any]
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
+
+
+class Chat(tuple[Message, ...]):
+    """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces."""
+
+    tools: tuple[Mapping[str, Any], ...]
+
+    def __new__(cls, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
+        """Return the messages with their tools."""
+        made = super().__new__(cls, messages)
+        made.tools = tuple(tools)
+        return made
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
@@ -82,5 +94,11 @@ def _render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
             "Messages become a prompt through the template of an instruct model",
             "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
         )
-    chat = [dict(message) for message in messages]
-    return tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    return render_chat(tokenizer, messages)
+
+
+def render_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
+    """Return what the chat template makes of messages, up to where the assistant begins to write."""
+    chat, tools = [dict(message) for message in messages], getattr(messages, "tools", ())
+    announced = {"tools": [dict(tool) for tool in tools]} if tools else {}
+    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **announced))

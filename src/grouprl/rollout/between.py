@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+from grouprl.envs.environment import Observation
 from grouprl.errors import InputError, suggest
-from grouprl.rollout.episode import Context
+from grouprl.policy.text import Chat, render_chat
+from grouprl.rollout.episode import Context, shown_messages
 from grouprl.tasks.task import Message, Question
 
 History = Literal["refuse", "append", "split"]
@@ -45,36 +47,42 @@ class Between:
             )
         self.splits = difference is not None and history == "split"
 
-    def first(self, question: Question, text: str) -> str | tuple[Message, ...]:
+    def first(self, question: Question, shown: Observation) -> str | tuple[Message, ...]:
         """Return the prompt that shows the first observation."""
         if not self.chat:
-            return text
+            return shown.text
+        if shown.messages:
+            return Chat(shown.messages, shown.tools)  # type: ignore[return-value]
         given = question.prompt if not isinstance(question.prompt, str) else ()
         system = tuple(message for message in given if message["role"] == "system")
-        return (*system, Message(role="user", content=text))
+        return (*system, Message(role="user", content=shown.text))
 
-    def later(self, text: str, ended_with: int | None) -> str:
-        """Return what stands between an action and the next: `text` and the template's own words.
+    def later(self, shown: Observation, ended_with: int | None) -> str:
+        """Return what stands between an action and the next: the observation and the template's own words.
 
         `ended_with` is the end token that the action already has; None where it was cut off.
         """
         if not self.chat:
-            return text
+            return shown.text
+        return self._words(shown_messages(shown), ended_with)
+
+    def _words(self, messages: Sequence[Message], ended_with: int | None) -> str:
+        """Return what the template writes behind an action where these messages follow it."""
         user, said = Message(role="user", content="Q"), Message(role="assistant", content=PROBE)
-        whole = self._render([user, said, Message(role="user", content=text)])
+        whole = self._render([user, said, *messages])
         words = whole[whole.index(ANSWER) + len(ANSWER) :]
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         return words.removeprefix(end)
 
-    def rewritten(self, context: Context, text: str) -> tuple[Message, ...] | None:
-        """Return the prompt of the row that goes on from `context` with `text`; None where the row itself goes on.
+    def rewritten(self, context: Context, shown: Observation) -> tuple[Message, ...] | None:
+        """Return the prompt of the row that goes on from `context` with `shown`; None where the row itself goes on.
 
         A row ends where the template renders what was said in it in other words.
         """
         if not self.splits or isinstance(context.messages, str):
             return None
-        said = (*context.messages, *context.talk)
-        grown = (*said, Message(role="user", content=text))
+        said = (*context.messages, *(message for part in context.talk for message in part), *shown_messages(shown))
+        grown: tuple[Message, ...] = Chat(said, getattr(context.messages, "tools", ()))  # type: ignore[assignment]
         return None if self._render(grown).startswith(self._as_written(context)) else grown
 
     def rewriting(self) -> tuple[str, str] | None:
@@ -91,10 +99,9 @@ class Between:
     def _as_written(self, context: Context) -> str:
         """Return the text of a row as it stands: its prompt, and what was said behind it, turn by turn."""
         text = self._render(context.messages)
-        for message in context.talk:
-            text += message["content"] if message["role"] == "assistant" else self.later(message["content"], None)
+        for part in context.talk:
+            text += part[0]["content"] if part[0]["role"] == "assistant" else self._words(part, None)
         return text
 
     def _render(self, messages: Sequence[Message] | str) -> str:
-        chat = [dict(message) for message in messages]  # type: ignore[arg-type]
-        return str(self.policy.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        return render_chat(self.policy.tokenizer, messages)  # type: ignore[arg-type]

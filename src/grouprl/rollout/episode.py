@@ -81,8 +81,8 @@ class Context:
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    talk: list[Message] = field(default_factory=list)
-    """What was said behind the prompt, as messages."""
+    talk: list[tuple[Message, ...]] = field(default_factory=list)
+    """What was said behind the prompt: messages of each turn, and those of each observation."""
 
     @property
     def length(self) -> int:
@@ -93,12 +93,12 @@ class Context:
         """Take the tokens of a turn; `own` says whether they are trained on."""
         self._append(ids, own, len(self.turns), logp, entropy)
         self.turns.append(turn)
-        self.talk.append(Message(role="assistant", content=turn.action))
+        self.talk.append((Message(role="assistant", content=turn.action),))
 
-    def append_seen(self, ids: list[int], text: str) -> None:
+    def append_seen(self, ids: list[int], shown: Observation) -> None:
         """Take tokens of the environment."""
         self._append(ids, False, -1, [0.0] * len(ids), [0.0] * len(ids))
-        self.talk.append(Message(role="user", content=text))
+        self.talk.append(shown_messages(shown))
 
     def _append(self, ids: list[int], own: bool, turn: int, logp: list[float], entropy: list[float]) -> None:
         self.ids += ids
@@ -158,7 +158,7 @@ class Episode:
 
     def go_on(self, context: Context, ids: list[int]) -> None:
         """Append the last observation to a context, whose agent acts next."""
-        context.append_seen(ids, self.shown.text)
+        context.append_seen(ids, self.shown)
         self._actor = context
 
     def act(self, ids: list[int], logp: list[float], entropy: list[float], action: str) -> None:
@@ -286,3 +286,8 @@ class Episode:
     def _fail_unknown(self, agent: Any) -> None:
         known = ", ".join(map(repr, self.agents))
         self.fail(f"it names the agent {agent!r}; the task's agents are {known}. Name it in the task's `agents`")
+
+
+def shown_messages(shown: Observation) -> tuple[Message, ...]:
+    """Return an observation as chat messages: its own, or its text as a user's."""
+    return shown.messages or (Message(role="user", content=shown.text),)  # type: ignore[return-value]

@@ -231,14 +231,14 @@ class _Table:
         begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
         grown: list[tuple[Episode, Context, str]] = []
         for episode in episodes:
-            context, text = episode.addressed, episode.shown.text
+            context, shown = episode.addressed, episode.shown
             if context is None:
-                begun.append((episode, self.between.first(episode.start.question, text), None))
-            elif (other := self.between.rewritten(context, text)) is not None:
+                begun.append((episode, self.between.first(episode.start.question, shown), None))
+            elif (other := self.between.rewritten(context, shown)) is not None:
                 begun.append((episode, other, context))
             else:
                 last = context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
-                grown.append((episode, context, self.between.later(text, last)))
+                grown.append((episode, context, self.between.later(shown, last)))
         prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
         for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
             episode.begin(prompt, list(ids), before)
