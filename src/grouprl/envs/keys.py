@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.rewards.gates import product
 
 MOVES = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
 Cell = tuple[int, int]
+CRASH, PENALTY, STICKY = -1.0, 0.5, 2
+"""What running into a wall costs, the gate after turning back, and the moves for which it holds."""
 
 
 def spell(cell: Cell) -> str:
@@ -25,12 +28,19 @@ class Keys(Game):
     that one stands on and '>', after '@' without the key ("@02>") and after '&' with it ("&02>"). Moves are u, d, l
     and r; one that leads into a wall, and anything else, is invalid, leaves everything as it is, and is answered with
     '!' before the observation. The state is the observation without its sign.
+
+    `reward` "door" pays 1 at the door. "carl" pays as CaRL does (Jaeger et al. 2025, arXiv 2504.17838): the progress
+    along the way, times gates, where a hard failure ends the episode. Progress is the part of the way behind one,
+    counted where it grows; stepping back to the cell one came from halves what the next moves earn, `STICKY` in all;
+    running into a wall ends the episode with -1.
     """
 
-    def __init__(self, max_turns: int, noise: float = 0.3) -> None:
+    def __init__(self, max_turns: int, noise: float = 0.3, reward: str = "door") -> None:
         """Prepare an episode of at most `max_turns` moves; `noise` is the chance of a demonstration's random move."""
         super().__init__(max_turns)
-        self.noise = noise
+        self.noise, self.reward = noise, reward
+        self.before: Cell | None = None
+        self.whole = self.left = self.sticky = 0
         self.size = 0
         self.at = self.key = self.door = (0, 0)
         self.walls: frozenset[Cell] = frozenset()
@@ -42,6 +52,7 @@ class Keys(Game):
         self.at, self.key, self.door = (_cell(columns[name]) for name in ("start", "key", "door"))
         self.walls = frozenset(map(_cell, columns["walls"]))
         self.holding = self.at == self.key
+        self.whole = self.left = len(self.way())
 
     @property
     def state(self) -> str:
@@ -61,10 +72,12 @@ class Keys(Game):
     def act(self, action: str) -> Outcome:
         """Move."""
         if action not in self.legal:
-            return Outcome(f"!{self.state}>", valid=False)
-        self.at = self._beyond(self.at, action)
+            crash = self.reward == "carl" and action in MOVES
+            return Outcome(f"!{self.state}>", reward=CRASH * crash, ended=crash, valid=False)
+        came_from, self.before, self.at = self.before, self.at, self._beyond(self.at, action)
         self.holding = self.holding or self.at == self.key
-        return Outcome(f"{self.state}>", reward=float(self.correct), ended=self.correct)
+        reward = self._progress(back=self.at == came_from) if self.reward == "carl" else float(self.correct)
+        return Outcome(f"{self.state}>", reward=reward, ended=self.correct)
 
     def demonstrate(self, rng: random.Random) -> str:
         """Move along a shortest way, or with a certain chance anywhere."""
@@ -76,6 +89,12 @@ class Keys(Game):
             return self._path(self.at, self.door)
         first, then = self._path(self.at, self.key), self._path(self.key, self.door)
         return first + then if (first or self.at == self.key) and then else ""
+
+    def _progress(self, back: bool) -> float:
+        self.sticky = STICKY if back else max(0, self.sticky - 1)
+        left = min(self.left, 0 if self.correct else len(self.way()))
+        gained, self.left = (self.left - left) / max(1, self.whole), left
+        return product(gained, [PENALTY] if self.sticky else [])
 
     def _path(self, start: Cell, goal: Cell) -> str:
         paths, waiting = {start: ""}, deque([start])

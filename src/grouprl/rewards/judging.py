@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -74,6 +74,8 @@ class CombinedReward(Judge):
 
     parts: tuple[tuple[str, Reward, float], ...]
     correct: str
+    critical: tuple[str, ...] = ()
+    """Parts that veto: where one of them is 0, so is the sum."""
 
     def judge(
         self,
@@ -102,15 +104,18 @@ def one_by_one(reward: Reward) -> bool:
     return not any(takes_batch(plain) or is_async(plain) for plain in plain_rewards(reward))
 
 
-def combine(parts: Sequence[tuple[str, Reward, float]], *, correct: str | None = None) -> CombinedReward:
+def combine(
+    parts: Sequence[tuple[str, Reward, float]], *, correct: str | None = None, critical: Collection[str] = ()
+) -> CombinedReward:
     """Return the weighted sum of several rewards; parts that do not apply to a sample are left out of its sum.
 
     Args:
         parts: (name, reward, weight) each.
         correct: the part whose verdict says whether an answer is right; the first one if not given.
+        critical: parts that veto: where one of them is 0, so is the sum (rubric anchors, Huang et al. 2025).
 
     Raises:
-        InputError: on no parts, repeated or reserved names, weights that are not finite.
+        InputError: on no parts, repeated, reserved or unknown names, weights that are not finite.
     """
     names = [name for name, _, _ in parts]
     if not names:
@@ -124,7 +129,10 @@ def combine(parts: Sequence[tuple[str, Reward, float]], *, correct: str | None =
             raise InputError(f"The weight of reward '{name}' is {weight}", "a weight is a finite number")
     if correct is not None and correct not in names:
         raise InputError(f"There is no reward '{correct}' to say what is correct", remedy=suggest(correct, names))
-    return CombinedReward(tuple(parts), correct or names[0])
+    for name in critical:
+        if name not in names:
+            raise InputError(f"There is no reward '{name}' to be critical", remedy=suggest(name, names))
+    return CombinedReward(tuple(parts), correct or names[0], tuple(critical))
 
 
 def judge(
@@ -244,7 +252,7 @@ def _complaint(key: Any, value: Any, in_dict: bool) -> str:
 
 
 def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
-    total, components, correct, applicable = 0.0, {}, False, False
+    total, components, correct, applicable, vetoed = 0.0, {}, False, False, False
     for (name, _, weight), verdict in zip(reward.parts, verdicts, strict=True):
         if verdict.status == "not_applicable":
             continue
@@ -252,9 +260,10 @@ def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
             return replace(verdict, what=f"in '{name}', {verdict.what}")
         applicable = True
         total += weight * verdict.reward
+        vetoed = vetoed or (name in reward.critical and verdict.reward == 0)
         components[name] = verdict.reward
         components |= {f"{name}/{key}": number for key, number in verdict.components.items()}
         correct = correct or (name == reward.correct and verdict.correct)
     if not applicable:
         return Verdict("not_applicable", what="none of the combined rewards applies")
-    return _summed(total, components, correct)
+    return _summed(0.0 if vetoed else total, components, correct)

@@ -80,8 +80,8 @@ def load_reward(spec: RewardSpec) -> Reward:
     Args:
         spec: a built-in name; "pkg.module:function" or "path/to/file.py:function"; a mapping with "name" (either of
             these) and values for the function's own parameters; a list of names and such mappings, each with an
-            optional "weight" (default 1), for a weighted sum whose first entry says what is correct; or a function,
-            which is returned as it is.
+            optional "weight" (default 1), for a weighted sum whose first entry says what is correct and in which an
+            entry with "critical: true" makes the sum 0 where it is 0; or a function, which is returned as it is.
 
     Raises:
         InputError: if it cannot be found, is not callable, or is given a parameter it does not have.
@@ -95,7 +95,8 @@ def load_reward(spec: RewardSpec) -> Reward:
         inspect_reward(spec)
         return spec
     if isinstance(spec, Sequence):
-        return combine([_weighted(entry) for entry in spec])
+        parts = [(_weighted(entry), _critical(entry)) for entry in spec]
+        return combine([part for part, _ in parts], critical=[part[0] for part, veto in parts if veto])
     raise InputError(
         f"A reward was given as {spec!r}", "it is a name, an import path, a mapping with 'name', or a list"
     )
@@ -164,10 +165,18 @@ def _weighted(spec: Any) -> tuple[str, Reward, float]:
     if not isinstance(spec, Mapping):
         raise InputError(f"A list of rewards holds {spec!r}", "each entry is a name or a mapping with 'name'")
     options = dict(spec)
+    options.pop("critical", None)
     weight = options.pop("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, (int, float)):
         raise InputError(f"The weight of reward '{spec.get('name')}' is {weight!r}", "a weight is a number")
     return str(options.get("name")).rpartition(":")[2], _with_options(options), float(weight)
+
+
+def _critical(spec: Any) -> bool:
+    found = spec.get("critical", False) if isinstance(spec, Mapping) else False
+    if not isinstance(found, bool):
+        raise InputError(f"'critical' of reward '{spec.get('name')}' is {found!r}", "it is true or false")
+    return found
 
 
 def _check_extra(name: str) -> None:

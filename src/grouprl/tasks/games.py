@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -77,6 +77,7 @@ class KeysTask(EnvironmentTask):
     size_: int = Field(3, ge=3, le=9, alias="size", description="rows and columns")
     walls: int = Field(1, ge=0, le=12, description="cells that cannot be entered")
     turns: int | None = Field(None, ge=1, description="moves allowed; none: three times the size")
+    reward_: Literal["door", "carl"] = Field("door", alias="reward", description="what is paid: the door, or progress")
     noise: float = Field(0.6, ge=0, le=1, description=POOR)
 
     @property
@@ -96,7 +97,7 @@ class KeysTask(EnvironmentTask):
 
     def environment(self) -> Keys:
         """Return a fresh episode."""
-        return Keys(self.max_turns, self.noise)
+        return Keys(self.max_turns, self.noise, self.reward_)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a grid in which the way to the key and the door is not too long."""
