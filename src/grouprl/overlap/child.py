@@ -9,13 +9,12 @@ from typing import Any
 def main(connection: int, lifeline: int) -> None:
     """Draw what is asked for until the trainer ends, however it ends."""
     wire: Any = Connection(connection)
-    hello = pickle.loads(wire.recv_bytes())
-    sys.path[:] = hello["path"]
+    sys.path[:] = pickle.loads(wire.recv_bytes())
     from grouprl.overlap.sampling import serve
     from grouprl.rewards.worker import die_with
 
     die_with(lifeline)
-    serve(wire, hello)
+    serve(wire, pickle.loads(wire.recv_bytes()))
 
 
 if __name__ == "__main__":

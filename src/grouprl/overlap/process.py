@@ -50,7 +50,8 @@ class SamplerProcess:
         theirs.close()
         os.close(lifeline)
         here = os.getcwd()
-        self._send({"path": [here if entry == "" else entry for entry in sys.path], "weights": fd, **hello})
+        self._send([here if entry == "" else entry for entry in sys.path])
+        self._send({"weights": fd, **hello})
 
     def ask(self, number: int, asks: Sequence[Ask]) -> None:
         """Ask for the answers of a unit of questions."""
