@@ -55,6 +55,8 @@ BASE = (
     Claim("vapo", "plain", PASS, 1, "length-adaptive GAE and the positive term beat PPO", rival="ppo"),
     Claim("dapo_direct", "plain", PASS, 1, LEARNS, rival=""),
     Claim("turn_ppo", "stale", PASS, 1, "a ratio per turn is steadier than one per token", rival="ppo"),
+    Claim("st_ppo", "stale", PASS, 1, "smaller steps where the clip leaves much out are steadier", rival="ppo"),
+    Claim("maxrl", "plain", PASS, 0, "rewards over their mean as good as over their spread"),
     Claim("mdpo", "plain", PASS, 1, "mirror descent learns without a clip", rival="reinforce"),
     Claim("trpo", "plain", PASS, 1, "a natural gradient step under a KL bound learns", rival=""),
 )
@@ -64,7 +66,7 @@ OFF_POLICY = tuple(
     for name in (
         *("dapo", "cispo", "dispo", "scalerl", "minirl", "gspo", "gspo_token", "gmpo", "sapo", "cpgd", "bapo", "llds"),
         *("stable_reinforce", "gvpo", "rebel", "opmd", "opmd_kimi", "copg", "rec", "red_drop", "red_weight", "asymre"),
-        *("p3o", "reg_grpo", "a_star_po", "apa", "nft", "pacs", "disco", "capo"),
+        *("intellect2", "p3o", "reg_grpo", "a_star_po", "apa", "nft", "pacs", "disco", "capo"),
     )
 )
 COLLAPSE = "keeps entropy that GRPO loses"
@@ -150,6 +152,6 @@ CLAIMS: tuple[Claim, ...] = (
 TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md compares such methods"
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
-    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed"),
+    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae"),
 )
 NOT_RUN = dict.fromkeys(OF_TURNS, TURNS)

@@ -20,6 +20,7 @@ SETTINGS = {
     "hpt": {"entropy_coef": 0.0},
     "g_ra": {"threshold": None},
     "intuitor": {"external": 1.0},
+    "intellect2": {"entropy_coef": 0.0},
     "remix": {"entropy_coef": 0.0},
     "ufo": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},

@@ -34,6 +34,8 @@ RUNS = [
     ("multi_turn_ppo", ASK),
     ({"name": "multi_turn_ppo", "most": 2}, ASK),
     ("promed", ASK),
+    ("st_ppo", ASK),
+    ("rae", ASK),
 ]
 
 
@@ -46,9 +48,9 @@ def test_trains_on_episodes(tmp_path: Path, method: Any, where: dict[str, Any]) 
     assert max(line["grad_norm"] for line in lines) > 0
 
 
-@pytest.mark.parametrize("method", [{"name": "spa_rl", "steps": 2}, "otc"], ids=str)
+@pytest.mark.parametrize("method", [{"name": "spa_rl", "steps": 2}, "otc", "rae"], ids=str)
 def test_what_is_remembered_lies_in_the_checkpoint(tmp_path: Path, method: Any) -> None:
-    """Models of progress and the fewest calls: going on from the second of four steps ends the same."""
+    """Models of progress, the fewest calls, baselines: going on from the second of four steps ends the same."""
     run = {"checkpoint_every": 2, "keep": 9, "threads": 1}
     settings = {"method": method, **ASK, **SMALL, "steps": 4, "data": {"questions": 8}, "run": run}
     whole = launch(tmp_path / "whole", **settings)

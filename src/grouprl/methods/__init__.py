@@ -2,6 +2,7 @@
 
 from grouprl.methods import (
     adaptive_clip,
+    agent_systems,
     baselines,
     branching,
     budgets,
@@ -64,6 +65,7 @@ __all__ = [
     "Paper",
     "Reduction",
     "adaptive_clip",
+    "agent_systems",
     "baselines",
     "branching",
     "budgets",
