@@ -12,6 +12,7 @@ from grouprl.policy import CausalPolicy, Tokens, build_tiny, char_tokenizer
 from grouprl.policy.engine import head_is_plain
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.lean_plan import length_classes, plan_pass
+from grouprl.policy.passes import PassSettings
 from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy, make_tokens, precise_norms
 
 BATCHES = {
@@ -73,7 +74,8 @@ def test_token_budget_does_not_matter(engine):
 
 def test_a_prompt_costs_a_pass_once():
     tokens = make_tokens([40], 8, 4, shortest=4)
-    lean, own = (make_policy(engine=engine, token_budget=112) for engine in ("lean", "transformers"))
+    repeated = PassSettings(shared_prefix="off")
+    lean, own = (make_policy(token_budget=112, passes=passes) for passes in (PassSettings(), repeated))
     assert [len(rows) for rows in lean.passes(tokens, range(8))] == [8]  # 44 + 7 * (4 + 40 // 8)
     assert [len(rows) for rows in own.passes(tokens, range(8))] == [2, 2, 2, 2]
 

@@ -57,6 +57,9 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     console.print(_facts(_subject(plan)))
     _heading(console, "Batch arithmetic")
     console.print(_facts(_arithmetic(plan)))
+    if plan.ways:
+        _heading(console, "Ways through the model (no result depends on them)")
+        console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.ways))
     if plan.costs:
         _heading(console, "Memory (estimate)")
         console.print(_memory(plan))

@@ -20,6 +20,7 @@ from .frozen import FrozenPolicy
 from .lean import LeanEngine, LeanModel
 from .lora import dropping, is_adapted
 from .microbatch import join_passes, split_rows
+from .passes import AUTO, PassSettings, bytes_per_token, free_bytes, kept_tokens
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
 from .trainable import Trainable
@@ -51,6 +52,7 @@ class CausalPolicy(Trainable):
         tokenizer: its tokenizer.
         temperature: log-probs are those of softmax(logits / temperature).
         engine: "lean" (this package's fast forward for Llama-like models), "transformers", or "auto".
+        passes: whether rows are packed, prompts shared, layers computed anew; results do not depend on it.
         value_head: add a scalar head on the last hidden state, initialised to zero, sharing the trunk.
         token_budget: tokens per pass; results do not depend on it.
     """
@@ -62,6 +64,7 @@ class CausalPolicy(Trainable):
         *,
         temperature: float = 1.0,
         engine: str = "auto",
+        passes: PassSettings = AUTO,
         value_head: bool = False,
         token_budget: int | None = None,
     ) -> None:
@@ -71,7 +74,10 @@ class CausalPolicy(Trainable):
         self.tokenizer = tokenizer
         self.temperature = temperature
         self.token_budget = token_budget or TOKEN_BUDGET.get(self.device.type, TOKEN_BUDGET["cuda"])
-        self._engine: Engine = choose_engine(model, engine)
+        self.pass_settings = passes
+        per_token = bytes_per_token(model.config.get_text_config(), self.dtype.itemsize)
+        kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
+        self._engine: Engine = choose_engine(model, engine, passes, kept)
         self.value_head = self._build_value_head() if value_head else None
 
     @property

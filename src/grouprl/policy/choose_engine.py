@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import InputError, suggest
-from .engine import Engine, TransformersEngine
+from .engine import Engine
 from .lean import AUTO_LIMIT, LeanEngine, why_not_lean
+from .passes import AUTO, PassSettings
+from .transformers_engine import TransformersEngine
 
 ENGINES = ("auto", "lean", "transformers")
 
 
-def choose_engine(model: Any, engine: str) -> Engine:
-    """Return the engine called `engine`; "auto" is lean where that is exact and the model is not large.
+def choose_engine(model: Any, engine: str, settings: PassSettings = AUTO, kept: float = math.inf) -> Engine:
+    """Return the engine called `engine`; "auto" is lean where that is exact, allowed and the model is not large.
+
+    In passes of more than `kept` tokens layers are computed anew in the backward pass.
 
     Raises:
-        InputError: an unknown name, or "lean" for a model it does not compute exactly.
+        InputError: an unknown name, "lean" for a model it does not compute exactly or without packing, or settings
+            that the engine cannot follow.
+    """
+    parameters = sum(p.numel() for p in model.parameters())
+    name = engine_name(engine, why_not_lean(model), parameters, settings)
+    if name == "lean":
+        return LeanEngine(model, settings.shared_prefix, kept)
+    return TransformersEngine(model, settings, kept)
+
+
+def engine_name(engine: str, obstacle: str | None, parameters: int, settings: PassSettings) -> str:
+    """Return "lean" or "transformers"; `obstacle` is why the lean engine would not be exact, if so.
+
+    Raises InputError as `choose_engine` does.
     """
     if engine not in ENGINES:
         raise InputError(f"engine={engine!r}", "It is not a known engine", suggest(engine, ENGINES))
-    obstacle = why_not_lean(model)
     if engine == "lean" and obstacle is not None:
         raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
-    small = sum(p.numel() for p in model.parameters()) <= AUTO_LIMIT
-    if engine == "transformers" or obstacle is not None or (engine == "auto" and not small):
-        return TransformersEngine(model)
-    return LeanEngine(model)
+    if engine == "lean" and settings.packing == "off":
+        raise InputError("packing=off and engine='lean'", "The lean engine always packs", "Use engine='transformers'")
+    if engine == "auto" and (obstacle is not None or settings.packing == "off" or parameters > AUTO_LIMIT):
+        return "transformers"
+    return "lean" if engine == "auto" else engine

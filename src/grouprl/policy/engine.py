@@ -1,9 +1,8 @@
-"""What a policy needs of a forward pass, and the generic one: any causal LM through transformers itself."""
+"""What a policy needs of a forward pass, and what can be asked of a model before one is made."""
 
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,8 +14,6 @@ from torch import nn
 from ..errors import InputError
 from .logprobs import TokenScores, chunk_rows, chunks, entropy_of, log_softmax_of, softened, token_logprobs
 from .tokens import Tokens
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,53 +75,6 @@ class Engine(Protocol):
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows of `tokens` in one pass."""
         ...
-
-
-class TransformersEngine:
-    """The model's own forward pass: right for every architecture, padded to the longest row of a pass."""
-
-    name = "transformers"
-    shares_prompts = False
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.plain_head = head_is_plain(self.core)
-        if not self.plain_head:
-            log.warning(
-                "%s changes its logits after the output layer: log-probabilities hold [tokens, vocabulary] at a time. "
-                "Lower the token budget if memory runs out.",
-                type(self.core).__name__,
-            )
-
-    def read(self, tokens: Tokens) -> Readout:
-        """Run whole sequences, right-padded, and keep the response positions."""
-        device = self.core.device
-        ids_bl, mask_bl, at_m = (t.to(device) for t in pad_sequences(tokens))
-        inputs = {"input_ids": ids_bl, "attention_mask": mask_bl, "use_cache": False}
-        target_m = tokens.targets().to(device)
-        if not self.plain_head:
-            out = self.core(**inputs, output_hidden_states=True)
-            hidden_bld, logits_mv = out.hidden_states[-1], out.logits.flatten(0, 1)[at_m]
-            return Readout(hidden_bld.flatten(0, 1)[at_m], target_m, None, logits_mv)
-        trunk = getattr(self.core, self.core.base_model_prefix)
-        head = self.core.get_output_embeddings()
-        hidden_md = trunk(**inputs).last_hidden_state.flatten(0, 1)[at_m]
-        return Readout(hidden_md, target_m, Head(head.weight, head.bias))
-
-
-def pad_sequences(tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return ids [B,L] and mask [B,L], padded on the right, and the flat indices [M] that predict the responses."""
-    width = max(tokens.lengths)
-    ids_bl = torch.zeros(len(tokens), width, dtype=torch.long)
-    mask_bl = torch.zeros(len(tokens), width, dtype=torch.long)
-    at_m: list[int] = []
-    for row, (prompt, response) in enumerate(zip(tokens.prompt_ids, tokens.response_ids, strict=True)):
-        end = len(prompt) + len(response)
-        ids_bl[row, :end] = torch.tensor(prompt + response)
-        mask_bl[row, :end] = 1
-        at_m += range(row * width + len(prompt) - 1, row * width + end - 1)
-    return ids_bl, mask_bl, torch.tensor(at_m, dtype=torch.long)
 
 
 def accepts(model: Any, argument: str) -> bool:

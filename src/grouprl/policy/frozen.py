@@ -30,6 +30,7 @@ class FrozenPolicy:
             policy.tokenizer,
             temperature=policy.temperature,
             engine=policy.engine,
+            passes=policy.pass_settings,
             token_budget=policy.token_budget,
         )
 

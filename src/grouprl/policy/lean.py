@@ -6,6 +6,7 @@ shared by several responses is run once, and few, large operations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from .engine import Head, Readout
 from .lean_ops import HeadLayout, attend, rms_norm, rotate, swiglu
 from .lean_plan import Plan, plan_pass
 from .lora import is_linear, linear_weight
+from .passes import Choice, anew, shares
 from .tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -120,15 +122,20 @@ class LeanModel:
         """Return the weight [d] of a norm of heads in the order of the interleaved pairs."""
         return weight[self._order[: self.size].to(self.device)]
 
-    def states(self, plan: Plan) -> torch.Tensor:
-        """Return the last hidden states that predict the response tokens, [M, hidden]."""
+    def states(self, plan: Plan, checkpointing: bool = False) -> torch.Tensor:
+        """Return the last hidden states that predict the response tokens, [M, hidden].
+
+        With `checkpointing`, layers keep their input alone and are computed anew in the backward pass.
+        """
         layout = HeadLayout(plan, self.heads, self.kv_heads)
         turn_s = self.turns(plan.position_s)[:, None]
         x = self.core.model.embed_tokens(plan.ids_s)
         for layer in self.layers:
-            x = self._attention(layer, x, turn_s, layout)
-            x = self.mlp(layer, x)
+            x = anew(self._layer, layer, x, turn_s, layout) if checkpointing else self._layer(layer, x, turn_s, layout)
         return rms_norm(x[plan.state_m], self.core.model.norm.weight, self.eps)
+
+    def _layer(self, layer: Any, x: torch.Tensor, turn_s: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+        return self.mlp(layer, self._attention(layer, x, turn_s, layout))
 
     def _attention(self, layer: Any, x: torch.Tensor, turn_s: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
         weight, bias = self.qkv(layer)
@@ -163,16 +170,23 @@ def add_linear(x: torch.Tensor, y: torch.Tensor, module: Any) -> torch.Tensor:
 
 
 class LeanEngine:
-    """Runs rows through `LeanModel`."""
+    """Runs rows through `LeanModel`, always packed: padding exists inside attention alone.
+
+    Args:
+        model: a model that `why_not_lean` has nothing against.
+        shared_prefix: whether rows of one pass with the same prompt run it once.
+        kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
+    """
 
     name = "lean"
-    shares_prompts = True
 
-    def __init__(self, model: Any) -> None:
-        self.lean = LeanModel(model)
+    def __init__(self, model: Any, shared_prefix: Choice = "auto", kept: float = math.inf) -> None:
+        self.lean, self.shared_prefix, self.kept = LeanModel(model), shared_prefix, kept
+        self.shares_prompts = shared_prefix != "off"
 
     def read(self, tokens: Tokens) -> Readout:
         """Run distinct prompts once, responses behind them."""
-        plan = plan_pass(tokens, self.lean.dtype, self.lean.device)
+        plan = plan_pass(tokens, self.lean.dtype, self.lean.device, shared=shares(self.shared_prefix, tokens))
         head = self.lean.core.get_output_embeddings()
-        return Readout(self.lean.states(plan), plan.target_m, Head(linear_weight(head), head.bias))
+        states_md = self.lean.states(plan, len(plan.ids_s) > self.kept)
+        return Readout(states_md, plan.target_m, Head(linear_weight(head), head.bias))

@@ -54,10 +54,10 @@ class Plan:
     blocks: tuple[Block, ...]
 
 
-def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device) -> Plan:
-    """Lay out the rows of `tokens`; prompts are shared where at least two rows have the same one."""
+def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, shared: bool = True) -> Plan:
+    """Lay out the rows of `tokens`; with `shared`, a prompt that several rows have is run once."""
     distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(tokens.prompt_ids))}
-    if len(distinct) == len(tokens):
+    if not shared or len(distinct) == len(tokens):
         return _plan_whole(tokens, dtype, device)
     return _plan_shared(tokens, distinct, dtype, device)
 

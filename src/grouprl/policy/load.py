@@ -12,6 +12,7 @@ import torch
 from ..errors import InputError, suggest
 from .causal_lm import CausalPolicy
 from .lora import add_lora
+from .passes import AUTO, PassSettings
 from .tiny import PRINTABLE, build_tiny
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ def load_policy(
     lora: Mapping[str, Any] | None = None,
     temperature: float = 1.0,
     engine: str = "auto",
+    passes: PassSettings = AUTO,
     value_head: bool = False,
     token_budget: int | None = None,
     alphabet: str = PRINTABLE,
@@ -48,6 +50,7 @@ def load_policy(
         lora: train adapters only: any of r, alpha, dropout, target_modules (see `add_lora`); None trains everything.
         temperature: of the policy's log-probs.
         engine: see `CausalPolicy`.
+        passes: see `CausalPolicy`.
         value_head: see `CausalPolicy`.
         token_budget: see `CausalPolicy`.
         alphabet: characters of the tiny model's tokenizer.
@@ -74,6 +77,7 @@ def load_policy(
         tokenizer,
         temperature=temperature,
         engine=engine,
+        passes=passes,
         value_head=value_head,
         token_budget=token_budget,
     )

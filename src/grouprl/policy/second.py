@@ -31,6 +31,7 @@ def _copy(policy: CausalPolicy, trainable: bool, value_head: bool) -> CausalPoli
         policy.tokenizer,
         temperature=policy.temperature,
         engine=policy.engine,
+        passes=policy.pass_settings,
         value_head=value_head,
         token_budget=policy.token_budget,
     )

@@ -22,6 +22,11 @@ Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+SWITCH = {True: "on", False: "off"}
+"""YAML reads on and off as true and false."""
+Switch = Annotated[
+    Literal["auto", "on", "off"], pydantic.BeforeValidator(lambda x: SWITCH[x] if isinstance(x, bool) else x)
+]
 
 
 class Section(pydantic.BaseModel):
@@ -59,6 +64,12 @@ class Model(Section):
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     engine: Literal["auto", "lean", "transformers"] = "auto"
+    packing: Switch = "auto"
+    """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
+    shared_prefix: Switch = "auto"
+    """A prompt goes through the model once for all its answers in a pass; changes no result."""
+    checkpointing: Switch = "auto"
+    """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"
     """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
     reference: Literal["auto", "none", "initial"] = "auto"

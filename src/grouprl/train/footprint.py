@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 from grouprl.errors import InputError
+from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
+from grouprl.policy.passes import numbers_per_token
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
 from grouprl.train.agents import model_names
@@ -41,6 +43,8 @@ class ModelFacts:
     dtype: str
     bytes_each: int
     device: str
+    lean: str = ""
+    """Why the lean engine does not compute this model; "" where it does."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
         dtype=str(dtype).removeprefix("torch."),
         bytes_each=dtype.itemsize,
         device=str(resolve_device(config.model.device)),
+        lean=why_not_lean(model) or "",
     )
     return facts, tokenizer
 
@@ -148,19 +153,33 @@ def batch_arithmetic(
     )
 
 
+def activations(model: ModelFacts, batch: Arithmetic) -> int:
+    """Return bytes that a pass keeps for its backward pass."""
+    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
+    return batch.tokens_per_pass * model.layers * per_token * model.bytes_each
+
+
 def memory(
-    model: ModelFacts, batch: Arithmetic, *, reference: bool, second_models: int = 0, ahead: bool = False
+    model: ModelFacts,
+    batch: Arithmetic,
+    *,
+    reference: bool,
+    second_models: int = 0,
+    ahead: bool = False,
+    anew: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
     `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
     checkpoints. With `ahead` a second process draws, and weights go through shared memory with room for two versions.
 
+    With `anew` a pass keeps the inputs of its layers and the activations of one.
+
     Activations are those of a Llama-like layer with fused attention, 8 hidden + 4 intermediate + 2 key-value numbers
     per token; measured within a tenth of this for both engines when prompts are not shared.
     """
     size, train = model.bytes_each, model.trainable
-    per_token = 8 * model.hidden + 4 * model.intermediate + 2 * model.kv_width
+    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
     chunk = CHUNK_ELEMENTS.get(model.device.partition(":")[0], CHUNK_ELEMENTS["cuda"])
     costs = [
         Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
@@ -175,8 +194,14 @@ def memory(
     if ahead:
         costs.append(Cost(SAMPLER, model.parameters * size, f"{model.parameters:,} × {size} bytes, in its own process"))
         costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
-    kept = batch.tokens_per_pass * model.layers * per_token * size
+    kept = activations(model, batch)
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
+    if anew:
+        kept = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
+        how = (
+            f"{batch.tokens_per_pass:,} tokens × ({model.layers} layers × {model.hidden} + {per_token:,}) numbers × "
+            f"{size} bytes"
+        )
     cache = batch.answers * batch.row * model.layers * 2 * model.kv_width * size
     cached = (
         f"{batch.answers:,} answers × {batch.row} tokens × {model.layers} layers × 2 × {model.kv_width} × {size} bytes"

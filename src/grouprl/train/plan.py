@@ -29,6 +29,7 @@ from grouprl.train.evaluate import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.session import needs_reference
+from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
 """Training questions whose prompts are measured."""
@@ -72,6 +73,8 @@ class Plan:
     further: tuple[str, ...]
     """Answers and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
+    ways: tuple[Way, ...]
+    """How rows go through the model."""
     stages: tuple[Stage, ...]
     formula: str
     settings: tuple[Setting, ...]
@@ -140,7 +143,8 @@ def plan(config: Config) -> Plan:
     second = sum(isinstance(part, SecondModel) for part in method.prelude)
     reference = needs_reference(config, method)
     extra: dict[str, Any] = {"second_models": second, "ahead": config.run.async_steps > 0}
-    costs = memory(model, batch, reference=reference, **extra) if model is not None else ()
+    anew = model is not None and computed_anew(config, model, batch)
+    costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
     no_room = room(model.positions, longest, max_new_tokens, more) if model is not None else []
     first = asked[0] if asked else None
     return Plan(
@@ -154,11 +158,12 @@ def plan(config: Config) -> Plan:
         batch=batch,
         further=tuple(_further(method, facts)),
         costs=costs,
+        ways=ways(config, model, batch),
         stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
         settings=tuple(_settings(config, ())),
         method_settings=tuple(_method_settings(resolved)),
-        refusals=(*refusals(config, method, facts, task), *complaints, *no_room),
+        refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
     )

@@ -36,6 +36,7 @@ from grouprl.train.health import Health
 from grouprl.train.lock import FolderLock
 from grouprl.train.reward import close_reward, open_reward
 from grouprl.train.tensors import load_weights
+from grouprl.train.ways import pass_settings
 
 
 @dataclass
@@ -325,6 +326,7 @@ def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy
         device=model.device,
         dtype=model.dtype,
         engine=model.engine,
+        passes=pass_settings(model),
         temperature=config.sampling.temperature,
         value_head=compose(config.method).method.critic is not None,
         token_budget=config.batch.tokens_per_microbatch,

@@ -1,0 +1,229 @@
+"""Any causal LM through its own forward pass in transformers: padded, packed, or with shared prompts."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import InputError
+from .engine import Head, Readout, accepts, head_is_plain
+from .passes import PACKING_PAYS, PADDED, PassSettings, bins, layers_anew, layers_of, padding_ratio, shares
+from .tokens import Tokens
+
+log = logging.getLogger(__name__)
+PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6), (7, 3), (3, 4)))
+"""Three rows on which a way of running the model is tried before it is used."""
+CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
+HALF_CLOSE = 0.1
+"""Largest difference of the probe's states, relative to the largest state; a wrong mask differs by about 1."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ids and positions [B,L], which keys are real [B, keys] (None: told by the positions), and places of states.
+
+    `at_m` [M] are the flat places of the states that predict the responses, row after row.
+    """
+
+    ids_bl: torch.Tensor
+    position_bl: torch.Tensor | None
+    mask_bl: torch.Tensor | None
+    at_m: torch.Tensor
+
+
+class TransformersEngine:
+    """The model's own forward pass: right for every architecture.
+
+    Args:
+        model: the model, plain or wrapped by peft.
+        settings: packing and shared prompts; each is tried on three rows before it is used, and falls back to padding
+            where the model does not take it.
+        kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
+
+    Raises:
+        InputError: packing or shared prompts are forced and the model does not take them.
+    """
+
+    name = "transformers"
+
+    def __init__(self, model: Any, settings: PassSettings = PADDED, kept: float = math.inf) -> None:
+        self.model = model
+        self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.plain_head = head_is_plain(self.core)
+        self.settings, self.kept, self.layers = settings, kept, layers_of(self.core)
+        if not self.plain_head:
+            log.warning(
+                "%s changes its logits after the output layer: log-probabilities hold [tokens, vocabulary] at a time. "
+                "Lower the token budget if memory runs out.",
+                type(self.core).__name__,
+            )
+        self.packs = self._able("packing", settings.packing, self._packed)
+        self.shares_prompts = kept > 0 and self._able("shared_prefix", settings.shared_prefix, self._shared)
+        if kept == 0 and settings.shared_prefix == "on":
+            raise InputError(
+                "shared_prefix=on and checkpointing=on",
+                "Through transformers, shared prompts live in a cache, which must not be written twice",
+                "Switch one of them off, or use a model that the lean engine runs",
+            )
+
+    def read(self, tokens: Tokens) -> Readout:
+        """Run the rows in the way that costs the fewest tokens."""
+        if self.shares_prompts and self._keeps(tokens) and shares(self.settings.shared_prefix, tokens):
+            return self._shared(tokens)
+        if self.packs and (self.settings.packing == "on" or padding_ratio(tokens) >= PACKING_PAYS):
+            return self._packed(tokens)
+        return self._padded(tokens)
+
+    def _keeps(self, tokens: Tokens) -> bool:
+        return not torch.is_grad_enabled() or sum(tokens.lengths) <= self.kept
+
+    def _able(self, name: str, choice: str, way: Callable[[Tokens], Readout]) -> bool:
+        """Tell whether the model gives the same states in this way, and no row sees another."""
+        if choice == "off":
+            return False
+        able = accepts(self.core, "position_ids") and self._gives_the_same(way)
+        if choice == "on" and not able:
+            raise InputError(
+                f"{name}=on",
+                f"{type(self.core).__name__} does not give the same numbers with it",
+                f"Use {name}: auto",
+            )
+        return able
+
+    @torch.no_grad()
+    def _gives_the_same(self, way: Callable[[Tokens], Readout]) -> bool:
+        size = self.core.config.get_text_config().vocab_size
+        probe = Tokens.of(*([[i % size for i in ids] for ids in x] for x in (PROBE.prompt_ids, PROBE.response_ids)))
+        try:
+            expected, found = (read(probe).hidden_md.double() for read in (self._padded, way))
+        except (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, IndexError) as error:
+            log.info("%s cannot be run in another way than padded: %s", type(self.core).__name__, error)
+            return False
+        limit = CLOSE.get(self.core.dtype, HALF_CLOSE) * float(expected.abs().max())
+        return bool((expected - found).abs().max() <= limit)
+
+    def _padded(self, tokens: Tokens) -> Readout:
+        """Whole sequences, padded on the right to the longest."""
+        return self._laid_out(pad_sequences(tokens), tokens)
+
+    def _packed(self, tokens: Tokens) -> Readout:
+        """Whole sequences one behind the other; positions that begin anew tell the model where each begins."""
+        return self._laid_out(pack_sequences(tokens), tokens)
+
+    def _laid_out(self, layout: Layout, tokens: Tokens) -> Readout:
+        with nullcontext() if self._keeps(tokens) else layers_anew(self.layers):
+            states_bld, logits_blv, _ = self._forward(layout.ids_bl, layout.mask_bl, layout.position_bl, cached=False)
+        return self._readout([states_bld], [logits_blv], layout.at_m, tokens)
+
+    def _shared(self, tokens: Tokens) -> Readout:
+        """Each distinct prompt once; the responses behind its keys and values."""
+        number = {prompt: i for i, prompt in enumerate(dict.fromkeys(tokens.prompt_ids))}
+        prompts, rest = left_padded(list(number)), [response[:-1] for response in tokens.response_ids]
+        first, logits, cache = self._forward(prompts.ids_bl, prompts.mask_bl, prompts.position_bl, cached=True)
+        states, scores = [first[:, -1:]], [None if logits is None else logits[:, -1:]]
+        width, prompt_b = max(map(len, rest)), [number[prompt] for prompt in tokens.prompt_ids]
+        if width:
+            row_b = torch.tensor(prompt_b)
+            cache.reorder_cache(row_b.to(self.core.device))
+            assert prompts.mask_bl is not None
+            behind = behind_prompts(rest, tokens.prompt_lengths, prompts.mask_bl[row_b])
+            more, logits, _ = self._forward(behind.ids_bl, behind.mask_bl, behind.position_bl, cached=True, cache=cache)
+            states.append(more)
+            scores.append(logits)
+        at_m = [
+            prompt if t == 0 else len(number) + row * width + t - 1
+            for row, (prompt, response) in enumerate(zip(prompt_b, tokens.response_ids, strict=True))
+            for t in range(len(response))
+        ]
+        return self._readout(states, scores, torch.tensor(at_m, dtype=torch.long), tokens)
+
+    def _forward(
+        self,
+        ids_bl: torch.Tensor,
+        mask_bl: torch.Tensor | None,
+        position_bl: torch.Tensor | None,
+        *,
+        cached: bool,
+        cache: Any = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, Any]:
+        """Return last hidden states, logits where the head is not plain, and the cache."""
+        device = self.core.device
+        inputs: dict[str, Any] = {"input_ids": ids_bl.to(device), "use_cache": cached}
+        inputs["attention_mask"] = None if mask_bl is None else mask_bl.to(device)
+        if position_bl is not None:
+            inputs["position_ids"] = position_bl.to(device)
+        if cache is not None:
+            inputs["past_key_values"] = cache
+        if self.plain_head:
+            out = getattr(self.core, self.core.base_model_prefix)(**inputs)
+            return out.last_hidden_state, None, getattr(out, "past_key_values", None)
+        out = self.core(**inputs, output_hidden_states=True)
+        return out.hidden_states[-1], out.logits, getattr(out, "past_key_values", None)
+
+    def _readout(
+        self, states: list[torch.Tensor], scores: list[torch.Tensor | None], at_m: torch.Tensor, tokens: Tokens
+    ) -> Readout:
+        at_m, target_m = at_m.to(self.core.device), tokens.targets().to(self.core.device)
+        hidden_md = torch.cat([x.flatten(0, 1) for x in states])[at_m]
+        if self.plain_head:
+            head = self.core.get_output_embeddings()
+            return Readout(hidden_md, target_m, Head(head.weight, head.bias))
+        logits_mv = torch.cat([x.flatten(0, 1) for x in scores if x is not None])[at_m]
+        return Readout(hidden_md, target_m, None, logits_mv)
+
+
+def pad_sequences(tokens: Tokens) -> Layout:
+    """Lay each row out by itself, padded on the right."""
+    width = max(tokens.lengths)
+    ids_bl, mask_bl = (torch.zeros(len(tokens), width, dtype=torch.long) for _ in range(2))
+    at_m: list[int] = []
+    for row, (prompt, response) in enumerate(zip(tokens.prompt_ids, tokens.response_ids, strict=True)):
+        end = len(prompt) + len(response)
+        ids_bl[row, :end] = torch.tensor(prompt + response)
+        mask_bl[row, :end] = 1
+        at_m += range(row * width + len(prompt) - 1, row * width + end - 1)
+    return Layout(ids_bl, None, mask_bl, torch.tensor(at_m, dtype=torch.long))
+
+
+def pack_sequences(tokens: Tokens) -> Layout:
+    """Lay rows one behind the other in as few rows of the longest one's length as first fit needs.
+
+    The last token of a response predicts nothing and is left out. What fills a row up are sequences of one token.
+    """
+    rows = [(prompt + response)[:-1] for prompt, response in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
+    packs, width = bins(list(map(len, rows))), max(map(len, rows))
+    ids, position = (np.zeros((len(packs), width), dtype=np.int64) for _ in range(2))
+    start_b = np.zeros(len(rows), dtype=np.int64)
+    for number, pack in enumerate(packs):
+        at = 0
+        for row in pack:
+            end = at + len(rows[row])
+            ids[number, at:end], position[number, at:end] = rows[row], np.arange(end - at)
+            start_b[row], at = number * width + at, end
+    before_b = (start_b + np.array(tokens.prompt_lengths) - 1).tolist()
+    at_m = [first + t for first, count in zip(before_b, tokens.response_lengths, strict=True) for t in range(count)]
+    return Layout(torch.from_numpy(ids), torch.from_numpy(position), None, torch.tensor(at_m, dtype=torch.long))
+
+
+def left_padded(prompts: list[tuple[int, ...]]) -> Layout:
+    """Align prompts at their ends; the state of each one's last token comes last."""
+    width = max(map(len, prompts))
+    ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
+    mask_nl = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])).long()
+    return Layout(ids_nl, (mask_nl.cumsum(-1) - 1).clamp(min=0), mask_nl, torch.empty(0, dtype=torch.long))
+
+
+def behind_prompts(rows: list[tuple[int, ...]], prompt_b: tuple[int, ...], seen_bp: torch.Tensor) -> Layout:
+    """Lay responses, padded on the right, behind the keys of their prompts, of which `seen_bp` are real."""
+    width = max(map(len, rows))
+    ids_bl = torch.tensor([list(row) + [0] * (width - len(row)) for row in rows])
+    position_bl = torch.tensor(prompt_b)[:, None] + torch.arange(width)
+    real_bl = (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long()
+    return Layout(ids_bl, position_bl, torch.cat([seen_bp, real_bl], dim=1), torch.empty(0, dtype=torch.long))

@@ -1,0 +1,78 @@
+"""The plan says how rows go through the model, and refuses what cannot be."""
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from grouprl.policy import char_tokenizer
+from grouprl.train.config import parse_config
+from grouprl.train.footprint import activations
+from grouprl.train.plan import plan
+
+
+def make(**data):
+    return plan(parse_config({"task": "addition", **data}))
+
+
+def ways(found):
+    return {way.name: (way.value, way.why) for way in found.ways}
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gpt2")
+    tokenizer = char_tokenizer("0123456789+=| abcdef")
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, n_positions=64)
+    GPT2LMHeadModel(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_a_tiny_model_takes_the_lean_engine_and_shares_prompts_by_the_arithmetic():
+    found = make(batch={"prompts": 4, "group": 8}, sampling={"max_new_tokens": 10})
+    named, prompt = ways(found), found.batch.prompt_tokens
+    assert named["engine"][0] == "lean"
+    assert named["packing"][0] == "on"
+    ratio = 8 * (prompt + 10) / (prompt + 80)
+    assert f"= {ratio:.2f} times fewer" in named["shared prompts"][1]
+    assert named["checkpointing"][0] == "off"
+
+
+@pytest.mark.parametrize(("written", "value"), [(True, "on"), (False, "off"), ("on", "on"), ("auto", "auto")])
+def test_yaml_may_write_on_and_off_bare(written, value):
+    assert parse_config({"model": {"shared_prefix": written}}).model.shared_prefix == value
+
+
+def test_what_is_asked_for_is_said():
+    named = ways(make(model={"packing": False, "shared_prefix": False, "checkpointing": True}))
+    assert named["engine"] == ("transformers", "packing is off, and the lean engine always packs")
+    assert named["packing"][0] == named["shared prompts"][0] == "off"
+    assert named["checkpointing"][0] == "on"
+
+
+def test_another_architecture_says_why_and_what_is_tried(gpt2):
+    named = ways(make(model=str(gpt2)))
+    assert named["engine"][0] == "transformers"
+    assert "GPT2LMHeadModel is not one of" in named["engine"][1]
+    assert "tried on three rows" in named["packing"][1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"engine": "lean", "packing": "off"}, "always packs"),
+        ({"engine": "transformers", "shared_prefix": "on", "checkpointing": "on"}, "written twice"),
+    ],
+)
+def test_contradictions_are_refused(settings, complaint):
+    found = make(model=settings)
+    assert any(complaint in sentence for sentence in found.refusals)
+    assert not found.ways
+
+
+def test_checkpointing_lowers_the_estimate():
+    plain, anew = make(), make(model={"checkpointing": "on"})
+    cost = {name: {c.what: c.bytes for c in x.costs} for name, x in (("plain", plain), ("anew", anew))}
+    assert cost["plain"]["activations of a pass"] == activations(plain.model, plain.batch)
+    assert cost["anew"]["activations of a pass"] < cost["plain"]["activations of a pass"]
+    assert torch.float32.itemsize == plain.model.bytes_each

@@ -1,0 +1,212 @@
+"""Packing, shared prompts and checkpointing change no number; each is chosen where it pays, forced or forbidden."""
+
+import copy
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, MambaConfig, MistralConfig
+
+from grouprl.errors import InputError
+from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy.passes import (
+    PassSettings,
+    bins,
+    bytes_per_token,
+    free_bytes,
+    kept_tokens,
+    layers_of,
+    padding_ratio,
+    shares,
+    sharing_ratio,
+)
+from grouprl.policy.transformers_engine import pack_sequences
+from policies import ALPHABET, FAMILIES, SIZES, make_model, make_tokens, precise_norms
+
+SKEWED = make_tokens([3, 9, 1, 6], 3, 12, seed=1)
+LONG_PROMPTS = make_tokens([30, 24], 4, 6, seed=2)
+GPT2 = GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64)
+NEOX = GPTNeoXConfig(vocab_size=17, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+ARCHITECTURES = {
+    **{name: FAMILIES[name] for name in ("llama", "mistral", "qwen2", "qwen3")},
+    "gpt2": GPT2,
+    "neox": NEOX,
+}
+
+
+def policy_of(model, engine="transformers", packing="off", shared_prefix="off", checkpointing="off", **options):
+    passes = PassSettings(packing, shared_prefix, checkpointing)
+    return CausalPolicy(copy.deepcopy(model), char_tokenizer(ALPHABET), engine=engine, passes=passes, **options)
+
+
+def results(policy, tokens):
+    precise_norms(policy.model)
+    g = torch.Generator().manual_seed(9)
+    shape = (len(tokens), tokens.max_response)
+    cotangents = [torch.randn(shape, generator=g, dtype=torch.float64).to(policy.dtype) for _ in range(2)]
+    out = policy.logp(tokens, entropy=True)
+    policy.backward(tokens, *cotangents)
+    return out, {name: p.grad for name, p in policy.named_parameters()}
+
+
+def assert_same(first, second, tolerance):
+    (out, grads), (other, other_grads) = first, second
+    torch.testing.assert_close(out.logp_bt, other.logp_bt, rtol=0, atol=tolerance)
+    torch.testing.assert_close(out.entropy_bt, other.entropy_bt, rtol=0, atol=tolerance)
+    for name, grad in grads.items():
+        scale = max(1.0, float(other_grads[name].abs().max()))
+        torch.testing.assert_close(grad, other_grads[name], rtol=0, atol=tolerance * scale, msg=name)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({"packing": "on"}, SKEWED),
+        ({"shared_prefix": "on"}, LONG_PROMPTS),
+        ({"shared_prefix": "on"}, SKEWED),
+        ({"checkpointing": "on"}, SKEWED),
+        ({"packing": "on", "checkpointing": "on"}, SKEWED),
+    ],
+)
+def test_every_way_gives_the_numbers_and_gradients_of_the_padded_one(name, settings, tokens):
+    model = make_model(ARCHITECTURES[name], torch.float64)
+    assert_same(results(policy_of(model, **settings), tokens), results(policy_of(model), tokens), 1e-9)
+
+
+@pytest.mark.parametrize("settings", [{"shared_prefix": "on"}, {"shared_prefix": "off"}, {"checkpointing": "on"}])
+@pytest.mark.parametrize("tokens", [SKEWED, LONG_PROMPTS])
+def test_the_lean_engine_gives_them_too(settings, tokens):
+    model = make_model(FAMILIES["llama"], torch.float64)
+    lean = policy_of(model, **{"engine": "lean", "packing": "auto", **settings})
+    assert_same(results(lean, tokens), results(policy_of(model), tokens), 1e-9)
+
+
+def test_edge_rows_pass_in_every_way():
+    tokens = Tokens.of([[1, 5], [1, 5], [1, 6, 7], [4]], [[], [4, 2], [3], [5, 6, 7]])
+    model = make_model(FAMILIES["llama"], torch.float64)
+    expected = results(policy_of(model), tokens)
+    for settings in ({"packing": "on"}, {"shared_prefix": "on"}):
+        assert_same(results(policy_of(model, **settings), tokens), expected, 1e-9)
+
+
+def test_no_packed_row_sees_another():
+    """Whatever stands in one row of a pack, the others' log-probs are the same to the bit."""
+    policy = policy_of(make_model(FAMILIES["llama"]), packing="on")
+    prompts, responses = [[1, 4], [1, 5], [1, 6]], [[3, 4, 5, 6, 7, 8, 9, 10], [4, 5], [6, 7, 8]]
+    before = policy.logp(Tokens.of(prompts, responses)).logp_bt
+    after = policy.logp(Tokens.of(prompts, [responses[0], [9, 9], responses[2]])).logp_bt
+    assert not torch.equal(before[1], after[1])
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+
+
+def test_packs_are_as_wide_as_the_longest_row_and_positions_begin_anew():
+    assert bins([7, 1, 4, 3, 2]) == [[0], [2, 3], [4, 1]]
+    assert bins([3, 3]) == [[0], [1]]
+    layout = pack_sequences(Tokens.of([[1, 4], [1], [1, 5, 6]], [[3, 4, 5], [7, 8], [9]]))
+    assert layout.ids_bl.tolist() == [[1, 4, 3, 4], [1, 5, 6, 0], [1, 7, 0, 0]]
+    assert layout.position_bl.tolist() == [[0, 1, 2, 3], [0, 1, 2, 0], [0, 1, 0, 0]]
+    assert layout.at_m.tolist() == [1, 2, 3, 8, 9, 6]
+
+
+def test_ratios_by_hand():
+    tokens = Tokens.of([[1, 2], [1, 2], [3]], [[4], [4, 5, 6], [7]])
+    assert padding_ratio(tokens) == 3 * 5 / 10
+    assert sharing_ratio(tokens) == 10 / 8
+    assert shares("auto", tokens)
+    assert not shares("off", tokens)
+    apart = tokens.rows([0, 2])
+    assert sharing_ratio(apart) == 1.0
+    assert not shares("on", apart)
+    hardly = Tokens.of([[1], [1]], [[4] * 30, [4] * 30])
+    assert shares("on", hardly)
+    assert not shares("auto", hardly)
+
+
+def ways_taken(policy, tokens, monkeypatch):
+    taken = []
+    for way in ("_padded", "_packed", "_shared"):
+        inner = getattr(policy._engine, way)
+        monkeypatch.setattr(policy._engine, way, lambda x, inner=inner, way=way: taken.append(way) or inner(x))
+    policy.logp(tokens)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("tokens", "way"),
+    [
+        (LONG_PROMPTS, "_shared"),
+        (Tokens.of([[1, 4], [1, 5], [1, 6]], [[3] * 20, [4], [5]]), "_packed"),
+        (Tokens.of([[1, 4], [1, 5]], [[3] * 8, [4] * 8]), "_padded"),
+    ],
+)
+def test_what_pays_is_chosen(tokens, way, monkeypatch):
+    policy = policy_of(make_model(GPT2), packing="auto", shared_prefix="auto")
+    assert ways_taken(policy, tokens, monkeypatch) == [way]
+
+
+def test_what_a_model_cannot_do_falls_back_or_is_refused_in_words():
+    config = MambaConfig(vocab_size=17, hidden_size=32, num_hidden_layers=2, state_size=4)
+    model = make_model(config)
+    policy = policy_of(model, packing="auto", shared_prefix="auto")
+    assert not policy._engine.packs
+    assert not policy._engine.shares_prompts
+    with pytest.raises(InputError, match=r"packing=on.*MambaForCausalLM.*packing: auto"):
+        policy_of(model, packing="on")
+
+
+def test_sliding_windows_hold_within_each_packed_row():
+    windowed = make_model(MistralConfig(**{**SIZES, "sliding_window": 4}), torch.float64)
+    packed = policy_of(windowed, packing="on")
+    assert_same(results(packed, SKEWED), results(policy_of(windowed), SKEWED), 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"packing": "of"}, "Did you mean 'off'"),
+        ({"engine": "lean", "packing": "off"}, "always packs"),
+        ({"shared_prefix": "on", "checkpointing": "on"}, "cache"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, complaint):
+    with pytest.raises(InputError, match=complaint):
+        policy_of(make_model(FAMILIES["llama"]), **settings)
+
+
+def test_without_packing_the_padded_engine_runs():
+    model = make_model(FAMILIES["llama"])
+    assert policy_of(model, engine="auto", packing="off").engine == "transformers"
+    assert policy_of(model, engine="auto", packing="auto").engine == "lean"
+
+
+@pytest.mark.parametrize("engine", ["lean", "transformers"])
+def test_checkpointing_keeps_layer_inputs_alone(engine):
+    kept = {}
+    for choice in ("off", "on"):
+        policy = policy_of(make_model(FAMILIES["llama"]), engine, packing="auto", checkpointing=choice)
+        sizes = []
+
+        def keep(x, sizes=sizes):
+            sizes.append(x.numel())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            policy.logp(SKEWED, grad=True)
+        kept[choice] = sum(sizes)
+    assert kept["on"] < 0.5 * kept["off"]
+
+
+def test_checkpointing_is_chosen_by_memory():
+    assert kept_tokens("on", 8, None) == 0
+    assert kept_tokens("off", 8, 1000) == kept_tokens("auto", 8, None) == math.inf
+    assert kept_tokens("auto", 8, 1000) == 50
+    assert free_bytes(torch.device("cpu")) > 2**20
+    config = LlamaConfig(**SIZES)  # hidden 32, intermediate 40, 4 heads of 8, 2 layers
+    assert bytes_per_token(config, 4) == 2 * (8 * 32 + 4 * 40 + 2 * 32) * 4
+
+
+def test_layers_of_a_model_are_its_largest_list():
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(GPT2)
+    assert [type(layer).__name__ for layer in layers_of(model)] == ["GPT2Block", "GPT2Block"]
