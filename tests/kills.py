@@ -130,20 +130,22 @@ def settings(name: str) -> dict[str, Any]:
 
 def launch(config: Path, folder: Path, moment: Moment | None = None, count: Path | None = None) -> BaseProcess:
     """Begin or go on with a run in a process that has its imports done; it is killed at `moment`."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_child, args=(config, folder, moment, count))
+    process = FORKS.Process(target=_child, args=(config, folder, moment, count))
     process.start()
     return process
 
 
-PRELOADED = [
-    "grouprl.train.loop",
-    "grouprl.policy.tiny",
-    "grouprl.methods",
-    "transformers.models.llama.modeling_llama",
-    "pyarrow.parquet",
-]
+FORKS = multiprocessing.get_context("forkserver")
+"""Processes that have their imports done."""
+FORKS.set_forkserver_preload(
+    [
+        "grouprl.train.loop",
+        "grouprl.policy.tiny",
+        "grouprl.methods",
+        "transformers.models.llama.modeling_llama",
+        "pyarrow.parquet",
+    ]
+)
 
 
 def _child(config: Path, folder: Path, moment: Moment | None, count: Path | None) -> None:

@@ -216,6 +216,15 @@ def test_a_reward_may_import_from_the_package_itself(tmp_path: Path) -> None:
     workers.close()
 
 
+def test_a_reward_may_begin_with_any_module_of_the_package(tmp_path: Path) -> None:
+    path = tmp_path / "deep.py"
+    imports = "from grouprl.data.desk import Desk\nfrom grouprl import method\n"
+    path.write_text(imports + "def f(completion):\n    return float(method.__name__ == 'method')\n")
+    workers = RewardWorkers(load_reward(f"{path}:f"), 1, timeout=60, memory_gb=4)
+    assert scores_of(workers, ["a"]).reward_b.tolist() == [1.0]
+    workers.close()
+
+
 def test_a_batch_reward_sees_all_answers_and_fails_as_a_whole() -> None:
     workers = workers_of("rank", count=2, clock=0.2)
     assert scores_of(workers, ["c", "a", "b"]).reward_b.tolist() == [2 / 3, 0, 1 / 3]

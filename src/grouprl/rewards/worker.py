@@ -8,6 +8,7 @@ the parent never has to unpickle what comes out of a process that runs untested 
 import contextlib
 import faulthandler
 import fcntl
+import importlib
 import importlib.util
 import json
 import os
@@ -23,12 +24,22 @@ from typing import Any
 LENGTH = struct.Struct(">Q")
 
 
+FUNCTIONS = ("method", "methods")
+"""Functions of the package that stand where a module of the same name would."""
+
+
 class _Bare(ModuleType):
-    """A package whose own code, which imports torch, runs only when a name of it is asked for."""
+    """A package whose own code, which imports torch, runs only when a name of it is asked for.
+
+    A name that is a module is imported alone: it may be asked for while the package's modules import each other.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        whole = f"{self.__name__}.{name}"
+        if name not in FUNCTIONS and importlib.util.find_spec(whole) is not None:
+            return importlib.import_module(whole)
         self.__class__ = ModuleType  # type: ignore[assignment]
         assert self.__spec__ is not None
         assert self.__spec__.loader is not None
