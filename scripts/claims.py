@@ -127,6 +127,7 @@ THOUGHT = (
     Claim("brpo", "budgets", SHORT, -1, "credit for every budget shortens thoughts"),
     Claim("pta_grpo", "budgets", PASS, 1, "crediting a plan by the answers behind it speeds learning up"),
     Claim({"name": "hicra", "phrases": ["|"]}, "budgets", PASS, 1, "credit on planning tokens speeds learning up"),
+    Claim("funrl", "budgets", PASS, 0, "paying uncertain thoughts does not cost learning"),
     Claim("pppo", "budgets", PASS, 0, "the beginnings of answers suffice"),
 )
 MORE_ENTROPY = (
@@ -152,6 +153,6 @@ CLAIMS: tuple[Claim, ...] = (
 TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md compares such methods"
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
-    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae"),
+    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor"),
 )
 NOT_RUN = dict.fromkeys(OF_TURNS, TURNS)

@@ -141,11 +141,13 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         },
         source_b=torch.where(torch.rand(b, generator=g) < 0.7, 0, below(len(SOURCES), b)),
         step=3,
+        version_bt=torch.where(batch.mask_bt, 3 - torch.arange(width) % 3, -1),
         steps=10,
         last_entropy=0.7,
     )
     return given.replace(
-        keys={**keys, "own": below(2, b), "cut": below(2, b)},
+        keys={**keys, "own": below(2, b), "cut": below(2, b), "episode": torch.arange(b) // 2},
+        marks={**given.marks, "thought": batch.mask_bt & (torch.arange(width) < 3)},
         rewards={"continuations": below(9, b).to(dtype)},
         past={**given.past, "advantage": normal(b), "fewest_calls": visits_b.to(dtype) - 1},
     )

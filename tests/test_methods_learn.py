@@ -70,7 +70,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls")
     return batch.replace(
         keys={"answer": answer_b, "form": token_bt[:, 0], "own": torch.ones_like(answer_b), **same},
-        marks={"plan": batch.mask_bt & (position < 1)},
+        marks={"plan": batch.mask_bt & (position < 1), "thought": batch.mask_bt & (position < 2)},
         rewards={"continuations": 8 * batch.reward_b},
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=torch.zeros(64, 1, dtype=torch.int64),

@@ -36,6 +36,7 @@ RUNS = [
     ("promed", ASK),
     ("st_ppo", ASK),
     ("rae", ASK),
+    ("thor", ASK),
 ]
 
 

@@ -1,6 +1,7 @@
 """Which questions are asked, how often, with what help, and which rows are used again."""
 
 from grouprl.data import (
+    align,
     allocation,
     bandit,
     belief,
@@ -12,6 +13,7 @@ from grouprl.data import (
     demonstrations,
     difficulty,
     extra,
+    failed_steps,
     fewest_calls,
     guidance,
     horizon,
@@ -28,6 +30,7 @@ from grouprl.data import (
 )
 
 __all__ = [
+    "align",
     "allocation",
     "bandit",
     "belief",
@@ -39,6 +42,7 @@ __all__ = [
     "demonstrations",
     "difficulty",
     "extra",
+    "failed_steps",
     "fewest_calls",
     "guidance",
     "horizon",

@@ -16,7 +16,7 @@ from grouprl.tasks.task import Task
 
 
 def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, policy: Any) -> Batch:
-    """Return the batch with `keys.answer`, `keys.form` and `marks.plan` where the method needs them.
+    """Return the batch with `keys.answer`, `keys.form`, `marks.plan` and `marks.thought` where the method needs them.
 
     Plans that the rows were drawn with stay as they are.
     """
@@ -33,6 +33,8 @@ def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, po
     if "marks.plan" in needs and "plan" not in marks:
         phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
         marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))
+    if "marks.thought" in needs:
+        marks["thought"] = thoughts(batch, collected.rollout.response_ids, windows(policy, [task.thought_end]))
     return batch.replace(keys=keys, marks=marks)
 
 
@@ -76,4 +78,19 @@ def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequenc
             for start in range(len(whole) - len(phrase) + 1):
                 if whole[start : start + len(phrase)] == phrase:
                     mark_bt[row, start : start + len(phrase)] = True
+    return mark_bt & batch.mask_bt
+
+
+def thoughts(batch: Batch, response_ids: Sequence[Sequence[int]], signs: Sequence[tuple[int, ...]]) -> Tensor:
+    """[B,T] bool: the policy's tokens up to the end of the first of `signs` (token ids); none without a sign."""
+    mark_bt = torch.zeros_like(batch.mask_bt)
+    for row, ids in enumerate(response_ids):
+        whole = tuple(ids)
+        ends = [
+            start + len(sign)
+            for sign in signs
+            for start in range(len(whole) - len(sign) + 1)
+            if whole[start : start + len(sign)] == sign
+        ]
+        mark_bt[row, : min(ends, default=0)] = True
     return mark_bt & batch.mask_bt
