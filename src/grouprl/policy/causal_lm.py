@@ -284,7 +284,9 @@ class CausalPolicy(Trainable):
             self.value_head.load_state_dict(load_file(folder / VALUE_HEAD_FILE))
 
     def _build_value_head(self) -> nn.Linear:
-        head = nn.Linear(self.model.config.get_text_config().hidden_size, 1, device=self.device, dtype=self.score_dtype)
+        size = self.model.config.get_text_config().hidden_size
+        # nn.Linear would draw initial weights, and a resumed run that builds a head again must not draw once more.
+        head = skip_init(nn.Linear, size, 1, device=self.device, dtype=self.score_dtype)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head
