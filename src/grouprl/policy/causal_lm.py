@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.utils import skip_init
 
 from ..errors import InputError
 from . import gradient_norms, statistics
