@@ -40,15 +40,15 @@ class CodeTask(GeneratedTask):
     """Write an expression for a polynomial from one of its values; hidden points decide, in the sandbox.
 
     The prompt is "10:253>", the value at 10, whose digits are the coefficients; a right answer is "2*x*x+5*x+3", and so
-    is "x*5+3+2*x*x". A poor demonstration takes a wrong coefficient: "2*x*x+3*x+3". With two digits the value at 100
-    is shown.
+    is "x*5+3+2*x*x". A poor demonstration, and most are, reads the digits the wrong way: "3*x*x+5*x+2". With two digits
+    the value at 100 is shown.
     """
 
     levels = tuple({"degree": degree, "digits": digits} for digits in (1, 2) for degree in (1, 2, 3))
 
     degree: int = Field(2, ge=1, le=4, description="highest power of x")
     digits: int = Field(1, ge=1, le=3, description="digits of a coefficient")
-    noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstration has a wrong coefficient")
+    noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstration has its coefficients reversed")
     sandbox: SandboxSettings = Field(
         SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest level that will do"
     )
@@ -76,12 +76,9 @@ class CodeTask(GeneratedTask):
         return shown, {"tests": [[x, _value(coefficients, x)] for x in HIDDEN]}
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Return an expression; with a certain chance one of its coefficients is that of another power, or any."""
+        """Return an expression; with a certain chance its coefficients stand in the wrong order."""
         coefficients = self._coefficients(question)
-        if rng.random() < self.noise:
-            other = rng.choice([*coefficients, rng.randrange(10**self.digits)])
-            coefficients[rng.randrange(len(coefficients))] = other
-        return _spelt(coefficients)
+        return _spelt(coefficients[::-1] if rng.random() < self.noise else coefficients)
 
     def solve(self, question: Question) -> str:
         """Return the expression with its powers from the highest down."""
