@@ -66,7 +66,7 @@ def _capital(text: str) -> str:
 
 
 ORDER = (
-    *("train", "plan", "eval", "report", "export"),
+    *("train", "plan", "eval", "report", "export", "serve"),
     *("recipes", "tasks", "check-env", "sandbox", "methods", "papers", "metrics"),
 )
 
@@ -108,7 +108,7 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, tasks, train
+    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, serve, tasks, train
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
@@ -116,6 +116,7 @@ def _mount() -> None:
     app.command("eval", rich_help_panel=runs)(evaluate.eval_command)
     app.command("report", rich_help_panel=runs)(export.report_command)
     app.command("export", rich_help_panel=runs)(export.export_command)
+    app.command("serve", rich_help_panel=runs)(serve.serve_command)
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)

@@ -1,0 +1,77 @@
+"""`grouprl serve`: a policy behind an endpoint that programs for OpenAI's interface can talk to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from grouprl.errors import InputError
+
+
+def serve_command(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
+    ],
+    checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="What clients call the model (default: the source's name).")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer, where a request does not say.")] = 1024,
+    at_once: Annotated[int, typer.Option(min=1, help="Answers written at the same time.")] = 64,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per answer.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
+) -> None:
+    """Serve a run's policy, or any model, to programs that speak OpenAI's chat completions.
+
+    /v1/chat/completions (tools, logprobs, stop, n, seed, stream) and /v1/models.
+    Each API key has rows of its own: /v1/rows gives the exact tokens drawn for
+    it, with log-probs. Requests that come together are drawn together.
+
+    [bold]Examples[/]
+    grouprl serve runs/addition-grpo-s0
+    grouprl serve runs/addition-grpo-s0 --checkpoint 80 --record tokens.jsonl
+    grouprl serve my-model --port 8001
+
+    [bold]Then[/]
+    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=me python my_agent.py
+    """
+    from grouprl.chat.server import Endpoint
+    from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.serve import Service
+
+    silence_loading_bars()
+    if record is not None and not record.parent.is_dir():
+        raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
+    service = Service(
+        _policy(source, checkpoint, device),
+        name or Path(source).name,
+        max_tokens=max_tokens,
+        at_once=at_once,
+        record=record,
+    )
+    endpoint = Endpoint(service, host, port)
+    try:
+        Console().print(f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+        while True:
+            time.sleep(3600)
+    finally:
+        endpoint.close()
+        service.close()
+
+
+def _policy(source: str, checkpoint: int | None, device: str) -> Any:
+    """Return the policy of a run or of a model."""
+    from grouprl.policy import load_policy
+    from grouprl.train.export import load_trained
+
+    if (Path(source) / "config.yaml").is_file():
+        return load_trained(Path(source), checkpoint).policy
+    if checkpoint is not None:
+        raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
+    return load_policy(source, device=device)

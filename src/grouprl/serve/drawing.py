@@ -1,0 +1,163 @@
+"""Drawing answers for requests that come at any time: all that are open are drawn together, stretch by stretch.
+
+Requests that come while others are being answered join at the next stretch. What is drawn depends on the request and
+its seed alone, not on its neighbours: each stretch has a seed of its own, and stretches begin at fixed positions.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from grouprl.rollout.sampler import generate
+
+STRETCH = 32
+"""Tokens drawn before requests may join, streams are told, and stop texts are looked for."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One answer to be drawn."""
+
+    prompt_ids: tuple[int, ...]
+    budget: int
+    seed: int
+    temperature: float = 1.0
+    """0: the most probable token each time; log-probs are then those at temperature 1."""
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    told: Callable[[str], None] | None = None
+    """Called with more of the text, as soon as no stop text can begin in it."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An answer: tokens with their log-probs, and the text before a stop text; `ended` by an end token or a stop."""
+
+    ids: tuple[int, ...]
+    logp: tuple[float, ...]
+    text: str
+    ended: bool
+
+
+@dataclass
+class _Open:
+    line: Line
+    future: Future[Drawn]
+    ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    told: int = 0
+
+
+class Drawing:
+    """A thread that draws for whoever asks; `at_once` bounds the answers that are written at the same time."""
+
+    def __init__(self, policy: Any, at_once: int = 64) -> None:
+        self.policy, self.at_once = policy, at_once
+        self.largest = 0
+        """Most answers that were written together so far."""
+        self._queue: queue.Queue[_Open | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
+        self._thread.start()
+
+    def draw(self, line: Line) -> Future[Drawn]:
+        """Ask for an answer; a future that is cancelled is drawn no further."""
+        future: Future[Drawn] = Future()
+        self._queue.put(_Open(line, future))
+        return future
+
+    def close(self) -> None:
+        """Stop drawing; open requests are cancelled. May be called twice."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        active: list[_Open] = []
+        while True:
+            try:
+                while len(active) < self.at_once:
+                    new = self._queue.get(block=not active)
+                    if new is None:
+                        self._cancel(active)
+                        return
+                    active.append(new)
+            except queue.Empty:
+                pass
+            active = [each for each in active if not each.future.cancelled()]
+            self.largest = max(self.largest, len(active))
+            active = [each for each in self._stretch(active) if not each.future.done()]
+
+    def _cancel(self, active: list[_Open]) -> None:
+        while not self._queue.empty():
+            active += [each for each in [self._queue.get()] if each is not None]
+        for each in active:
+            each.future.cancel()
+
+    def _stretch(self, active: list[_Open]) -> list[_Open]:
+        """Draw a stretch for every open answer; those drawn alike go together."""
+        alike: dict[tuple[bool, float], list[_Open]] = defaultdict(list)
+        for each in active:
+            alike[each.line.temperature == 0, each.line.top_p].append(each)
+        for (greedy, top_p), group in alike.items():
+            try:
+                self._advance(group, greedy, top_p)
+            except Exception as error:
+                for each in group:
+                    if not each.future.done():
+                        each.future.set_exception(error)
+        return active
+
+    def _advance(self, group: list[_Open], greedy: bool, top_p: float) -> None:
+        budgets = [min(STRETCH, each.line.budget - len(each.ids)) for each in group]
+        drawn = generate(
+            self.policy,
+            [[*each.line.prompt_ids, *each.ids] for each in group],
+            n=1,
+            max_new_tokens=max(budgets),
+            temperature=[each.line.temperature or 1.0 for each in group],
+            seeds=[(each.line.seed + len(each.ids) // STRETCH) % 2**64 for each in group],
+            greedy=greedy,
+            top_p=top_p,
+            budgets=budgets,
+        )
+        for each, ids, logp in zip(group, drawn.response_ids, drawn.logp_bt.tolist(), strict=True):
+            before = len(each.ids)
+            each.ids += ids
+            each.logp += logp[: len(ids)]
+            self._look(each, before)
+
+    def _look(self, each: _Open, before: int) -> None:
+        """Finish an answer that ended, and tell what is new of one that is streamed."""
+        line, text = each.line, self.policy.decode(each.ids)
+        found = [at for at in (text.find(stop) for stop in line.stop) if at >= 0]
+        if found:
+            self._cut(each, before)
+            text = text[: min(found)]
+        ended = bool(found) or each.ids[-1] in self.policy.eos_ids
+        over = ended or len(each.ids) >= line.budget
+        if line.told is not None:
+            held = 0 if over else max((_begun(text, stop) for stop in line.stop), default=0)
+            sure = text[: len(text) - held].rstrip("\ufffd" if not over else "")
+            if len(sure) > each.told:
+                line.told(sure[each.told :])
+                each.told = len(sure)
+        if over and not each.future.cancelled():
+            each.future.set_result(Drawn(tuple(each.ids), tuple(each.logp), text, ended))
+
+    def _cut(self, each: _Open, before: int) -> None:
+        """Drop the tokens behind the one that completes a stop text."""
+        for length in range(before + 1, len(each.ids) + 1):
+            text = self.policy.decode(each.ids[:length])
+            if any(stop in text for stop in each.line.stop):
+                del each.ids[length:], each.logp[length:]
+                return
+
+
+def _begun(text: str, stop: str) -> int:
+    """Return how many characters at the end of `text` may be the beginning of `stop`."""
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
