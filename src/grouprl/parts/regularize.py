@@ -38,13 +38,13 @@ class Regularizer(Part):
 class KLLoss(Regularizer):
     """β times an estimate of KL(π || anchor) as a loss term (GRPO, arXiv:2402.03300, eq. 4, has k3).
 
-    `anchor`: the reference model or the policy at the start of the update. `limit` bounds |log π - log π_anchor| and
-    `value_limit` the estimate itself (beyond them the gradient is zero); None leaves it free.
+    `anchor`: the reference model, the policy at the start of the update, or the sampler. `limit` bounds the distance
+    |log π - log π_anchor| and `value_limit` the estimate (beyond them the gradient is zero); None leaves it free.
     """
 
     coef: Coefficient = 0.04
     estimator: Estimator = "k3"
-    anchor: Literal["ref", "old"] = "ref"
+    anchor: Literal["ref", "old", "behavior"] = "ref"
     limit: Annotated[float, Field(gt=0)] | None = 20.0
     value_limit: Annotated[float, Field(gt=0)] | None = None
 
@@ -68,7 +68,11 @@ class KLLoss(Regularizer):
 
     def words(self) -> str:
         """Describe."""
-        anchor = {"ref": "the reference model", "old": "the policy at the start of the update"}[self.anchor]
+        anchor = {
+            "ref": "the reference model",
+            "old": "the policy at the start of the update",
+            "behavior": "the policy that drew the token",
+        }[self.anchor]
         limits = "" if self.value_limit is None else f", each estimate within ±{self.value_limit:g}"
         return f"{self.coef:g} times KL to {anchor}, estimator {self.estimator} ({GRADIENT[self.estimator]}){limits}"
 
