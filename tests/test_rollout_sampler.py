@@ -1,13 +1,13 @@
 import pytest
 import torch
-from transformers import GPT2Config
+from transformers import GPT2Config, MambaConfig, MistralConfig
 
 from grouprl.errors import InputError
 from grouprl.policy import CausalPolicy, char_tokenizer
-from grouprl.rollout import cache, generate
+from grouprl.rollout import cache, decoder, generate
 from grouprl.rollout import lean_decoder as lean_decoder_module
-from grouprl.rollout.lean_decoder import reading_order
-from policies import ALPHABET, FAMILIES, make_model, make_policy
+from grouprl.rollout.decoder import reading_order
+from policies import ALPHABET, FAMILIES, SIZES, make_model, make_policy
 
 PROMPTS = [[1, 4, 5, 13], [1, 9], [1, 6, 7, 8, 9, 10, 13], [1, 9, 9]]
 ENGINES = ["lean", "transformers"]
@@ -173,6 +173,37 @@ def test_progress_is_told():
     policy = without_end(make_policy("llama"))
     generate(policy, PROMPTS, n=1, max_new_tokens=3, seeds=range(4), progress=lambda *x: seen.append(x))
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_long_and_short_prompts_are_read_apart_with_the_same_result(any_decoder, monkeypatch):
+    """Prompts of very different length, in passes of similar ones, against all of them padded in one pass."""
+    policy = make_policy("llama", engine=any_decoder)
+    prompts = [[1, *range(3, 17)] * 3, [1, 9], [1, *range(4, 16)] * 3, [1, 4, 5]]
+    monkeypatch.setattr(decoder, "FEW_TOKENS", 0)
+    apart = generate(policy, prompts, n=4, max_new_tokens=10, seeds=range(16))
+    monkeypatch.setattr(decoder, "FEW_TOKENS", 10**6)
+    together = generate(policy, prompts, n=4, max_new_tokens=10, seeds=range(16))
+    assert apart.response_ids == together.response_ids
+    torch.testing.assert_close(apart.logp_bt, together.logp_bt, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64),
+        MistralConfig(**{**SIZES, "sliding_window": 4}),
+        MambaConfig(vocab_size=17, hidden_size=32, num_hidden_layers=2, state_size=4),
+    ],
+)
+def test_every_kind_of_cache_gives_the_tokens_of_generate(config):
+    """Keys and values in preallocated room, in a sliding window, and a recurrent state without either."""
+    policy = without_end(CausalPolicy(make_model(config), char_tokenizer(ALPHABET)))
+    prompts = [[1, 4, 5, 13, 6], [1, 9, 9, 7, 8]]  # recurrent models do not take padding
+    ours = generate(policy, prompts, n=2, max_new_tokens=12, seeds=range(4), greedy=True)
+    own = policy.model.generate(
+        torch.tensor(prompts), max_new_tokens=12, min_new_tokens=12, do_sample=False, pad_token_id=0
+    )
+    assert [list(x) for x in ours.response_ids] == [row for row in own[:, 5:].tolist() for _ in range(2)]
 
 
 def test_another_architecture():

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
+
+READ_TOKENS = 8192
+"""Most tokens of prompts read in one pass."""
+ALIKE = 1.25
+"""Prompts are read together up to this ratio of longest to shortest."""
+FEW_TOKENS = 512
+"""So many tokens, padding included, cost about as much as the operations themselves: they are read together."""
 
 
 class Decoder(Protocol):
@@ -26,3 +34,18 @@ class Decoder(Protocol):
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n` only, in this order."""
         ...
+
+
+def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield which prompts are read together: of similar length, so that little is padding, and not too many."""
+    order = np.argsort(lengths, kind="stable").tolist()
+    if len(order) * max(lengths) <= FEW_TOKENS:
+        yield order
+        return
+    batch: list[int] = []
+    for i in order:
+        if batch and (lengths[i] > ALIKE * lengths[batch[0]] or (len(batch) + 1) * lengths[i] > READ_TOKENS):
+            yield batch
+            batch = []
+        batch.append(i)
+    yield batch

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -12,13 +11,7 @@ from ..policy.lean import LeanModel
 from ..policy.lean_ops import turned
 from ..policy.lean_weights import LayerWeights, decoding_weights
 from .cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
-
-READ_TOKENS = 8192
-"""Most tokens of prompts read in one pass."""
-ALIKE = 1.25
-"""Prompts are read together up to this ratio of longest to shortest."""
-FEW_TOKENS = 512
-"""So many tokens, padding included, cost about as much as the operations themselves: they are read together."""
+from .decoder import reading_order
 
 
 class LeanDecoder:
@@ -107,21 +100,6 @@ class LeanDecoder:
         x = layer.output.add_to(x, attended)
         gate, up = layer.gate_up(layer.feed_norm(x)).chunk(2, dim=-1)
         return layer.down.add_to(x, F.silu(gate, inplace=True).mul_(up))
-
-
-def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield which prompts are read together: of similar length, so that little is padding, and not too many."""
-    order = np.argsort(lengths, kind="stable").tolist()
-    if len(order) * max(lengths) <= FEW_TOKENS:
-        yield order
-        return
-    batch: list[int] = []
-    for i in order:
-        if batch and (lengths[i] > ALIKE * lengths[batch[0]] or (len(batch) + 1) * lengths[i] > READ_TOKENS):
-            yield batch
-            batch = []
-        batch.append(i)
-    yield batch
 
 
 def _seen(position_nl: torch.Tensor) -> torch.Tensor:

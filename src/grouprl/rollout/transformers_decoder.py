@@ -1,4 +1,7 @@
-"""Decoding through a transformers model and its own cache: slower, and right for every architecture."""
+"""Decoding through a transformers model's own forward pass: right for every architecture.
+
+Ordinary keys and values get preallocated room; windows and recurrent states live in the model's own cache.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import torch
 
 from ..policy.engine import accepts
+from .decoder import reading_order
 
 
 class TransformersDecoder:
@@ -17,29 +21,49 @@ class TransformersDecoder:
         self.model = model
         self._cache: Any = None
         self._names_positions = accepts(model, "position_ids")
+        self._cache_name = "past_key_values" if accepts(model, "past_key_values") else "cache_params"
         self._last_only = {"logits_to_keep": 1} if accepts(model, "logits_to_keep") else {}
 
     @torch.no_grad()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
-        """Read the prompts; `room` is not needed, the cache grows."""
-        device = self.model.device
-        width = max(map(len, prompts))
-        ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
-        real_n = torch.tensor([len(p) for p in prompts], device=device)
-        mask_nl = (torch.arange(width, device=device) >= width - real_n[:, None]).long()
-        positions_nl = (mask_nl.cumsum(-1) - 1).clamp(min=0)
+        """Read the prompts; where the cache is ordinary, long ones with those of about their length."""
+        from .roomy_cache import empty_cache, roomy_cache
+
+        device, count = self.model.device, len(prompts)
         row_r = torch.as_tensor(prompt_r, device=device)
-        self._cache = None
-        logits_nv = self._forward(ids_nl, mask_nl, positions_nl)
-        self._cache.reorder_cache(row_r)
-        self._mask, self._position = mask_nl[row_r], real_n[row_r]
+        length_n = torch.tensor([len(p) for p in prompts], device=device)
+        width, ordinary = int(length_n.max()), empty_cache(self.model) is not None
+        batches = list(reading_order([len(p) for p in prompts])) if ordinary else [list(range(count))]
+        read = [(some, *self._read([prompts[i] for i in some], empty_cache(self.model))) for some in batches]
+        order = torch.tensor([i for some in batches for i in some], device=device)
+        logits_nv = torch.cat([logits for _, logits, _ in read])[torch.argsort(order)]
+        if ordinary:
+            self._cache = roomy_cache([(some, cache) for some, _, cache in read], row_r, width, room)
+        else:
+            self._cache = read[0][2]
+            self._cache.reorder_cache(row_r)
+        self._mask = (torch.arange(width + room, device=device) >= (width - length_n)[row_r, None]).long()
+        self._used, self._position = width, length_n[row_r]
         return logits_nv[row_r]
+
+    def _read(self, prompts: Sequence[Sequence[int]], cache: Any) -> tuple[torch.Tensor, Any]:
+        """Return the logits [N,V] behind left-padded prompts, and the cache."""
+        device, width = self.model.device, max(map(len, prompts))
+        ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
+        pad_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)
+        position_nl = torch.arange(width, device=device) - pad_n1
+        return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
     @torch.no_grad()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
-        """Append one token to each row."""
-        self._mask = torch.cat([self._mask, self._mask.new_ones(len(token_r), 1)], dim=1)
-        logits_rv = self._forward(token_r[:, None], self._mask, self._position[:, None])
+        """Append one token to each row; recurrent models look at the new token alone."""
+        self._used += 1
+        seen = (
+            self._mask[:, : self._used]
+            if self._cache_name == "past_key_values"
+            else self._mask[:, self._used - 1 : self._used]
+        )
+        logits_rv, self._cache = self._forward(token_r[:, None], seen, self._position[:, None], self._cache)
         self._position = self._position + 1
         return logits_rv
 
@@ -48,10 +72,11 @@ class TransformersDecoder:
         self._cache.reorder_cache(index_n)
         self._mask, self._position = self._mask[index_n], self._position[index_n]
 
-    def _forward(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any
+    ) -> tuple[torch.Tensor, Any]:
         extra: dict[str, Any] = dict(self._last_only)
         if self._names_positions:
             extra["position_ids"] = positions
-        out = self.model(input_ids=ids, attention_mask=mask, past_key_values=self._cache, use_cache=True, **extra)
-        self._cache = out.past_key_values
-        return out.logits[:, -1]
+        out = self.model(input_ids=ids, attention_mask=mask, use_cache=True, **{self._cache_name: cache}, **extra)
+        return out.logits[:, -1], getattr(out, self._cache_name)

@@ -1,0 +1,75 @@
+"""A cache of transformers whose keys and values are written into preallocated room instead of a grown copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values [R, heads, slots, d] of one layer; what is used so far is shown to the model as a view."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots, self.used = slots, 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Make room for as many rows as are given."""
+        self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
+        self._room = [x.new_zeros(*x.shape[:2], self.slots, x.shape[3]) for x in (key_states, value_states)]
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new keys and values behind those that are there; return all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.used + key_states.shape[2]
+        for held, new in zip(self._room, (key_states, value_states), strict=True):
+            held[:, :, self.used : end] = new
+        self.used = end
+        return self._show()
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Go on with the rows `beam_idx`, no more than there are: they move to the front."""
+        for number, held in enumerate(self._room):
+            held[: len(beam_idx), :, : self.used] = held[beam_idx, :, : self.used]
+            self._room[number] = held[: len(beam_idx)]
+        self._show()
+
+    def _show(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self.keys, self.values = (held[:, :, : self.used] for held in self._room)
+        return self.keys, self.values
+
+
+def empty_cache(model: Any) -> Any:
+    """Return a cache of the model's own kind; None where that is not made of ordinary keys and values."""
+    cache = DynamicCache(config=model.config)
+    return cache if cache.layers and all(type(layer) is DynamicLayer for layer in cache.layers) else None
+
+
+def roomy_cache(read: Sequence[tuple[Sequence[int], Any]], row_r: torch.Tensor, width: int, room: int) -> Any:
+    """Return the cache of R rows, row r going on from prompt `row_r[r]`, with room for `room` tokens each.
+
+    `read` holds the prompts that were read together with their cache; all are aligned at slot `width`.
+    """
+    cache = DynamicCache()
+    cache.layers = [RoomyLayer(width + room) for _ in read[0][1].layers]
+    for number, layer in enumerate(cache.layers):
+        keys, values = (_aligned(read, number, name, width) for name in ("keys", "values"))
+        layer.update(keys[row_r], values[row_r])
+    return cache
+
+
+def _aligned(read: Sequence[tuple[Sequence[int], Any]], number: int, name: str, width: int) -> torch.Tensor:
+    """Lay the prompts' keys or values of one layer out to their ends, [N, heads, width, d]; zero before them."""
+    count = sum(len(index) for index, _ in read)
+    first = getattr(read[0][1].layers[number], name)
+    out = first.new_zeros(count, first.shape[1], width, first.shape[3])
+    for index, cache in read:
+        held = getattr(cache.layers[number], name)
+        out[torch.as_tensor(index, device=out.device), :, width - held.shape[2] :] = held
+    return out
