@@ -37,6 +37,8 @@ RUNS = [
     ("st_ppo", ASK),
     ("rae", ASK),
     ("thor", ASK),
+    ("dmpo", ASK),
+    ("sdpo_segment", ASK),
 ]
 
 

@@ -482,6 +482,13 @@ define(
     "0 in the first step after a rollout, then small. Large: the data are far off-policy, and steps become tiny",
 )
 define(
+    "pair_accuracy",
+    "share",
+    "policy",
+    "share of the pairs of episodes in which the better one has gained more probability against the reference",
+    "rises above 0.5. Near 1 nothing is left to learn from the pairs",
+)
+define(
     "unlikely_fraction",
     "share",
     "update",
@@ -568,6 +575,20 @@ define(
     "answers",
     "episodes that began with turns of another one",
     "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
+)
+define(
+    "rows_doubled",
+    "rows",
+    "answers",
+    "rows of called agents that count twice, so that every episode has equally many",
+    "few: episodes call about as often as the method expects",
+)
+define(
+    "rows_left_out",
+    "rows",
+    "answers",
+    "rows of called agents beyond the number that every episode has",
+    "few: episodes call about as often as the method expects",
 )
 define(
     "horizon",
