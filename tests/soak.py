@@ -16,7 +16,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -73,7 +73,8 @@ def settings(kind: str, steps: int) -> dict[str, Any]:
         "run": {"checkpoint_every": 5, "keep": 3, "threads": 1},
     }
     if kind == "episodes":
-        config |= {"task": f"{__file__}:FallingTask", "method": "gigpo", "reward": {"max_failed_fraction": 1.0}}
+        task = {"task": f"{__file__}:FallingTask", "method": "gigpo"}  # nobody demonstrates where the board falls down
+        config |= {**task, "reward": {"max_failed_fraction": 1.0}, "warmup": {"steps": 0}}
     return config
 
 
@@ -124,10 +125,10 @@ def soak(home: Path, kind: str, steps: int, *, every: int, calm: float, seed: in
     last = int(steps * (1 - calm))
     code = -1
     while code != 0:
-        process, fault = launch(config, folder), rng.choice(faults)
+        process = launch(config, folder)
         found.starts += 1
-        goal = step_of(folder) + rng.randint(every // 2, every * 3 // 2)
-        code = watch(process, folder, found, (goal, last), lambda p, f=fault: strike(f, p, folder, found))
+        plan = planned(faults, step_of(folder), every, rng)
+        code, fault = watch(process, folder, found, plan, last)
         assert code in (0, -signal.SIGKILL, INTERRUPTED, FAILED), log(folder)[-3000:]
         assert code != FAILED or (fault == "full" and "the disk is full" in log(folder)), log(folder)[-3000:]
         if code == -signal.SIGKILL:
@@ -163,28 +164,30 @@ def log(folder: Path) -> str:
     return folder.with_suffix(".log").read_text(errors="replace")
 
 
-def watch(
-    process: BaseProcess,
-    folder: Path,
-    found: Soaked,
-    steps: tuple[int, int],
-    strike: Callable[[BaseProcess], None],
-) -> int:
-    """Wait for the end of a process, which is struck at step `steps[0]` if that is before `steps[1]`; its exit code."""
-    goal, calm_from = steps
-    struck = goal >= calm_from
+def planned(faults: Sequence[str], step: int, every: int, rng: random.Random) -> list[tuple[int, str]]:
+    """Draw what strikes a process that begins at `step`, and when: a run goes on without its worker until the next."""
+    plan: list[tuple[int, str]] = []
+    while not plan or plan[-1][1] == "worker":
+        step += rng.randint(every // 2, every * 3 // 2)
+        plan.append((step, rng.choice(list(faults))))
+    return plan
+
+
+def watch(process: BaseProcess, folder: Path, found: Soaked, plan: list[tuple[int, str]], last: int) -> tuple[int, str]:
+    """Wait for the end of a process, strike it as planned, but not after step `last`; its exit code and last fault."""
+    plan, fault = [(step, name) for step, name in plan if step < last], ""
     found.memory = []
     while process.is_alive():
         time.sleep(0.1)
         step = step_of(folder)
-        if struck and step >= calm_from and (mb := resident_mb(process)):
+        if not plan and step >= last and (mb := resident_mb(process)):
             found.memory.append((step, mb))
-        if not struck and step >= goal:
-            strike(process)
-            struck = True
+        if plan and step >= plan[0][0]:
+            fault = plan.pop(0)[1]
+            strike(fault, process, found)
     process.join()
     assert process.exitcode is not None
-    return process.exitcode
+    return process.exitcode, fault
 
 
 def step_of(folder: Path) -> int:
@@ -214,7 +217,7 @@ def resident_mb(process: BaseProcess) -> float | None:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 if pages else None
 
 
-def strike(fault: str, process: BaseProcess, folder: Path, found: Soaked) -> None:
+def strike(fault: str, process: BaseProcess, found: Soaked) -> None:
     """Let an outside fault happen to a running process."""
     assert process.pid is not None
     found.faults[fault] += 1
@@ -258,6 +261,7 @@ def check_account(folder: Path, steps: int) -> dict[str, float]:
     assert sums["rows_drawn"] + sums["rows_stored"] == sums["rows_used"] + lost["rows"]
     assert sums["questions_asked"] == sums["questions_trained"] + lost["questions"]
     state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())
-    assert state["source"]["drawn"] == sums["questions_asked"] + 40 * 16
+    warmup = sum(record["phase"] == "warmup" for record in records)
+    assert state["source"]["drawn"] == sums["questions_asked"] + warmup * 16
     names = ("rows_drawn", "rows_stored", "rows_used", "questions_asked", "questions_trained")
     return {name: n for name, n in sums.items() if name in names or "_lost/" in name}
