@@ -67,12 +67,24 @@ class Environment(Protocol):
         ...
 
     def score(self) -> dict[str, float]:
-        """Return the reward components of the whole episode, beside the rewards of its turns; `correct` is 0 or 1."""
+        """Return the reward components of the whole episode, beside the rewards of its turns; `correct` is 0 or 1.
+
+        A name that begins with '#' is a count: it reaches the metrics and adds nothing to the reward.
+        """
         ...
 
     def close(self) -> None:
         """Give back what the environment holds; may be called twice."""
         ...
+
+
+COUNT = "#"
+"""What the names of components begin with that are counts."""
+
+
+def worth(components: Mapping[str, float]) -> float:
+    """Return the sum of the components that are neither `correct` nor counts."""
+    return sum(value for name, value in components.items() if name != "correct" and not name.startswith(COUNT))
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import Observation, Step, worth
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Episode:
     @property
     def total(self) -> float:
         """All rewards."""
-        return sum(step.reward for step in self.steps) + sum(v for k, v in self.score.items() if k != "correct")
+        return sum(step.reward for step in self.steps) + worth(self.score)
 
     @property
     def observations(self) -> list[Observation]:

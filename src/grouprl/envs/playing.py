@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from grouprl.envs.environment import Demonstrator, Environment, Step
+from grouprl.envs.environment import Demonstrator, Environment, Step, worth
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def total_reward(environment: Environment, question: Question, actions: Iterable[str], seed: int = 0) -> float:
     """Play the actions until they or the episode end, close the environment, and return the sum of all rewards.
 
-    That is the rewards of the turns and the components of `score` beside `correct`.
+    That is the rewards of the turns and the components of `score` beside `correct` and counts.
     """
     try:
         environment.reset(question, seed)
@@ -25,7 +25,7 @@ def total_reward(environment: Environment, question: Question, actions: Iterable
             total += step.reward
             if over(step):
                 break
-        return total + sum(value for name, value in environment.score().items() if name != "correct")
+        return total + worth(environment.score())
     finally:
         environment.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.rewards.contract import Failure
 from grouprl.tasks.task import Message, Question
 
@@ -245,7 +245,11 @@ class Episode:
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
         if self.failure is not None:
             return self.failure
-        return {"turn_rewards": sum((turn.reward for turn in turns), more), **self.components.get(agent, {})}
+        verdict = {"turn_rewards": sum((turn.reward for turn in turns), more), **self.components.get(agent, {})}
+        counted = any(isinstance(name, str) and name.startswith(COUNT) for name in verdict)
+        if counted and all(isinstance(value, numbers.Real) for value in verdict.values()):
+            return {"reward": worth(verdict), **verdict}
+        return verdict
 
     def _rewards(self, step: Step) -> list[tuple[str, float]] | None:
         """Return who earned what; None, and the episode is over, where that cannot be told."""

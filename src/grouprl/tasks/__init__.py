@@ -12,11 +12,13 @@ from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.maze import Maze
 from grouprl.tasks.options import OptionTask
-from grouprl.tasks.reading import Chart, Counting
 from grouprl.tasks.pettingzoo import PettingZoo
+from grouprl.tasks.program import Program
+from grouprl.tasks.reading import Chart, Counting
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
+from grouprl.tasks.roles import HostTask, ProposeTask
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
@@ -27,20 +29,22 @@ from grouprl.tasks.task import Message, Question, Split, Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
+from grouprl.tasks.tools import PythonToolTask, ToolTask
 
 __all__ = [
     "Addition",
     "AdventureTask",
     "CalculatorTask",
     "Chain",
-    "CodeTask",
     "Chart",
+    "CodeTask",
     "Countdown",
     "Counting",
     "EnvironmentTask",
     "GeneratedTask",
     "GuessTask",
     "Gym",
+    "HostTask",
     "HuggingFace",
     "Jsonl",
     "KeysTask",
@@ -51,6 +55,9 @@ __all__ = [
     "OwnEnvironment",
     "PettingZoo",
     "Ponder",
+    "Program",
+    "ProposeTask",
+    "PythonToolTask",
     "Question",
     "ReasoningGym",
     "Recall",
@@ -72,6 +79,7 @@ __all__ = [
     "TextArena",
     "TicTacToeTask",
     "ToolCall",
+    "ToolTask",
     "describe_tasks",
     "load_task",
     "register_task",

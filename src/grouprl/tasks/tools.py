@@ -1,0 +1,208 @@
+"""Tasks with tools: your own functions beside any questions, and Python in the sandbox for a tiny model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.errors import InputError
+from grouprl.rewards import Example, Reward, exact_match, import_object
+from grouprl.sandbox import SandboxSettings
+from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.registry import load_task, register_task
+from grouprl.tasks.task import Question, Split, Task
+from grouprl.tools import FORMS, FormName, PythonTool, Toolbox, ToolEnvironment
+
+
+@register_task("tools", argument="path")
+class ToolTask(OptionTask):
+    """Answer the questions of another task with tools at hand, your own Python functions.
+
+    It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose questions
+    are asked and whose reward scores the final answer. A tool is a function with types and a docstring.
+    """
+
+    path: str = Field(description="a module or file, ':', and the functions, separated by commas")
+    of: str | dict[str, Any] = Field(description="the task that asks: a name, or a mapping with options")
+    form: FormName = Field("json", description="how calls are written: json, or compact for tiny models")
+    turns: int = Field(8, ge=1, description="most turns of an episode, the answer's included")
+    tokens: int = Field(256, ge=1, description="token budget of one turn, its end included")
+    traces: bool = Field(False, description="whether the model is shown the traceback of a tool that raised")
+    characters: str = Field("", description="the characters that texts and actions are made of, where known")
+    seed: int = Field(0, description="which stream of questions the other task draws")
+
+    _inner: Task = PrivateAttr()
+    _toolbox: Toolbox = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Import the tools and load the task that asks.
+
+        Raises:
+            InputError: if one of them cannot be found, a function cannot be a tool, or the task acts already.
+        """
+        self._inner = load_task(self.of, self.seed)
+        if self._inner.environment() is not None:
+            raise InputError(
+                f"The task '{self._inner.name}' has an environment of its own",
+                "tools are put beside questions that are answered at once",
+            )
+        location, _, names = self.path.rpartition(":")
+        wanted = [name.strip() for name in names.split(",")]
+        self._toolbox = Toolbox([import_object(f"{location}:{name}", "tool") for name in wanted], traces=self.traces)
+
+    @property
+    def name(self) -> str:
+        """The path after "tools:"."""
+        return f"tools:{self.path}"
+
+    @property
+    def description(self) -> str:
+        """What is asked, and with which tools."""
+        return f"The questions of {self._inner.name} with the tools {', '.join(self._toolbox.tools)}."
+
+    @property
+    def max_turns(self) -> int:
+        """As the option says."""
+        return self.turns
+
+    @property
+    def max_new_tokens(self) -> int:
+        """As the option says."""
+        return self.tokens
+
+    @property
+    def alphabet(self) -> str:
+        """As the option says."""
+        return self.characters
+
+    @property
+    def reward(self) -> Reward:
+        """The reward of the final answer, after the actions, one per line."""
+        return EpisodeReward(self)
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return the question of the other task."""
+        return self._inner.question(split, index)
+
+    def size(self, split: Split) -> int | None:
+        """Return the size of the other task."""
+        return self._inner.size(split)
+
+    def solution(self, question: Question) -> str | None:
+        """Return the other task's right answer, given without a tool."""
+        right = self._inner.solution(question)
+        return None if right is None else FORMS[self.form].answer(right)
+
+    def environment(self) -> ToolEnvironment:
+        """Return a fresh episode; the tools are shared."""
+        return ToolEnvironment(self._toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
+
+    def options(self) -> dict[str, Any]:
+        """Return every option, and what the other task's questions depend on."""
+        return super().options() | {"of_fingerprint": self._inner.fingerprint()}
+
+
+class PythonEpisode(ToolEnvironment):
+    """An expression such as "23*47+5?", Python as `p(…)`, and `=1086` as the answer.
+
+    Columns: `answer`, and `expression` for demonstrations.
+    """
+
+    def __init__(self, toolbox: Toolbox, max_turns: int, noise: float) -> None:
+        """Prepare an episode; `noise` is the chance of a slip in a demonstrated turn."""
+        super().__init__(toolbox, exact_match, form="compact", max_turns=max_turns)
+        self.noise = noise
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Let Python compute, then answer with what it said; with a certain chance guess, garble or miscopy."""
+        slip = rng.choice(["guess", "open", "digit"]) if rng.random() < self.noise else ""
+        found = next((result.text for result in reversed(self.results) if result.status == "ok"), None)
+        if found is not None:
+            return f"={_slipped(found, rng) if slip else found}"
+        expression = str(self.columns["expression"])
+        if slip == "guess":
+            return f"={_slipped(expression.split('*')[0], rng)}"
+        return f"p({_slipped(expression, rng) if slip == 'digit' else expression}{'' if slip == 'open' else ')'}"
+
+
+@register_task("python_tool")
+class PythonToolTask(EnvironmentTask):
+    """Compute an expression by letting Python do it, in the sandbox.
+
+    The prompt is "23*47+5?". "p(23*47+5)" runs it, which is answered with "1086>", or "!>" if that failed; "=1086"
+    gives the answer.
+    """
+
+    levels = tuple(
+        {"digits": digits, "operations": operations}
+        for digits, operations in ((1, 1), (2, 1), (1, 2), (2, 2), (2, 3), (3, 3))
+    )
+
+    digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
+    operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
+    turns: int = Field(3, ge=2, description="most turns: a call, the answer, and what is spare")
+    noise: float = Field(0.4, ge=0, le=1, description="chance that a demonstrated action is a poor one")
+    sandbox: SandboxSettings = Field(
+        SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest level that will do"
+    )
+
+    _toolbox: Toolbox = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Make the tool."""
+        self._toolbox = Toolbox([PythonTool(self.sandbox, "p")], longest=6 * self.digits)
+
+    @property
+    def max_turns(self) -> int:
+        """As the option says."""
+        return self.turns
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The call of the longest expression, its end, and two more."""
+        return (self.digits + 1) * (self.operations + 1) + 5
+
+    @property
+    def alphabet(self) -> str:
+        """Digits and the signs of expressions, calls and answers."""
+        return "0123456789*+-p()=?>!"
+
+    def environment(self) -> PythonEpisode:
+        """Return a fresh episode; what Python said is remembered across episodes."""
+        return PythonEpisode(self._toolbox, self.turns, self.noise)
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return an expression whose value is not negative."""
+        signs = ["*", *rng.choices("+-", k=self.operations - 1)]
+        while True:
+            terms = [rng.randint(2, 10**self.digits - 1) for _ in range(self.operations + 1)]
+            value = terms[0] * terms[1] + sum(
+                term if sign == "+" else -term for sign, term in zip(signs[1:], terms[2:], strict=True)
+            )
+            if value >= 0:
+                break
+        expression = str(terms[0]) + "".join(f"{sign}{term}" for sign, term in zip(signs, terms[1:], strict=True))
+        return f"{expression}?", {"expression": expression, "answer": str(value)}
+
+    def solve(self, question: Question) -> str:
+        """Return the answer, without Python."""
+        return f"={question.columns['answer']}"
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return episodes with and without Python, right and wrong."""
+        columns: Mapping[str, Any] = {"expression": "3*4", "answer": "12"}
+        return (
+            Example("p(3*4)\n=12", columns, True),
+            Example("=12", columns, True),
+            Example("p(3*4)\n=13", columns, False),
+            Example("p(3*4)", columns, False),
+        )
+
+
+def _slipped(text: str, rng: random.Random) -> str:
+    """Return the text with its last digit replaced by any."""
+    return text[:-1] + str(rng.randrange(10))

@@ -1,0 +1,118 @@
+"""An environment made of a question, tools and a reward for the final answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from grouprl.envs.environment import Observation, Step
+from grouprl.errors import InputError
+from grouprl.rewards.contract import Reward
+from grouprl.rewards.judging import judge
+from grouprl.tools.calls import FORMS, FormName, Result
+from grouprl.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+
+class ToolEnvironment:
+    """Turns hold calls of tools until one holds the final answer, which earns the reward and ends the episode.
+
+    A call that cannot be read, names no tool, or has arguments that do not fit, is invalid and answered with what is
+    wrong; so is, as a valid turn, a tool that fails. The counts `#tool_calls`, `#malformed_calls` and `#failed_calls`
+    reach the metrics and weigh nothing. The state is what was called and what came of it: equal histories are equal
+    states.
+    """
+
+    def __init__(self, toolbox: Toolbox, reward: Reward, *, form: FormName = "json", max_turns: int = 8) -> None:
+        """Prepare an episode of at most `max_turns` turns; `reward` scores the answer with the question's columns."""
+        self.toolbox, self.reward, self.max_turns = toolbox, reward, max_turns
+        self.form, self._announces = FORMS[form], form == "json"
+        self.columns: Mapping[str, Any] = {}
+        self.results: list[Result] = []
+        self.correct = False
+        self.turns = 0
+        self._phase = "new"
+        self._history = hashlib.blake2b(digest_size=8)
+
+    @property
+    def state(self) -> str:
+        """A mark of all calls and results so far; "-" before the first."""
+        return self._history.hexdigest() if self.results else "-"
+
+    def reset(self, question: Question, seed: int) -> Observation:
+        """Begin; the prompt announces the tools where the form does.
+
+        Raises:
+            InputError: if the object was used before.
+        """
+        self._expect("new", "reset()")
+        self._phase, self.columns = "playing", question.columns
+        prompt = question.prompt
+        said = prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+        if not self._announces:
+            return Observation(said, self.state)
+        messages = ({"role": "user", "content": prompt},) if isinstance(prompt, str) else tuple(map(dict, prompt))
+        schemas = self.toolbox.schemas
+        return Observation(self.form.introduce(schemas, said), self.state, messages=messages, tools=schemas)
+
+    def step(self, action: str) -> Step:
+        """Call tools, or judge the final answer.
+
+        Raises:
+            InputError: before `reset` and after the end, or if the reward fails.
+        """
+        self._expect("playing", "step()")
+        self.turns += 1
+        said = self.form.read(action)
+        if said.answer is not None:
+            self._phase = "ended"
+            reward, self.correct = self._judge(said.answer)
+            return Step(Observation("", self.state), reward, terminated=True)
+        results = [self.toolbox.call(call) for call in said.calls]
+        for call, result in zip(said.calls, results, strict=True):
+            self._history.update(f"{call!r}\0{result!r}\0".encode(errors="surrogatepass"))
+        self.results += results
+        truncated = self.turns >= self.max_turns
+        self._phase = "ended" if truncated else "playing"
+        valid = all(result.status != "malformed" for result in results)
+        return Step(self._observed(results), truncated=truncated, valid=valid)
+
+    def score(self) -> dict[str, float]:
+        """Return whether the answer was right, and the counts."""
+        by_status = [result.status for result in self.results]
+        malformed = by_status.count("malformed")
+        failed = by_status.count("error") + by_status.count("timeout")
+        return {
+            "correct": float(self.correct),
+            "#tool_calls": float(len(by_status) - malformed),
+            "#malformed_calls": float(malformed),
+            "#failed_calls": float(failed),
+        }
+
+    def close(self) -> None:
+        """End the episode; the tools belong to the task."""
+        self._phase = "closed"
+
+    def _observed(self, results: list[Result]) -> Observation:
+        messages: tuple[dict[str, Any], ...] = ()
+        if self._announces:
+            messages = tuple({"role": "tool", "name": each.name, "content": each.text} for each in results)
+        return Observation(self.form.show(results), self.state, messages=messages)
+
+    def _judge(self, answer: str) -> tuple[float, bool]:
+        verdict = judge(self.reward, [answer], [self.columns], ["the final answer"])[0]
+        if verdict.status == "not_applicable":
+            return 0.0, False
+        if verdict.status != "ok":
+            raise InputError(f"The reward of the final answer failed: {verdict.what}")
+        return verdict.reward, verdict.correct
+
+    def _expect(self, phase: str, what: str) -> None:
+        if self._phase != phase:
+            raise InputError(
+                f"{type(self).__name__}: {what} of an episode that is {self._phase}",
+                "an object is one episode: reset, step until the end, score, close",
+            )

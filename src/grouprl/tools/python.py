@@ -1,0 +1,56 @@
+"""Python as a tool, in the sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from grouprl.rewards.code import compiles, extract_code
+from grouprl.sandbox import Outcome, SandboxSettings
+from grouprl.tools.tool import Options, ToolError
+
+
+@dataclass(frozen=True)
+class PythonTool:
+    """Python under settings of its own; equal code gives equal results, which are remembered."""
+
+    settings: SandboxSettings = field(default_factory=SandboxSettings)
+    name: str = "python"
+
+    @property
+    def __name__(self) -> str:
+        """What the model calls it."""
+        return self.name
+
+    @property
+    def tool_options(self) -> Options:
+        """It runs here, as the sandbox has a clock of its own."""
+        return Options(self.name, pure=True, seconds=None)
+
+    def __call__(self, code: str) -> str:
+        """Run Python and return what it prints, or the value of an expression.
+
+        Every call is a program of its own: nothing is kept from call to call.
+
+        Args:
+            code: the program, or an expression.
+
+        Raises:
+            ToolError: if the program fails; the message is the last line of what it said.
+        """
+        source = extract_code(code).strip()
+        expression = f"print((\n{source}\n))"
+        outcome = self.settings.run(expression if compiles(f"(\n{source}\n)") and compiles(expression) else source)
+        if outcome.why != "ok":
+            raise ToolError(_why(outcome))
+        return outcome.stdout.strip()
+
+
+python = PythonTool()
+"""The tool under the usual limits: `tools:grouprl.tools.python:python`."""
+
+
+def _why(outcome: Outcome) -> str:
+    """Return what ended a program, in a line."""
+    lines = outcome.stderr.strip().splitlines()
+    said = lines[-1] if lines else outcome.what
+    return said if outcome.why == "error" and said else f"{outcome.why}: {said}".rstrip(": ")

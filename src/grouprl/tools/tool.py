@@ -1,0 +1,179 @@
+"""A tool: a typed Python function with a docstring, what a model is told of it, and how its arguments are checked."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import pydantic
+from docstring_parser import DocstringStyle, parse
+
+from grouprl.errors import InputError, suggest
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+SECONDS = 10.0
+"""How long a call may take, where nothing else is said."""
+
+
+class ToolError(Exception):
+    """Raised by a tool: its message is what the model reads."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `tool` says of a function."""
+
+    name: str = ""
+    pure: bool = False
+    seconds: float | None = SECONDS
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call. Made by `as_tool`; pickled as its function."""
+
+    name: str
+    description: str
+    function: Callable[..., Any]
+    parameters: tuple[str, ...]
+    """Names of the arguments in order."""
+    arguments: type[pydantic.BaseModel]
+    """Checks arguments given by name."""
+    pure: bool
+    """Whether equal arguments give equal results, so that they are remembered."""
+    seconds: float | None
+    """How long a call may take, in a process that is then ended; None: it runs here, however long it takes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_tool, (self.function,)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What chat templates and OpenAI-like protocols announce."""
+        parameters = _without_titles(self.arguments.model_json_schema(by_alias=True))
+        parameters.pop("additionalProperties", None)
+        described = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": described}
+
+    def check(self, given: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Return the arguments in the types that the function wants.
+
+        Args:
+            given: arguments by name, or their text in order, separated by commas; the last one may hold commas.
+
+        Raises:
+            ToolError: naming the first argument that does not fit.
+        """
+        named = self._split(given) if isinstance(given, str) else given
+        try:
+            checked = self.arguments.model_validate(named)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ToolError(f"{self.name}: {where}: {first['msg']}") from None
+        except RecursionError:
+            raise ToolError(f"{self.name}: the arguments are nested too deeply") from None
+        return {name: getattr(checked, f"argument_{i}") for i, name in enumerate(self.parameters)}
+
+    def _split(self, text: str) -> dict[str, str]:
+        if not self.parameters and text.strip():
+            raise ToolError(f"{self.name} takes no arguments")
+        parts = text.split(",", len(self.parameters) - 1) if text.strip() else []
+        return {name: part.strip() for name, part in zip(self.parameters, parts, strict=False)}
+
+
+@overload
+def tool(function: Function) -> Function: ...
+@overload
+def tool(*, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Callable[[Function], Function]: ...
+def tool(function: Any = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Any:
+    """Say how a function is to be used as a tool (a decorator); plain functions are tools, too.
+
+    Args:
+        function: a function with types, and a docstring that describes its arguments (Google style).
+        name: what the model calls it; the function's own name if empty.
+        pure: equal arguments give equal results, so that results are remembered.
+        seconds: how long a call may take; such tools run in a process of their own, one that keeps nothing from call
+            to call and is ended when it is late. None: in the trainer's process, without a clock.
+
+    Raises:
+        InputError: if the function cannot be a tool.
+    """
+
+    def mark(marked: Any) -> Any:
+        marked.tool_options = Options(name, pure, seconds)
+        as_tool(marked)
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def as_tool(function: Callable[..., Any]) -> Tool:
+    """Return the tool that a function (or an object that can be called) is.
+
+    Raises:
+        InputError: without types or a docstring, with `*args` or `**kwargs`, or with a docstring about other arguments.
+    """
+    options: Options = getattr(function, "tool_options", Options())
+    plain = function if inspect.isroutine(function) else type(function).__call__
+    name = options.name or getattr(function, "__name__", type(function).__name__)
+    if not NAME.fullmatch(name):
+        raise InputError(f"The tool name {name!r} cannot be called", "a name is letters, digits, '_' and '-'")
+    if options.seconds is not None and not options.seconds > 0:
+        raise InputError(f"The tool '{name}' may take {options.seconds} seconds", "the time is above 0, or None")
+    documented = parse(inspect.getdoc(plain) or "", DocstringStyle.GOOGLE)
+    if not documented.description:
+        raise InputError(f"The tool '{name}' has no docstring", "the model learns from it what the tool does")
+    fields = _fields(name, function, plain, {each.arg_name: each.description or "" for each in documented.params})
+    config = pydantic.ConfigDict(extra="forbid")
+    model = pydantic.create_model(f"{name}_arguments", __config__=config, **fields)
+    parameters = tuple(each[1].alias for each in fields.values())
+    return Tool(name, documented.description.strip(), function, parameters, model, options.pure, options.seconds)
+
+
+def _fields(name: str, function: Any, plain: Any, described: dict[str, str]) -> dict[str, Any]:
+    """Return a pydantic field for every parameter; those are numbered, as some names mean something to pydantic."""
+    try:
+        hints = typing.get_type_hints(plain, include_extras=True)
+        parameters = list(inspect.signature(function).parameters.values())
+    except (NameError, TypeError, ValueError) as error:
+        raise InputError(f"The types of the tool '{name}' cannot be read: {error}") from error
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InputError(f"The tool '{name}' takes {parameter}", "a tool's arguments have names")
+        if parameter.name not in hints:
+            raise InputError(
+                f"The argument '{parameter.name}' of the tool '{name}' has no type", "every argument has one"
+            )
+    known = [parameter.name for parameter in parameters]
+    if unknown := [argument for argument in described if argument not in known]:
+        remedy = suggest(unknown[0], known) if known else "It has no arguments."
+        raise InputError(
+            f"The docstring of the tool '{name}' describes '{unknown[0]}'", "it has no such argument", remedy
+        )
+    return {
+        f"argument_{i}": (
+            hints[parameter.name],
+            pydantic.Field(
+                ... if parameter.default is parameter.empty else parameter.default,
+                alias=parameter.name,
+                description=described.get(parameter.name) or None,
+            ),
+        )
+        for i, parameter in enumerate(parameters)
+    }
+
+
+def _without_titles(schema: Any) -> Any:
+    """Return a JSON schema without the titles that pydantic makes up, but with properties of that name."""
+    if isinstance(schema, list):
+        return [_without_titles(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    return {key: value if key in ("default", "examples") else _without_titles(value) for key, value in kept.items()}
