@@ -1,0 +1,154 @@
+"""Agent programs that are trained as they are."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.envs.program import CommandLaunch, DemonstratedProgram, FunctionLaunch, Launch, ProgramEnvironment
+from grouprl.errors import InputError, MissingExtra
+from grouprl.rewards import Example, Reward, import_object
+from grouprl.rewards.judging import judge
+from grouprl.tasks.options import OptionTask
+from grouprl.tasks.registry import load_task, register_task
+from grouprl.tasks.task import Question, Split, Task
+
+FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
+
+
+@register_task("program", argument="path")
+class Program(OptionTask):
+    """Train an agent program that speaks OpenAI's chat completions: program:agent.py:run, program:python agent.py.
+
+    It runs once per episode, against an endpoint that the policy answers; each of its requests is a turn. Questions,
+    and the reward of what it returns or prints, are those of another task.
+    """
+
+    path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
+    questions: str | dict[str, Any] = Field(description="the task whose questions it is given")
+    reward_path: str | None = Field(
+        None, alias="reward", description="path of reward(result, **columns); none: the reward of the questions' task"
+    )
+    expert: str | None = Field(
+        None, description="path of expert(messages, rng, **columns), which answers requests for demonstrations"
+    )
+    turns: int = Field(16, ge=1, description="most requests of an episode")
+    tokens: int = Field(256, ge=1, description="token budget of one answer, its end included")
+    timeout: float = Field(30.0, gt=0, description="seconds within which the program asks again or ends")
+    on_crash: Literal["fail", "zero"] = Field(
+        "fail", description="a program that raises has failed (see reward.on_error), or has earned nothing"
+    )
+    characters: str | None = Field(None, description="the characters of texts, where known; none: the questions'")
+    seed: int = Field(0, description="which stream of questions is drawn, for tasks that draw")
+
+    _inner: Task = PrivateAttr()
+    _launch: Launch = PrivateAttr()
+    _judge: Callable[..., Any] = PrivateAttr()
+    _expert: Callable[..., str] | None = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Load the questions' task, the program, and what judges it.
+
+        Raises:
+            MissingExtra: if what the endpoint is made of is not installed.
+            InputError: if something cannot be imported, or the questions are acted out in an environment themselves.
+        """
+        try:
+            import starlette  # noqa: F401
+            import uvicorn  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra(str(error.name), "serve", f"The task 'program:{self.path}'") from error
+        self._inner = load_task(self.questions, self.seed)
+        if self._inner.environment() is not None:
+            raise InputError(
+                f"The questions of '{self.path}' come from '{self._inner.name}', which has an environment",
+                "the program is the environment here; questions come from tasks that are answered at once",
+            )
+        self._launch = _launch(self.path)
+        self._judge = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
+        self._expert = None if self.expert is None else _imported(self.expert, "expert")
+
+    @property
+    def name(self) -> str:
+        """The program after "program:"."""
+        return f"program:{self.path}"
+
+    @property
+    def description(self) -> str:
+        """Which program is given which questions."""
+        return f"The program {self.path} on the questions of {self._inner.name}."
+
+    @property
+    def reward(self) -> Reward:
+        """The reward of what the program returns or prints."""
+        return self._judge
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return the question of the other task."""
+        return self._inner.question(split, index)
+
+    def size(self, split: Split) -> int | None:
+        """Return the size of the other task."""
+        return self._inner.size(split)
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return those of the other task, where its reward judges."""
+        return () if self.reward_path is not None else self._inner.reward_examples()
+
+    @property
+    def max_turns(self) -> int:
+        """As the option says."""
+        return self.turns
+
+    @property
+    def max_new_tokens(self) -> int:
+        """As the option says."""
+        return self.tokens
+
+    @property
+    def alphabet(self) -> str:
+        """As the option says, or that of the questions."""
+        return self._inner.alphabet if self.characters is None else self.characters
+
+    def environment(self) -> ProgramEnvironment:
+        """Return a fresh run of the program."""
+        settings: dict[str, Any] = {"timeout": self.timeout, "crash_is_failure": self.on_crash == "fail"}
+        if self._expert is None:
+            return ProgramEnvironment(self._launch, self._components, **settings)
+        return DemonstratedProgram(self._expert, self._launch, self._components, **settings)
+
+    def _components(self, result: Any, columns: Mapping[str, Any]) -> dict[str, float]:
+        """Return the reward of a result as components. Raises RuntimeError where the reward fails."""
+        given = str(result) if self.reward_path is None else result
+        verdict = judge(self._judge, [given], [columns], ["the program's result"])[0]
+        if verdict.status == "not_applicable":
+            return {"correct": 0.0}
+        if verdict.status != "ok":
+            raise RuntimeError(verdict.what)
+        parts = dict(verdict.components)
+        named = parts if parts and math.isclose(sum(parts.values()), verdict.reward) else {"outcome": verdict.reward}
+        return {**named, "correct": float(verdict.correct)}
+
+
+def _launch(path: str) -> Launch:
+    if FUNCTION.fullmatch(path):
+        return FunctionLaunch(_imported(path, "program"))
+    try:
+        words = tuple(shlex.split(path))
+    except ValueError as error:
+        raise InputError(f"The program {path!r} is no command line: {error}") from error
+    if not words:
+        raise InputError("The program is empty", "it is file.py:function or a command line")
+    return CommandLaunch(words)
+
+
+def _imported(path: str, what: str) -> Callable[..., Any]:
+    found = import_object(path, what)
+    if not callable(found):
+        raise InputError(f"The {what} '{path}' is {type(found).__name__}", "it is a function")
+    return found

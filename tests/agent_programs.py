@@ -1,0 +1,104 @@
+"""Agent programs for the tests: nothing in them knows of this package."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import openai
+
+
+def answer_once(prompt, base_url, api_key):
+    """Ask once and return the answer."""
+    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    reply = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": prompt}])
+    return reply.choices[0].message.content
+
+
+def two_turns(prompt, base_url, api_key):
+    """Ask, then ask whether that is sure, in the same conversation."""
+    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": prompt}]
+    for _ in range(2):
+        reply = client.chat.completions.create(model="policy", messages=messages)
+        messages += [reply.choices[0].message, {"role": "user", "content": "Sure?"}]
+    return messages[-2].content
+
+
+async def two_conversations(prompt, base_url, api_key):
+    """Ask in one conversation, then in another that knows nothing of the first."""
+    client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    texts = []
+    for words in (prompt, "Unrelated"):
+        reply = await client.chat.completions.create(model="policy", messages=[{"role": "user", "content": words}])
+        texts.append(reply.choices[0].message.content)
+    return texts[0]
+
+
+def unsupported(prompt, base_url, api_key):
+    """Ask for what cannot be trained."""
+    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "user", "content": prompt}]
+    complaints = []
+    for settings in ({"n": 2}, {"logprobs": True}):
+        try:
+            client.chat.completions.create(model="policy", messages=messages, **settings)
+        except openai.BadRequestError as error:
+            complaints.append(error.message)
+    client.chat.completions.create(model="policy", messages=messages, stop=["."], stream=False)
+    return " ".join(complaints)
+
+
+def with_stop(prompt, base_url, api_key):
+    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    stream = client.chat.completions.create(
+        model="policy", messages=[{"role": "user", "content": prompt}], stop=["."], stream=True
+    )
+    return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+
+def tool_loop(prompt, base_url, api_key):
+    """Let the model call a calculator until it answers."""
+    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+    messages = [{"role": "user", "content": prompt}]
+    while True:
+        message = client.chat.completions.create(model="policy", messages=messages, tools=tools).choices[0].message
+        messages.append(message)
+        if not message.tool_calls:
+            return message.content
+        for call in message.tool_calls:
+            given = json.loads(call.function.arguments)
+            result = str(sum(given.values()))
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+
+
+def crashing(prompt, base_url, api_key):
+    answer_once(prompt, base_url, api_key)
+    raise ValueError("cannot read the answer")
+
+
+def silent(prompt):
+    return "7"
+
+
+def hanging(prompt, base_url, api_key):
+    answer_once(prompt, base_url, api_key)
+    time.sleep(3)
+
+
+def expert(messages, rng, **columns):
+    """What to answer to `answer_once` on sums: right half of the time."""
+    right = eval(messages[-1]["content"].rstrip("="), {}, {})
+    return str(right if rng.random() < 0.5 else rng.randrange(20))
+
+
+if __name__ == "__main__":  # a command: where the model is stands in the environment
+    reply = openai.OpenAI(max_retries=0).chat.completions.create(
+        model="policy", messages=[{"role": "user", "content": sys.argv[1]}]
+    )
+    print(f"It is {reply.choices[0].message.content}")
+    print(sys.stdin.read(), file=sys.stderr)
+    if "fail" in sys.argv:
+        sys.exit("no luck")

@@ -1,0 +1,248 @@
+"""Agent programs as environments: trained without changing them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from chat_policies import chatting
+from grouprl.envs import Demonstrator, Environment
+from grouprl.envs.check import check_environment
+from grouprl.errors import InputError, MissingExtra
+from grouprl.policy import Tokens
+from grouprl.rollout.episodes import Start, play
+from grouprl.tasks import Question, load_task
+
+pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
+
+PROGRAMS = Path(__file__).with_name("agent_programs.py")
+SUM = Question("sum", "3+4=", {"answer": "7"})
+
+
+def program(function, **options):
+    return load_task({"name": f"program:{PROGRAMS}:{function}", "questions": "summands", "reward": exactly, **options})
+
+
+exactly = f"{__file__}:seven"
+
+
+def seven(result, answer):
+    return float(result == answer)
+
+
+def begun(function, **options):
+    environment = program(function, **options).environment()
+    return environment, environment.reset(SUM, 0)
+
+
+def test_a_program_asks_and_is_answered():
+    environment, first = begun("answer_once")
+    assert (first.text, first.messages) == ("3+4=", ({"role": "user", "content": "3+4="},))
+    assert isinstance(environment, Environment)
+    assert not isinstance(environment, Demonstrator)
+    last = environment.step("7")
+    assert (last.terminated, last.valid, last.reward) == (True, True, 0.0)
+    assert environment.score() == {"outcome": 1.0, "correct": 1.0}
+    environment.close()
+    environment.close()
+    environment, _ = begun("answer_once")
+    environment.step("8")
+    assert environment.score() == {"outcome": 0.0, "correct": 0.0}
+    environment.close()
+
+
+def test_what_goes_on_holds_only_what_is_new():
+    environment, first = begun("two_turns")
+    assert [message["role"] for message in first.messages] == ["system", "user"]
+    second = environment.step(" 8 ").observation
+    assert (second.messages, second.fresh) == (({"role": "user", "content": "Sure?"},), False)
+    assert environment.step("7").terminated
+    assert environment.score()["correct"] == 1.0
+    environment.close()
+
+
+def test_another_conversation_is_fresh():
+    environment, first = begun("two_conversations")
+    assert not first.fresh
+    second = environment.step("7").observation
+    assert (second.fresh, second.text) == (True, "Unrelated")
+    assert environment.step("x").terminated
+    assert environment.score()["correct"] == 1.0
+    environment.close()
+
+
+def test_tools_are_announced_called_and_answered():
+    environment, first = begun("tool_loop")
+    assert [tool["function"]["name"] for tool in first.tools] == ["add"]
+    called = environment.step('<tool_call>{"name": "add", "arguments": {"a": 3, "b": 4}}</tool_call>').observation
+    assert called.text == "7"
+    assert called.messages[0]["role"] == "tool"
+    assert called.tools == ()
+    assert not called.fresh
+    assert environment.step("7").terminated
+    assert environment.score()["correct"] == 1.0
+    environment.close()
+
+
+def test_a_stop_text_is_not_shown_to_the_program():
+    environment, _ = begun("with_stop")
+    environment.step("7. And more")
+    assert environment.score()["correct"] == 1.0
+    environment.close()
+
+
+def test_what_cannot_be_trained_is_refused_in_words():
+    environment, _ = begun("unsupported", reward=f"{__file__}:complaints")
+    environment.step("x")
+    assert environment.score()["correct"] == 1.0
+    environment.close()
+
+
+def complaints(result):
+    return float("an episode is one path" in result and "logprobs are the trainer's" in result)
+
+
+def test_a_crash_is_a_failure_or_earns_nothing():
+    environment, _ = begun("crashing")
+    with pytest.raises(RuntimeError, match="the program failed: ValueError: cannot read the answer"):
+        environment.step("7")
+    environment.close()
+    environment, _ = begun("crashing", on_crash="zero")
+    last = environment.step("7")
+    assert (last.terminated, last.valid) == (True, False)
+    assert environment.score() == {"correct": 0.0}
+    environment.close()
+
+
+def test_a_program_that_hangs_is_named():
+    environment, _ = begun("hanging", timeout=0.3)
+    with pytest.raises(TimeoutError, match=r"neither asked nor ended within 0\.3 seconds"):
+        environment.step("7")
+    environment.close()
+
+
+def test_a_program_that_asks_nothing_is_refused():
+    with pytest.raises(InputError, match="ended without asking the model"):
+        begun("silent")
+
+
+def test_an_episode_that_is_cut_off_ends_the_program():
+    before = set(threading.enumerate())
+    environment, _ = begun("two_turns")
+    environment.step("8")
+    assert environment.score() == {"correct": 0.0}
+    (thread,) = [each for each in threading.enumerate() if each.name == "program" and each not in before]
+    environment.close()
+    thread.join(10)
+    assert not thread.is_alive()  # its last request was refused
+
+
+def command(*more):
+    return " ".join([sys.executable, str(PROGRAMS), "{prompt}", *more])
+
+
+def test_a_command_is_a_program():
+    task = load_task({"name": f"program:{command()}", "questions": "summands", "reward": f"{__file__}:it_is"})
+    environment = task.environment()
+    assert environment.reset(SUM, 0).text == "3+4="
+    assert environment.step("7").terminated
+    assert environment.score() == {"outcome": 1.0, "correct": 1.0}
+    environment.close()
+
+
+def it_is(result, answer):
+    return float(result == f"It is {answer}")
+
+
+def test_a_command_that_fails_says_what_it_said_last():
+    task = load_task({"name": f"program:{command('fail')}", "questions": "summands"})
+    environment = task.environment()
+    environment.reset(SUM, 0)
+    with pytest.raises(RuntimeError, match=r"exit code 1: (?s:.*)no luck"):
+        environment.step("7")
+    environment.close()
+
+
+def test_a_command_is_killed_with_its_episode():
+    task = load_task({"name": f"program:{command()}", "questions": "summands"})
+    environment = task.environment()
+    environment.reset(SUM, 0)
+    environment.close()
+    assert not [t for t in threading.enumerate() if t.name == "program" and (t.join(10) or t.is_alive())]
+
+
+@pytest.mark.parametrize("function", ["answer_once", "two_turns", "two_conversations"])
+def test_the_environments_are_sound(function):
+    task = program(function)
+    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=8)
+    assert report.problems == ()
+
+
+@pytest.mark.parametrize("function", ["two_turns", "tool_loop", "two_conversations"])
+def test_rows_are_what_the_policy_drew(function):
+    """Token-in token-out: log-probs of the rows are the policy's own, and rows go on where conversations do."""
+    policy, task = chatting(), program(function)
+    starts = [Start(SUM, seed, draws=100 * seed) for seed in range(3)]
+    episodes = play(policy, task.environment, starts, max_turns=4, max_new_tokens=6)
+    rollout = episodes.rollout
+    rows_each = 2 if function == "two_conversations" else 1
+    assert episodes.episode_b.tolist() == [i for i in range(3) for _ in range(rows_each)]
+    logp_bt = policy.logp(Tokens(rollout.prompt_ids, rollout.response_ids)).logp_bt
+    mask = torch.from_numpy(episodes.mask_bt)
+    assert torch.allclose(logp_bt[mask], rollout.logp_bt[mask], atol=1e-5)
+    begins = "".join(policy.tokenizer.convert_ids_to_tokens(rollout.prompt_ids[0]))
+    expected = {
+        "two_turns": "<|system|>Add.<eos><|user|>3+4=<eos><|assistant|>",
+        "tool_loop": "<|tools|>add;<eos><|user|>3+4=<eos><|assistant|>",
+        "two_conversations": "<|user|>3+4=<eos><|assistant|>",
+    }
+    assert begins == expected[function]
+    if function == "two_turns":
+        between = [i for i, own in zip(rollout.response_ids[0], episodes.mask_bt[0], strict=False) if not own]
+        text = "".join(policy.tokenizer.convert_ids_to_tokens(between))
+        assert text.removeprefix("<eos>") == "<|user|>Sure?<eos><|assistant|>"
+
+
+def test_without_a_template_the_contents_are_the_text():
+    policy, task = chatting(None), program("two_turns")
+    episodes = play(policy, task.environment, [Start(SUM, 0)], max_turns=4, max_new_tokens=6)
+    assert episodes.rollout.prompt_ids[0] == tuple(policy.encode_prompt("Add.3+4="))
+
+
+def test_demonstrations_are_an_experts():
+    task = program("answer_once", expert=f"{PROGRAMS}:expert")
+    environment = task.environment()
+    assert isinstance(environment, Demonstrator)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"name": "program:nowhere.py:run", "questions": "summands"}, "nowhere.py"),
+        ({"name": f"program:{PROGRAMS}:answer_one", "questions": "summands"}, "answer_one"),
+        ({"name": f"program:{PROGRAMS}:answer_once"}, "lacks its option 'questions'"),
+        ({"name": f"program:{PROGRAMS}:answer_once", "questions": "guess"}, "which has an environment"),
+        ({"name": "program:sh -c '", "questions": "summands"}, "is no command line"),
+        ({"name": f"program:{PROGRAMS}:answer_once", "questions": "sumands"}, "no task 'sumands'"),
+    ],
+)
+def test_errors_in_words(spec, message):
+    with pytest.raises(InputError, match=message):
+        load_task(spec)
+
+
+def test_a_command_that_is_not_there():
+    task = load_task({"name": "program:no-such-program-here --fast", "questions": "summands"})
+    with pytest.raises(InputError, match="'no-such-program-here' cannot be started"):
+        task.environment().reset(SUM, 0)
+
+
+def test_without_the_server(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingExtra, match=r"grouprl\[serve\]"):
+        program("answer_once")
