@@ -29,6 +29,7 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "optim": {"lr": 1e-2, "rise": 2},
         "eval": {"questions": 8, "final_questions": 64, "samples": 4},
         "run": {"threads": 1},
+        "environment": {"workers": 0},
     }
     return config | changes
 

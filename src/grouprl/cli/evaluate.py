@@ -91,7 +91,7 @@ def eval_command(
             max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
             seed=defaults["seed"] if seed is None else seed,
             greedy=greedy is not False,
-            reward=judge,
+            reward=judge if scoring.function or subject.task.environment() is None else None,
             correct_at=scoring.correct_at,
             shown=show,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),

@@ -23,7 +23,7 @@ from grouprl.rewards.worker import LENGTH
 KEPT_OUTPUT = 4000
 """Bytes of a worker's last output that are kept."""
 LONGEST_REPLY = 1 << 20
-"""Bytes of a line; more is no verdict."""
+"""Bytes of a line where nothing else is said; more is no reply."""
 STACK_SECONDS = 0.5
 """How long a worker that hangs may take to say where."""
 FAREWELL_SECONDS = 0.5
@@ -38,12 +38,13 @@ class BadReply(Exception):
 class WorkerProcess:
     """A started worker, in a session of its own, so that its children can be ended with it."""
 
-    def __init__(self, hello: bytes) -> None:
+    def __init__(self, hello: bytes, script: str = worker.__file__, longest_reply: int = LONGEST_REPLY) -> None:
+        self.longest_reply = longest_reply
         request, requests = os.pipe()
         replies, reply = os.pipe()
         lifeline, self._lifeline = os.pipe()
         self.child = subprocess.Popen(
-            [sys.executable, "-u", str(Path(worker.__file__)), str(request), str(reply), str(lifeline)],
+            [sys.executable, "-u", str(Path(script)), str(request), str(reply), str(lifeline)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -87,8 +88,8 @@ class WorkerProcess:
         self._line += _available(self.replies)
         *lines, self._line = self._line.split(b"\n")
         yield from map(_parse, lines)
-        if len(self._line) > LONGEST_REPLY:
-            raise BadReply(f"a line of more than {LONGEST_REPLY} bytes")
+        if len(self._line) > self.longest_reply:
+            raise BadReply(f"a line of more than {self.longest_reply} bytes")
 
     def read_output(self) -> None:
         """Keep the end of what the worker printed since the last time."""

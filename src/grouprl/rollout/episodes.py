@@ -15,13 +15,14 @@ import numpy as np
 import torch
 
 from grouprl.envs.environment import Environment
+from grouprl.envs.stage import HereStage, Stage
 from grouprl.errors import InputError
+from grouprl.policy.team import split
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.between import Between, History
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Record, Start, Turn
 from grouprl.rollout.sampler import Adapt, Rollout, generate
-from grouprl.rollout.stage import HereStage, Stage
-from grouprl.tasks.task import Message, content_number, generator
+from grouprl.tasks.task import Message, content_number
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,9 @@ def play(
         InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
     """
 
-    def draw(living: list[Episode], budget: int) -> Rollout:
+    def draw(member: Any, living: list[Episode], budget: int) -> Rollout:
         return generate(
-            policy,
+            member,
             [[*episode.acting.prompt_ids, *episode.acting.ids] for episode in living],
             n=1,
             max_new_tokens=budget,
@@ -129,7 +130,8 @@ def play(
                 table.take(led, _written([list(episode.led or ()) for episode in led]))
                 continue
             for budget, rows in living.items():
-                table.take(rows, draw(rows, budget))
+                for member, own in split(policy, rows, lambda episode: agents.index(episode.acting.agent)):
+                    table.take(own, draw(member, own, budget))
         return _laid_out(policy, table.episodes)
 
 
@@ -143,18 +145,18 @@ def demonstrate(
     agents: Sequence[str] = ("",),
     positions: int | None = None,
     history: History = "refuse",
+    stage: Stage | None = None,
 ) -> Episodes:
     """Let each environment act in itself (`grouprl.envs.environment.Demonstrator`); actions get an end token.
 
     `policy` encodes; log-probs are 0. One that fails or cannot demonstrate ends its episode as an error.
     """
     end = list(policy.eos_ids[:1])
-    stage = HereStage(make)
-    rngs = [generator("demonstrate", start.question.id, start.seed) for start in starts]
+    stage = stage or HereStage(make)
     with _begun(policy, stage, starts, agents, history) as table:
         while living := table.room(positions, max_turns, max_new_tokens):
             for budget, rows in living.items():
-                shown = stage.call("demonstrate", [(episode.number, (rngs[episode.number],)) for episode in rows])
+                shown = stage.call("demonstrate", [(e.number, (e.start.question.id, e.start.seed)) for e in rows])
                 acts = [act if isinstance(act, str) else "" for act in shown]
                 ids = [[*x[: budget - len(end)], *end] for x in policy.encode_all(acts)]
                 for episode, act in zip(rows, shown, strict=True):
@@ -267,7 +269,7 @@ def _begun(
         table.begin()
         yield table
     finally:
-        stage.close()
+        stage.clear()
 
 
 def _laid_out(policy: Any, episodes: Sequence[Episode]) -> Episodes:

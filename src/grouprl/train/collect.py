@@ -15,7 +15,10 @@ import torch
 
 from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected, subset_scores
+from grouprl.envs.stage import Stage
+from grouprl.envs.stage_workers import open_stage
 from grouprl.errors import InputError
+from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
 from grouprl.rollout.episodes import Episodes, play
@@ -23,7 +26,7 @@ from grouprl.rollout.sampler import Adapt, Rollout, generate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Task
 from grouprl.train.config import Config
-from grouprl.train.episodes import environments, extras_of, score_episodes, start_of
+from grouprl.train.episodes import environments, extras_of, score_episodes, start_of, with_function
 from grouprl.train.stopwatch import Stopwatch
 
 GREEDY = -1
@@ -46,9 +49,20 @@ class Collector:
         self.config, self.policy, self.reward = config, policy, reward
         self.max_new_tokens, self.errors = max_new_tokens, errors
         self.make, self.task = environments(task), task
+        self.stage: Stage | None = None
+        self.notes: list[str] = []
+        if self.make is not None:
+            acting = config.environment
+            self.stage, note = open_stage(task, acting.workers, timeout=acting.timeout, memory_gb=acting.memory_gb)
+            self.notes = [note] if note else []
         self.watch = Stopwatch()
         self.generate: Callable[..., Rollout] = generate
         """What draws single answers."""
+
+    def close(self) -> None:
+        """End the processes in which environments act."""
+        if self.stage is not None:
+            self.stage.close()
 
     def draw(
         self, asks: Sequence[Ask], *, greedy: bool = False, adapt: Adapt | None = None, count_failures: bool = True
@@ -105,6 +119,9 @@ class Collector:
         names = [sample_id(ask.question.id, n, c) for (ask, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):
             scores = score_episodes(episodes, names, self.config.reward.correct_at)
+        if self.config.reward.function is not None:
+            more = self._score(episodes.texts, [ask.question for ask, _ in which], names)
+            scores = with_function(scores, more, reward_name(self.reward))
         rollout = episodes.rollout
         if any(ask.lead_trained for ask, _ in rows):
             rollout = self._with_led(rollout, episodes, which)
@@ -147,7 +164,7 @@ class Collector:
     def _with_led(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
         """Return the rollout with the policy's own log-probs and entropies on the tokens of trained leads."""
         rows = [i for i, (ask, _) in enumerate(which) if ask.lead_trained and ask.lead_turns]
-        out = self.policy.logp(rollout.tokens.rows(rows), entropy=True)
+        out = self.policy.logp(rollout.tokens.of_agents(episodes.agent_b).rows(rows), entropy=True)
         logp_bt, entropy_bt = rollout.logp_bt.clone(), rollout.entropy_bt.clone()
         for place, row in enumerate(rows):
             led = len(which[row][0].lead_turns)
@@ -174,6 +191,7 @@ class Collector:
                 top_k=sampling.top_k,
                 adapt=adapt,
                 history=sampling.history,
+                stage=self.stage,
             )
 
     def _collected(

@@ -10,6 +10,7 @@ import numpy as np
 
 from grouprl.data.ask import Ask
 from grouprl.envs.environment import Demonstrator, Environment
+from grouprl.envs.stage import Stage
 from grouprl.errors import InputError
 from grouprl.rewards.scoring import Scores, score
 from grouprl.rollout.between import Between, History
@@ -80,6 +81,26 @@ def score_outcomes(episodes: Episodes, ids: Sequence[str], correct_at: float) ->
     return score(_stated, episodes.transcripts, columns, ids=ids, correct_at=correct_at)
 
 
+def with_function(scores: Scores, more: Scores, name: str) -> Scores:
+    """Add what a reward function `name` gave for the transcripts to what the environments said.
+
+    Where it does not apply the environment's reward stands alone; where it failed there is no reward. `correct` stays
+    what the environment says.
+    """
+    silent_b = more.status_b == "not_applicable"
+    added_b = np.where(silent_b, 0.0, more.reward_b)
+    own = more.components or {name: more.reward_b}
+    renamed = {key if key not in scores.components else f"{name}.{key}": values for key, values in own.items()}
+    said = [problem for problem in more.problems if problem.status != "not_applicable"]
+    return Scores(
+        reward_b=scores.reward_b + added_b,
+        components={**scores.components, **renamed},
+        correct_b=scores.correct_b & (more.ok_b | silent_b),
+        status_b=np.where(scores.ok_b & ~silent_b, more.status_b, scores.status_b),
+        problems=[*scores.problems, *said],
+    )
+
+
 def _stated(completion: str, *, verdict: Any) -> Any:
     """Return what the environment said of an episode."""
     return verdict
@@ -132,7 +153,12 @@ class Measured:
 
 
 def measured(
-    encoder: Any, task: Task, questions: Sequence[Question], max_new_tokens: int, history: History = "refuse"
+    encoder: Any,
+    task: Task,
+    questions: Sequence[Question],
+    max_new_tokens: int,
+    history: History = "refuse",
+    stage: Stage | None = None,
 ) -> Measured:
     """Measure the rows of episodes of `questions`.
 
@@ -146,7 +172,7 @@ def measured(
     turns = task.max_turns if demonstrates(task) else 0
     limits: dict[str, Any] = {"max_turns": turns, "max_new_tokens": max_new_tokens, "agents": task.agents}
     try:
-        seen = demonstrate(encoder, task.environment, starts, history=history, **limits)
+        seen = demonstrate(encoder, task.environment, starts, history=history, stage=stage, **limits)
     except InputError as error:
         return Measured(0, own, (str(error),))
     if len(seen.failures) == len(starts):
@@ -162,7 +188,7 @@ def _notes(encoder: Any, seen: Episodes, history: History) -> Iterator[str]:
     """Say how many rows an episode becomes, and what the chat template does to earlier turns."""
     rows = len(seen) / max(1, len(seen.outcomes))
     if rows > 1:
-        yield f"an episode becomes {rows:.3g} rows on average where its environment acts in itself: memory grows with it"
+        yield f"an episode becomes {rows:.3g} rows on average when its environment acts in itself, and memory grows so"
     difference = Between(encoder, "append").rewriting()
     if difference is None and history != "refuse":
         yield f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns"

@@ -20,12 +20,13 @@ from grouprl.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.team import Team
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
+from grouprl.rewards.contract import reward_name
 from grouprl.rollout import generate
 from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
-from grouprl.train.episodes import environments, score_outcomes
+from grouprl.train.episodes import environments, score_outcomes, with_function
 
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: intervals cover 95 %."""
@@ -123,7 +124,7 @@ def evaluate(
         max_new_tokens: budget of an answer, or of one turn.
         seed: the seed of an answer is a function of (seed, question, sample), whatever is drawn beside it.
         greedy: whether to answer each question greedily too.
-        reward: scores the answers; None: the task's own.
+        reward: scores the answers; None: the task's own. Of episodes it scores the transcripts, in addition.
         correct_at: total reward from which an answer counts as correct, unless the reward says so itself.
         batch_rows: answers written at the same time; changes memory, not results.
         shown: questions kept in `Evaluation.samples`.
@@ -145,7 +146,9 @@ def evaluate(
             "Give the task more questions, or a split of their own for evaluation",
         )
     asked = [task.question("eval", index) for index in range(count)]
-    judge = _Judge(policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows, history, stage)
+    judge = _Judge(
+        policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows, history, stage, reward
+    )
     meter = _Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[answer_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
@@ -261,6 +264,7 @@ class _Judge:
     batch_rows: int
     history: History
     stage: Stage | None
+    added: Reward | None
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: _Meter
@@ -333,7 +337,12 @@ class _Judge:
             )
             part = starts[at : at + self.batch_rows]
             ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]
-            scores.append(score_outcomes(episodes, ids, self.correct_at))
+            stated = score_outcomes(episodes, ids, self.correct_at)
+            if self.added is not None:
+                columns = [start.question.columns for start in part]
+                more = score(self.added, episodes.transcripts, columns, ids=ids, correct_at=self.correct_at)
+                stated = with_function(stated, more, reward_name(self.added))
+            scores.append(stated)
             texts += episodes.transcripts
             lengths += episodes.per_episode(episodes.mask_bt.sum(1)).tolist()
             truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()

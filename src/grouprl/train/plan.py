@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from grouprl.data.desk import data_parts
 from grouprl.data.second_model import SecondModel
+from grouprl.envs.stage_workers import open_stage
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data, compose
@@ -134,7 +136,11 @@ def plan(config: Config) -> Plan:
     notes += words_ahead(config, method, environment=facts.environment)
     if facts.environment:
         encoder, history = tokenizer and PromptEncoder(tokenizer), config.sampling.history
-        found = measured(encoder, task, asked[:EPISODES], max_new_tokens, history)
+        acting = config.environment
+        workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
+        stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
+        with closing(stage):
+            found = measured(encoder, task, asked[:EPISODES], max_new_tokens, history, stage)
         longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
         notes += found.notes
         notes += _crowded(model, longest, answer, task.max_turns)

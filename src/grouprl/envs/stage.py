@@ -1,0 +1,114 @@
+"""Where environments act: calls to many of them at once, answered in order, failures named and never raised."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
+
+Call = tuple[int, tuple[Any, ...]]
+"""Number of an episode, and what its environment's method is called with."""
+
+LONGEST_TEXT = 1_000_000
+"""Characters of an observation; an environment that says more has failed."""
+
+
+class Stage(Protocol):
+    """Holds one environment per episode. A method of many of them is called at once, in the order of the calls."""
+
+    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
+        """Return what each environment answers, or what it did instead.
+
+        'reset' makes the environment first; 'score' gives (whether by agent, components); 'demonstrate' is given what
+        its luck is drawn from; 'close' forgets the environment.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Close every environment that is left."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        ...
+
+
+class Environments:
+    """The environments of one process, by the number of their episode."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._held: dict[int, Any] = {}
+        self._luck: dict[int, Any] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._held
+
+    def __iter__(self) -> Any:
+        return iter(list(self._held))
+
+    def call(self, method: str, number: int, arguments: tuple[Any, ...]) -> Any | Failure:
+        """Call `method` of environment `number`; what it raises becomes a Failure."""
+        try:
+            return _short(self._called(method, number, arguments))
+        except (Exception, SystemExit) as error:
+            made = method != "reset" or number in self._held
+            trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
+            return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
+
+    def _called(self, method: str, number: int, arguments: tuple[Any, ...]) -> Any:
+        if method == "reset":
+            self._held[number] = self._make()
+        elif method == "score":
+            return _scores(self._held[number])
+        elif method == "demonstrate":
+            return self._held[number].demonstrate(self._luck_of(number, arguments))
+        elif method == "close":
+            self._luck.pop(number, None)
+            return self._held.pop(number).close() if number in self._held else None
+        return getattr(self._held[number], method)(*arguments)
+
+    def _luck_of(self, number: int, parts: tuple[Any, ...]) -> Any:
+        from grouprl.tasks.task import generator  # tasks are built on environments, so this cannot stand above
+
+        if number not in self._luck:
+            self._luck[number] = generator("demonstrate", *parts)
+        return self._luck[number]
+
+
+class HereStage:
+    """Environments in this process: the quickest, for those that always return."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._held = Environments(make)
+
+    def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
+        """Call one after the other."""
+        return [self._held.call(method, number, arguments) for number, arguments in calls]
+
+    def clear(self) -> None:
+        """Close what is left."""
+        for number in self._held:
+            self._held.call("close", number, ())
+
+    def close(self) -> None:
+        """Close what is left."""
+        self.clear()
+
+
+def _short(found: Any) -> Any | Failure:
+    """Return what an environment gave, unless it shows more than can be handled."""
+    text = getattr(getattr(found, "observation", found), "text", "")
+    if isinstance(text, str) and len(text) > LONGEST_TEXT:
+        return Failure(f"an observation has {len(text)} characters; {LONGEST_TEXT} is the limit", "", "error")
+    return found
+
+
+def _scores(environment: Any) -> tuple[bool, Any]:
+    """Return whether an environment scores each agent for itself, and the scores."""
+    if callable(getattr(environment, "scores", None)):
+        return True, environment.scores()
+    return False, environment.score()
