@@ -33,7 +33,7 @@ class SqlTask(EnvironmentTask):
         for columns, conditions in ((2, 0), (2, 1), (3, 1), (4, 1), (4, 2), (6, 3))
     )
 
-    columns: int = Field(3, ge=2, le=len(COLUMNS), description="columns of the table")
+    columns: int = Field(2, ge=2, le=len(COLUMNS), description="columns of the table")
     conditions: int = Field(1, ge=0, le=3, description="conditions that the question names")
     rows: int = Field(8, ge=1, le=50, description="rows of the table")
     tries: int = Field(2, ge=1, description="queries allowed: one that fails may be mended")
