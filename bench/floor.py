@@ -19,13 +19,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-import torch
 from jobs import Job
 
-PASS_TOKENS = 2048
-"""Rows of a product in training: about what a pass through the model holds."""
-Shape = tuple[int, int, int]
-"""(M, K, N) of [M,K] x [K,N]."""
+from grouprl.policy.arithmetic import PASS_TOKENS, Shape, backward, operations, timed, weighed
+from grouprl.policy.arithmetic import rate as measured_rate
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,10 @@ def floor_of(job: Job, work: Work) -> Floor:
     context = work.question_tokens + work.drawn / job.rows / 2
     attention = 4 * context * job.hidden * job.layers
     peak = rate((PASS_TOKENS, job.hidden, 2 * job.intermediate))
-    rollout_s = timed(read) + timed(drawing) + attention * (reading / 2 + decoded) / peak
-    training_s = timed(training) + 3 * attention * learning / peak
-    operations = sum(2 * m * k * n * times for (m, k, n), times in (read + drawing + training).items())
-    return Floor(rollout_s, training_s, operations + attention * (reading / 2 + decoded + 3 * learning))
+    rollout_s = timed(read, rate) + timed(drawing, rate) + attention * (reading / 2 + decoded) / peak
+    training_s = timed(training, rate) + 3 * attention * learning / peak
+    done = operations(read + drawing + training)
+    return Floor(rollout_s, training_s, done + attention * (reading / 2 + decoded + 3 * learning))
 
 
 def layers(job: Job, rows: int, times: float) -> Counter[Shape]:
@@ -92,42 +89,6 @@ def head(job: Job, work: Work, rows: int, times: float) -> Counter[Shape]:
     return weighed({(rows, job.hidden, work.vocabulary): times})
 
 
-def backward(forward: Counter[Shape]) -> Counter[Shape]:
-    """Both gradients of each product: of its input, [M,N]x[N,K], and of its weight, [K,M]x[M,N]."""
-    gradients: Counter[Shape] = Counter()
-    for (m, k, n), times in forward.items():
-        gradients[m, n, k] += times
-        gradients[k, m, n] += times
-    return gradients
-
-
-def weighed(times: dict[Shape, float]) -> Counter[Shape]:
-    """Shapes with how often they occur, fractions included."""
-    return Counter(times)
-
-
-def timed(products: Counter[Shape]) -> float:
-    """Seconds of all products at the rates of their shapes."""
-    return sum(2 * m * k * n * times / rate((m, k, n)) for (m, k, n), times in products.items())
-
-
-RATES: dict[Shape, float] = {}
-
-
 def rate(shape: Shape) -> float:
-    """Operations per second of a float32 product of this shape on one thread: the best of several short series."""
-    if shape not in RATES:
-        m, k, n = shape
-        a, b, out = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
-        operations = 2 * m * k * n
-        repeat = min(2000, max(3, int(2e8 / operations)))
-        best = min(_series(a, b, out, repeat) for _ in range(15))
-        RATES[shape] = operations * repeat / best
-    return RATES[shape]
-
-
-def _series(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, repeat: int) -> float:
-    start = time.process_time()
-    for _ in range(repeat):
-        torch.mm(a, b, out=out)
-    return time.process_time() - start
+    """Operations per second of a product of this shape on one thread, by the processor's time."""
+    return measured_rate(shape, clock=time.process_time)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,16 +48,6 @@ def test_products_of_a_step_are_those_counted_by_hand(monkeypatch):
     assert found.rollout == pytest.approx(rollout)
     assert found.training == pytest.approx(training)
     assert found.operations == pytest.approx(found.seconds)
-
-
-def test_backward_costs_two_products_of_the_same_size():
-    assert floor.backward(Counter({(5, 3, 2): 4})) == {(5, 2, 3): 4, (3, 5, 2): 4}
-
-
-def test_rate_is_positive_and_remembered():
-    shape = (8, 4, 2)
-    assert floor.rate(shape) > 0
-    assert floor.RATES[shape] == floor.rate(shape)
 
 
 @pytest.mark.parametrize(

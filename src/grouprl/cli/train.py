@@ -35,6 +35,10 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its newest checkpoint.")] = False,
     folder: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Short for --set seed=N.")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of some steps went.")] = False,
+    profile_steps: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Steps that are profiled, after the first two.")
+    ] = 5,
 ) -> None:
     """Train a policy: warm-up if asked for, reinforcement, evaluation, a report.
 
@@ -44,6 +48,13 @@ def train_command(
     grouprl train run.yaml --set optim.lr=1e-5 --seed 1
     grouprl train addition --resume                go on with its newest run
     grouprl train runs/addition-dapo-s0 --resume   go on with this one
+    grouprl train addition --set steps=10 --profile     where a step's time goes
+
+    --profile prints, and writes to profile.md in the run folder, what each
+    part of a step takes (choosing, reading prompts, drawing: products,
+    attention, sampling; rewards, forward, backward, optimiser, records),
+    what its matrix products alone would take on this machine, and hence
+    what share of a step is useful arithmetic. It changes no result.
 
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
     code 130). A run folder that exists is never overwritten.
@@ -54,7 +65,8 @@ def train_command(
     from grouprl.train.loop import train
 
     silence_loading_bars()
-    summary = train(chosen.config, folder=chosen.folder, resume=chosen.resume, console=console)
+    steps = profile_steps if profile else 0
+    summary = train(chosen.config, folder=chosen.folder, resume=chosen.resume, console=console, profile=steps)
     if summary.interrupted:
         raise typer.Exit(130)
 

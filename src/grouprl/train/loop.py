@@ -37,6 +37,7 @@ from grouprl.train.observe import (
     write_rollouts,
 )
 from grouprl.train.plan import plan
+from grouprl.train.profile_table import profiled
 from grouprl.train.session import Session, exact_sampler, start
 from grouprl.train.session import resume as resume_session
 from grouprl.train.stopwatch import Stopwatch
@@ -56,11 +57,18 @@ class Summary:
 
 
 def train(
-    config: Config, *, folder: Path | None = None, resume: bool = False, console: Console | None = None
+    config: Config,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    console: Console | None = None,
+    profile: int = 0,
 ) -> Summary:
     """Run a configuration from the start, or go on with the run in `folder`.
 
     The folder is left with resolved config, metrics, rollouts, checkpoints, the final model and a report.
+    With `profile` so many steps are profiled, and the table is printed and written into the folder.
+
     Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
     """
     console = console or Console()
@@ -71,7 +79,7 @@ def train(
             console.print(line, highlight=False, markup=False)
     session = resume_session(_required(folder)) if resume else start(config, folder)
     try:
-        after = _run(session, console)
+        after = profiled(session, console, profile, _run) if profile else _run(session, console)
         if after is None:
             session.save()
         conclude(session, after, console)

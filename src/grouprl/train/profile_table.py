@@ -1,0 +1,110 @@
+"""The profile of a run's steps as a table and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from grouprl.train.files import RunFolder, write_json, write_text
+from grouprl.train.profile import PARTS, SKIPPED, Profile
+
+WORDS = {
+    "choose": "choosing questions, bookkeeping of the curriculum",
+    "prefill": "weights laid out, prompts read",
+    "decode: products": "matrix products of drawn tokens",
+    "decode: attention": "attention and its cache",
+    "decode: sampling": "softmax, entropy, choosing tokens",
+    "decode: other": "norms, activations, positions, rows that leave",
+    "environments": "environments and their dialogue",
+    "score": "rewards",
+    "log-probs, statistics": "reference, old log-probs, values, statistics",
+    "judge": "shaping, selection, advantages",
+    "forward": "log-probs of the update",
+    "loss": "the method's loss and its gradient by log-probs",
+    "backward": "gradients of the weights",
+    "optimiser": "clipping, the optimiser's step",
+    "update: other": "cutting into minibatches and passes",
+    "records": "metrics, rollouts, display",
+    "other": "everything else",
+}
+
+
+def profile_data(profile: Profile) -> dict[str, Any]:
+    """Return seconds per step by part, those of its products alone, and the share of useful arithmetic."""
+    steps = max(1, profile.taken)
+    alone = profile.work.seconds(str(profile.policy.device))
+    seconds = {part: profile.clock.seconds.get(part, 0.0) / steps for part in PARTS}
+    total, products = sum(seconds.values()), sum(alone.values()) / steps
+    return {
+        "steps": profile.taken,
+        "threads": torch.get_num_threads(),
+        "engine": profile.policy.engine,
+        "seconds": seconds,
+        "products_alone": {part: alone[part] / steps for part in PARTS if part in alone},
+        "operations": profile.work.operations() / steps,
+        "total": total,
+        "useful": products / total if total else 0.0,
+    }
+
+
+def profile_rows(data: dict[str, Any]) -> list[list[str]]:
+    """Return one row per part that took time, and the sum."""
+    total, alone, rows = data["total"], data["products_alone"], []
+    for part, seconds in data["seconds"].items():
+        if seconds:
+            own = alone.get(part)
+            useful = ["", ""] if own is None else [f"{1000 * own:.1f}", f"{own / seconds:.0%}"]
+            rows.append([part, f"{1000 * seconds:.1f}", f"{seconds / total:.1%}", *useful, WORDS[part]])
+    whole = [f"{1000 * sum(alone.values()):.1f}", f"{data['useful']:.0%}"]
+    return [*rows, ["a step", f"{1000 * total:.1f}", "100%", *whole, ""]]
+
+
+HEAD = ("part", "ms/step", "share", "products alone, ms", "useful", "what it is")
+
+
+def profile_table(data: dict[str, Any]) -> Table:
+    """Return the table that the terminal shows."""
+    table = Table(title=f"Where {data['steps']} steps went", box=None, header_style="bold", title_justify="left")
+    for name in HEAD[:-1]:
+        table.add_column(name, justify="left" if name == HEAD[0] else "right", no_wrap=True)
+    rows = profile_rows(data)
+    for row in rows:
+        table.add_row(*row[:-1], style="bold" if row is rows[-1] else None)
+    return table
+
+
+def profile_words(data: dict[str, Any]) -> str:
+    """Say what the table means."""
+    rate = data["operations"] / max(1e-9, sum(data["products_alone"].values())) / 1e9
+    return (
+        f"Useful arithmetic: {data['operations'] / 1e9:.2f} GFLOP per step of matrix products and attention that a "
+        f"step cannot do without, at the {rate:.0f} GFLOP/s this machine reaches on their shapes with "
+        f"{data['threads']} thread{'s' if data['threads'] > 1 else ''}: {data['useful']:.0%} of the time "
+        f"({data['engine']} engine). Times are exclusive; what each part is stands in profile.md."
+    )
+
+
+def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
+    """Write profile.json and profile.md into the run folder."""
+    lines = [HEAD, ["---"] * len(HEAD), *profile_rows(data)]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in lines)
+    write_json(run.path / "profile.json", data)
+    write_text(run.path / "profile.md", f"# Where {data['steps']} steps went\n\n{table}\n\n{profile_words(data)}\n")
+
+
+def profiled(session: Any, console: Console, steps: int, run: Callable[[Any, Console], Any]) -> Any:
+    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
+    with Profile(session.policy, steps) as profile:
+        outcome = run(session, console)
+    if not profile.taken:
+        console.print(f"No step was profiled: the first {SKIPPED} of a process are left out.", highlight=False)
+        return outcome
+    data = profile_data(profile)
+    write_profile(session.run, data)
+    console.print(profile_table(data))
+    console.print(profile_words(data), highlight=False)
+    return outcome
