@@ -126,7 +126,9 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 def _parameter_score(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    return overlap(list(ours), list(theirs)) + sum(key in ours and same(ours[key], value) for key, value in theirs.items())
+    return overlap(list(ours), list(theirs)) + sum(
+        key in ours and same(ours[key], value) for key, value in theirs.items()
+    )
 
 
 def _is_call(call: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
 
-LABELS = ("back", "call", "edit", "find", "help", "mail", "menu", "open", "play", "save", "send", "stop")
+LABELS = ("back", "call", "edit", "find", "help", "join", "mail", "open", "play", "save", "undo", "view")
 WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
 
 
