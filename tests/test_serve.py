@@ -250,7 +250,7 @@ def scripted(policy, texts):
         ({"max_tokens": 5000}, 400, "room for 2048"),
         ({"stop": [""]}, 400, "empty text"),
         ({"frequency_penalty": 1}, 400, "frequency_penalty = 1 is not supported"),
-        ({"response_format": {"type": "json_object"}}, 400, "response_format.*not supported"),
+        ({"presence_penalty": 0.5}, 400, "presence_penalty = 0.5 is not supported"),
         ({"top_logprobs": 3}, 400, "top_logprobs = 3 is not supported"),
         ({"extra_body": {"max_token": 3}}, 400, "no parameter 'max_token'.*Did you mean 'max_tokens'"),
         ({"messages": []}, 400, "messages"),

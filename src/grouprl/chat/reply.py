@@ -35,8 +35,8 @@ class Completion:
     """The answers to a request."""
 
     choices: tuple[Choice, ...]
-    prompt_tokens: int | None = None
-    """Tokens of the prompt, where they are known."""
+    prompt_tokens: int = 0
+    """Tokens of the prompt; 0 where text is all that is known, and then `usage` is 0 throughout."""
 
 
 def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def as_json(request: ChatRequest, completion: Completion, model: str) -> dict[st
         for index, choice in enumerate(completion.choices)
     ]
     head = _head(request, model, "chat.completion")
-    return {**head, "choices": choices, **_usage(completion)}
+    return {**head, "choices": choices, "usage": _usage(completion)}
 
 
 def piece(request: ChatRequest, model: str, index: int, text: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def last_pieces(
         end = {"index": index, "delta": {}, "finish_reason": _finish(request, choice)}
         yield _chunk(request, model, [end])
     if request.stream_options.include_usage:
-        yield {**_chunk(request, model, []), **_usage(completion)}
+        yield {**_chunk(request, model, []), "usage": _usage(completion)}
 
 
 def _chunk(request: ChatRequest, model: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -105,11 +105,9 @@ def _finish(request: ChatRequest, choice: Choice) -> str:
     return "tool_calls" if "tool_calls" in assistant_message(request, choice) else choice.finish
 
 
-def _usage(completion: Completion) -> dict[str, dict[str, int]]:
+def _usage(completion: Completion) -> dict[str, int]:
     asked, drawn = completion.prompt_tokens, sum(len(choice.tokens) for choice in completion.choices)
-    if asked is None:
-        return {}
-    return {"usage": {"prompt_tokens": asked, "completion_tokens": drawn, "total_tokens": asked + drawn}}
+    return {"prompt_tokens": asked, "completion_tokens": drawn, "total_tokens": asked + drawn}
 
 
 def _logprobs(tokens: Sequence[Token]) -> dict[str, Any]:

@@ -16,9 +16,6 @@ NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
     "logit_bias": {},
-    "response_format": {"type": "text"},
-    "parallel_tool_calls": True,
-    "tool_choice": "auto",
     "top_logprobs": 0,
 }
 """Settings that are understood at these values only."""
@@ -32,7 +29,9 @@ IGNORED = (
     "user",
     "verbosity",
 )
-"""Settings that change nothing in what a policy of this package would answer."""
+"""Settings that change nothing here."""
+WISHES = ("parallel_tool_calls", "response_format", "tool_choice")
+"""Settings that ask for a form of answer. They are taken, and nothing enforces them: a policy writes what it writes."""
 
 
 class Refusal(Exception):
@@ -81,10 +80,10 @@ def read_request(body: bytes) -> ChatRequest:
         raise Refusal(f"The body is not JSON: {error}") from None
     if not isinstance(given, dict):
         raise Refusal("The body is not a JSON object")
-    wanted = {name: value for name, value in given.items() if value is not None and name not in IGNORED}
+    wanted = {name: value for name, value in given.items() if value is not None and name not in (*IGNORED, *WISHES)}
     for name, neutral in NEUTRAL.items():
         value = wanted.pop(name, neutral)
-        if value != neutral and not (name == "tool_choice" and value == "none" and not wanted.get("tools")):
+        if value != neutral:
             raise Refusal(f"{name} = {json.dumps(value)} is not supported; leave it out", name)
     if "max_completion_tokens" in wanted:
         wanted["max_tokens"] = wanted.pop("max_completion_tokens")
