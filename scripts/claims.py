@@ -154,6 +154,6 @@ TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
     *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),
-    "sdpo_segment",
+    *("sdpo_segment", "m_grpo", "hrpo", "ssp"),
 )
 NOT_RUN = dict.fromkeys(OF_TURNS, TURNS)

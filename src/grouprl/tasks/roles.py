@@ -1,0 +1,120 @@
+"""Tasks in which roles are played against each other, or chosen."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.envs.host import ROLES, Host
+from grouprl.envs.propose import PROPOSER, SOLVER, Pay, Propose
+from grouprl.rewards import Example
+from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.games import POOR
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Question
+
+
+@register_task("propose")
+class ProposeTask(EnvironmentTask):
+    """Self-play: a proposer writes a sum that comes to a given number, a solver works it out, several times.
+
+    The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its answer "12".
+    """
+
+    levels = tuple({"largest": largest} for largest in (9, 20, 50, 90))
+
+    largest: int = Field(20, ge=2, le=90, description="the largest answer")
+    attempts: int = Field(4, ge=1, description="how often the solver tries a problem")
+    pay: Pay = Field("failure", description="what a problem earns the proposer: 1 - p, or 4p(1-p) (middle)")
+    invalid: float = Field(-1.0, le=0, description="what an invalid problem earns the proposer")
+    noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstrated answer is one off")
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The solver, by whose success an episode is judged, and the proposer."""
+        return SOLVER, PROPOSER
+
+    @property
+    def max_turns(self) -> int:
+        """The problem and the attempts."""
+        return self.attempts + 1
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest problem of four numbers and its end."""
+        return 13
+
+    @property
+    def alphabet(self) -> str:
+        """Digits and signs."""
+        return "0123456789+-=?"
+
+    def environment(self) -> Propose:
+        """Return a fresh episode."""
+        return Propose(self.attempts, self.pay, self.invalid, self.noise)
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return an answer."""
+        answer = rng.randint(2, self.largest)
+        return f"{answer}?", {"answer": answer}
+
+    def solve(self, question: Question) -> str:
+        """Return a problem and right attempts, one per line."""
+        answer = int(question.columns["answer"])
+        return "\n".join([f"1+{answer - 1}" if answer > 2 else "9-7", *[str(answer)] * self.attempts])
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return right episodes, and silence: played from text, both agents' rewards count."""
+        return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
+
+
+@register_task("host")
+class HostTask(EnvironmentTask):
+    """Build a team for a job: add the roles that it takes, each hearing the one before, and no more.
+
+    The prompt is "b>d>a:"; "b", "db", "ad" and "." do the job. Adding costs 0.1.
+    """
+
+    levels = tuple({"length": length, "roles": roles} for length, roles in ((2, 6), (2, 8), (3, 8), (4, 8)))
+
+    length: int = Field(2, ge=1, le=8, description="roles that a job takes")
+    roles: int = Field(8, ge=2, le=8, description="roles to choose from")
+    spare: int = Field(3, ge=0, description="turns beside those that are needed")
+    noise: float = Field(0.5, ge=0, le=1, description=POOR)
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse jobs of more roles than there are."""
+        if self.length > self.roles:
+            raise ValueError(f"length = {self.length} roles of {self.roles}: give more roles, or shorter jobs")
+
+    @property
+    def max_turns(self) -> int:
+        """One for each role, one to let it work, and what is spare."""
+        return self.length + 1 + self.spare
+
+    @property
+    def max_new_tokens(self) -> int:
+        """A role, one that it hears, the end, and one more."""
+        return 4
+
+    @property
+    def alphabet(self) -> str:
+        """Roles and signs."""
+        return f"{ROLES}>:.-!"
+
+    def environment(self) -> Host:
+        """Return a fresh episode."""
+        return Host(self.max_turns, self.noise)
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a job."""
+        chain = "".join(rng.sample(ROLES[: self.roles], self.length))
+        return f"{'>'.join(chain)}:", {"chain": chain, "roles": self.roles}
+
+    def solve(self, question: Question) -> str:
+        """Return the chain, role by role."""
+        chain = str(question.columns["chain"])
+        return "\n".join([chain[0], *(b + a for a, b in pairwise(chain)), "."])
