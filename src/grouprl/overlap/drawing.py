@@ -83,13 +83,17 @@ class InFlight:
     ) -> Rollout:
         """Draw as `grouprl.rollout.sampler.generate` does; `options` are passed on.
 
-        Sequences that end an answer (`stop`) may lie across an exchange; with any the weights stay as they are.
+        Sequences and texts that end an answer (`stop`, `stop_texts`) may lie across an exchange; with any the weights stay as they are.
         """
         rows = [tuple(prompt) for prompt in prompts for _ in range(n)]
         heat = [temperature] * len(rows) if isinstance(temperature, float | int) else list(temperature)
         limits = budgets or [max_new_tokens] * len(rows)
         answers = [_Answer(*given) for given in zip(rows, seeds, heat, limits, strict=True)]
-        pause = (lambda: self.follower.outdated) if self.partial and not options.get("stop") else None
+        pause = (
+            (lambda: self.follower.outdated)
+            if self.partial and not (options.get("stop") or options.get("stop_texts"))
+            else None
+        )
         whole = _draw(policy, answers, self.follower.version, pause, options)
         if not any(answer.open for answer in answers):
             self.version_bt = _laid_out([answer.versions for answer in answers], NONE)

@@ -97,13 +97,14 @@ def play(
     top_p: float = 1.0,
     top_k: int = 0,
     adapt: Adapt | None = None,
+    stop: Sequence[str] = (),
     history: History = "refuse",
     stage: Stage | None = None,
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
 
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
-    tokens; an action that reaches them is acted on as it is. `max_turns` counts the turns of all agents together.
+    tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is. `max_turns` counts the turns of all agents together.
     Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
 
     Raises:
@@ -122,6 +123,7 @@ def play(
             top_p=top_p,
             top_k=top_k,
             adapt=adapt,
+            stop_texts=stop,
         )
 
     with _begun(policy, stage or HereStage(make), starts, agents, history) as table:

@@ -15,6 +15,7 @@ from ..policy.tokens import Tokens
 from .choose import draw, keep_top_k, keep_top_p, uniforms
 from .decoder import Decoder
 from .lean_decoder import LeanDecoder
+from .stopping import StopTexts
 from .transformers_decoder import TransformersDecoder
 
 COMPACT_BELOW = 0.75
@@ -95,6 +96,7 @@ def generate(
     top_p: float = 1.0,
     top_k: int = 0,
     stop: Sequence[Sequence[int]] = (),
+    stop_texts: Sequence[str] = (),
     budgets: Sequence[int] | None = None,
     adapt: Adapt | None = None,
     rows_at_once: int | None = None,
@@ -118,6 +120,7 @@ def generate(
         top_p: nucleus sampling.
         top_k: sampling from the k most probable tokens; 0 for all.
         stop: token sequences that end a completion, beside the policy's end tokens. They stay in it.
+        stop_texts: texts that end a completion with the token that completes them, which stays in it whole.
         budgets: tokens at most per completion, [B], where they are fewer than `max_new_tokens`.
         adapt: changes the temperature token by token, given the entropies at the temperature asked for. Log-probs are
             those of the distribution drawn from, entropies those at the temperature asked for.
@@ -139,6 +142,7 @@ def generate(
     _check_each("budgets", budgets or [], len(rows), 1, max_new_tokens)
     heat_b, budget_b = heat * (len(rows) if len(heat) == 1 else 1), budgets or [max_new_tokens] * len(rows)
     writer = _Writer(len(rows), sampling, policy.device, policy.score_dtype, heat_b, budget_b)
+    writer.stop_texts = StopTexts(policy, stop_texts) if stop_texts else None
     width = rows_at_once or len(rows)
     for start in range(0, len(rows), width):
         part = slice(start, start + width)
@@ -179,6 +183,7 @@ class _Writer:
         self.heat = heat[0] if len(set(heat)) == 1 else torch.tensor(heat, dtype=dtype, device=device)
         """Temperature: one number where it is the same for all rows, else [B]."""
         self.eos = torch.tensor(sampling.eos_ids, device=device)
+        self.stop_texts: StopTexts | None = None
 
     @torch.no_grad()
     def write(
@@ -246,6 +251,8 @@ class _Writer:
             if t + 1 >= len(sequence):
                 tail_tr = self.token_tb[t + 1 - len(sequence) : t + 1, row_r]
                 done_r |= (tail_tr == torch.tensor(sequence, device=self.device)[:, None]).all(0)
+        if self.stop_texts is not None:
+            done_r |= self.stop_texts.ended(self.token_tb, row_r, t)
         ended_r = done_r & live_r
         self.ended_tb[t].index_copy_(0, row_r, ended_r)
         going_r = live_r ^ ended_r

@@ -98,6 +98,11 @@ class Task(ABC):
         return 1
 
     @property
+    def stop(self) -> tuple[str, ...]:
+        """Texts that end an answer, or a turn, as an end token does; they stay in it."""
+        return ()
+
+    @property
     def agents(self) -> tuple[str, ...]:
         """The names that observations give to who acts, in a fixed order; an episode is judged by its first agent."""
         return ("",)

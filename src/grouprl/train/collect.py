@@ -59,6 +59,11 @@ class Collector:
         self.generate: Callable[..., Rollout] = generate
         """What draws single answers."""
 
+    @property
+    def _stop(self) -> tuple[str, ...]:
+        """Texts that end an answer or a turn."""
+        return (*self.task.stop, *self.config.sampling.stop)
+
     def close(self) -> None:
         """End the processes in which environments act."""
         if self.stage is not None:
@@ -190,6 +195,7 @@ class Collector:
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
                 adapt=adapt,
+                stop=self._stop,
                 history=sampling.history,
                 stage=self.stage,
             )
@@ -243,6 +249,7 @@ class Collector:
                 top_k=sampling.top_k,
                 budgets=budgets,
                 adapt=adapt,
+                stop_texts=self._stop,
             )
 
     def _prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:

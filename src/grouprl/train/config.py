@@ -116,6 +116,8 @@ class Sampling(Section):
     """None: the task's own budget."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Whole = 0
+    stop: tuple[str, ...] = ()
+    """Texts that end an answer, or a turn, as an end token does, beside those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
     """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written all
     the same, or go on in a new row with the rewritten history as its prompt."""

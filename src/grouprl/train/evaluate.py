@@ -108,6 +108,7 @@ def evaluate(
     correct_at: float = 1.0,
     batch_rows: int = 512,
     shown: int = 16,
+    stop: Sequence[str] = (),
     history: History = "refuse",
     stage: Stage | None = None,
     progress: Progress | None = None,
@@ -128,6 +129,7 @@ def evaluate(
         correct_at: total reward from which an answer counts as correct, unless the reward says so itself.
         batch_rows: answers written at the same time; changes memory, not results.
         shown: questions kept in `Evaluation.samples`.
+        stop: texts that end an answer or a turn, beside those of the task.
         history: what happens where a chat template rewrites earlier turns (`sampling.history`).
         stage: where environments act; None: in this process.
         progress: called as answers are written.
@@ -147,7 +149,17 @@ def evaluate(
         )
     asked = [task.question("eval", index) for index in range(count)]
     judge = _Judge(
-        policy, task, reward or task.reward, correct_at, max_new_tokens, temperature, batch_rows, history, stage, reward
+        policy,
+        task,
+        reward or task.reward,
+        correct_at,
+        max_new_tokens,
+        temperature,
+        batch_rows,
+        history,
+        stage,
+        reward,
+        (*task.stop, *stop),
     )
     meter = _Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None
@@ -265,6 +277,7 @@ class _Judge:
     history: History
     stage: Stage | None
     added: Reward | None
+    stop: tuple[str, ...]
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: _Meter
@@ -293,6 +306,7 @@ class _Judge:
                 temperature=self.temperature,
                 seeds=[seed for row in seeds[part] for seed in row],
                 greedy=greedy,
+                stop_texts=self.stop,
             )
             texts += self.policy.decode_all(rollout.response_ids)
             lengths += [len(ids) for ids in rollout.response_ids]
@@ -332,6 +346,7 @@ class _Judge:
                 max_new_tokens=self.max_new_tokens,
                 agents=self.task.agents,
                 greedy=greedy,
+                stop=self.stop,
                 history=self.history,
                 stage=self.stage,
             )
