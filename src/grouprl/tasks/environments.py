@@ -30,7 +30,8 @@ class EpisodeReward:
     def __call__(self, completion: str, **columns: Any) -> float:
         """Play the actions in a fresh environment."""
         question = Question("played", "", columns)
-        return total_reward(self.task.environment(), question, completion.splitlines())
+        total = total_reward(self.task.environment(), question, completion.splitlines())
+        return round(total, 9)  # shares that add up to 1 do so up to rounding
 
 
 class EnvironmentTask(GeneratedTask):
