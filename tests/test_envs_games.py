@@ -79,6 +79,27 @@ def test_keys_without_the_key_the_door_is_a_cell_like_others():
     assert len(game.way()) == 3 + 3
 
 
+def earned(*moves, grid=GRID):
+    game, _ = began(Keys(20, reward="carl"), **grid)
+    return [step.reward for step in played(game, *moves)], game
+
+
+def test_keys_pay_as_carl_does():
+    sixth = pytest.approx(1 / 6)
+    assert earned(*"rrddll")[0] == [sixth] * 6
+    assert earned(*"rlrrddll")[0] == pytest.approx([1 / 6, 0, 0, 1 / 12, 1 / 6, 1 / 6, 1 / 6, 1 / 6])
+    rewards, game = earned("r", "d")
+    assert (rewards, game.correct) == ([sixth, -1.0], False)
+    with pytest.raises(InputError, match="after the end"):
+        game.step("r")
+    assert earned("nonsense")[0] == [0.0]
+
+
+def test_turning_back_at_a_key_in_a_dead_end_costs_nothing():
+    dead_end = {"size": 3, "start": "00", "key": "02", "door": "00", "walls": ["12", "11"]}
+    assert earned(*"rrll", grid=dead_end)[0] == pytest.approx([0.25] * 4)
+
+
 def test_keys_know_that_a_way_can_be_blocked():
     game, _ = began(Keys(9), size=3, start="00", key="22", door="20", walls=["01", "10"])
     assert game.way() == ""

@@ -13,7 +13,7 @@ from grouprl.rewards.gates import product
 MOVES = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
 Cell = tuple[int, int]
 CRASH, PENALTY, STICKY = -1.0, 0.5, 2
-"""What running into a wall costs, the gate after turning back, and the moves for which it holds."""
+"""What running into a wall costs, the gate after turning back, and the moves for which it holds, itself included."""
 
 
 def spell(cell: Cell) -> str:
@@ -31,8 +31,8 @@ class Keys(Game):
 
     `reward` "door" pays 1 at the door. "carl" pays as CaRL does (Jaeger et al. 2025, arXiv 2504.17838): the progress
     along the way, times gates, where a hard failure ends the episode. Progress is the part of the way behind one,
-    counted where it grows; stepping back to the cell one came from halves what the next moves earn, `STICKY` in all;
-    running into a wall ends the episode with -1.
+    counted where it grows; stepping back without need to where one came from halves what the next move earns; running
+    into a wall ends the episode with -1.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3, reward: str = "door") -> None:
@@ -91,9 +91,9 @@ class Keys(Game):
         return first + then if (first or self.at == self.key) and then else ""
 
     def _progress(self, back: bool) -> float:
-        self.sticky = STICKY if back else max(0, self.sticky - 1)
         left = min(self.left, 0 if self.correct else len(self.way()))
         gained, self.left = (self.left - left) / max(1, self.whole), left
+        self.sticky = STICKY if back and not gained else max(0, self.sticky - 1)
         return product(gained, [PENALTY] if self.sticky else [])
 
     def _path(self, start: Cell, goal: Cell) -> str:
