@@ -41,7 +41,7 @@ class SuccessReplay(Exploration):
         gone_b = np.zeros(len(collected), dtype=bool)
         added = []
         for rows in groups(collected, drawn_rows(collected)):
-            known = store.get(str(int(collected.index_b[rows[0]])), [])
+            known = store.get(_key(collected, rows[0]), [])
             if known and self.has_failed(collected.scores.reward_b[rows]):
                 old = unpack(known[rng.integers(len(known))], desk.task)
                 gone_b[rows[0]] = True
@@ -60,7 +60,7 @@ class SuccessReplay(Exploration):
         rows, _ = own_rows(collected, judged)
         store = desk.store(self)
         for i in np.flatnonzero(rows.scores.reward_b > self.success):
-            key = str(int(rows.index_b[i]))
+            key = _key(rows, i)
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
 
     def words(self) -> str:
@@ -77,10 +77,21 @@ class SuccessReplay(Exploration):
         return ["success_replay has no effect: no question is asked twice in this run. Set data.questions"]
 
 
+def _key(collected: Collected, row: int) -> str:
+    """Name of the question of a row, and of who acted."""
+    agent_b = collected.extras.get("agent_b")
+    return f"{collected.index_b[row]}/{0 if agent_b is None else agent_b[row]}"
+
+
 def _in_place_of(collected: Collected, row: int, old: Collected) -> Collected:
     """Return the stored row as a member of the group of `row`, under a number of its own."""
     number_b = further_numbers(collected, np.array([row]))
-    return replace(old, group_b=collected.group_b[[row]], answer_b=number_b).with_source("replay")
+    extras = dict(old.extras)
+    if "keys.question" in extras:  # an episode of this step: no other row is of the same one
+        extras["keys.question"] = collected.extras["keys.question"][[row]]
+        extras["keys.episode"] = -1 - collected.extras["keys.episode"][[row]]
+    moved = replace(old, group_b=collected.group_b[[row]], answer_b=number_b, extras=extras)
+    return moved.with_source("replay")
 
 
 @part("replay")
