@@ -1,0 +1,110 @@
+"""Counting, charts, schemas, tool calls, mazes, recall: questions, demonstrations, solutions."""
+
+import json
+
+import pytest
+
+from grouprl.rewards import check_reward, score
+from grouprl.tasks import Chart, Counting, Maze, Question, Recall, Schema, ToolCall
+from grouprl.tasks.maze import shortest
+from grouprl.tasks.search import people
+from grouprl.tasks.task import split_of
+
+TASKS = [Counting, Chart, Schema, ToolCall, Maze, Recall]
+LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
+
+
+def scores(task, answer, count=400):
+    questions = [task.question("train", index) for index in range(count)]
+    return score(
+        task.reward, [answer(q) for q in questions], [q.columns for q in questions], ids=[q.id for q in questions]
+    )
+
+
+@pytest.mark.parametrize(("task", "level"), LEVELS)
+def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
+    task = task(level=level)
+    found = scores(task, task.solution, 60)
+    assert found.ok_b.all()
+    assert found.correct_b.all()
+    assert check_reward(task.reward, task.reward_examples()) == 9
+    for index in range(60):
+        question = task.question("train", index)
+        assert question.level in (level, 0)
+        for text in (question.prompt, task.solution(question), task.demonstration(question, 0)):
+            assert set(text) <= set(task.alphabet)
+        assert len(task.solution(question)) < task.max_new_tokens
+        assert len(task.demonstration(question, 0)) < task.max_new_tokens
+
+
+@pytest.mark.parametrize(
+    ("task", "low", "high"),
+    [
+        (Counting(), 0.35, 0.46),
+        (Chart(), 0.49, 0.62),  # 0.5, and 0.5 / 10 by luck
+        (Schema(), 0.45, 0.56),
+        (ToolCall(), 0.45, 0.60),
+        (Maze(), 0.55, 0.80),
+        (Recall(), 0.52, 0.72),
+    ],
+)
+def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
+    found = scores(task, lambda q: task.demonstration(q, seed=0))
+    assert found.ok_b.all()
+    assert low < found.correct_b.mean() < high
+
+
+@pytest.mark.parametrize(
+    "task",
+    [Counting(noise=0), Chart(noise=0), Schema(noise=0), ToolCall(noise=0), Maze(noise=0), Recall(noise=0, refusing=0)],
+)
+def test_without_noise_demonstrations_are_right(task):
+    assert scores(task, lambda q: task.demonstration(q, seed=3), 100).correct_b.all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_questions_are_determined_and_splits_disjoint(task):
+    one, again, other = task(seed=5), task(seed=5), task(seed=6)
+    questions = [one.question("train", index) for index in range(80)]
+    assert [again.question("train", index) for index in range(80)] == questions
+    assert again.demonstration(questions[3], 1) == one.demonstration(questions[3], 1)
+    seen = {one.content(q.prompt) for q in questions}
+    held = {other.content(other.question("eval", index).prompt) for index in range(40)}
+    assert not seen & held
+    assert all(split_of(content) == "eval" for content in held)
+
+
+def test_by_hand():
+    def solved(task, prompt, **columns):
+        return task.solution(Question("q", prompt, columns))
+
+    assert Counting().question("train", 0).columns["answer"] == str(
+        (prompt := Counting().question("train", 0).prompt).partition(":")[0].count(prompt[-2])
+    )
+    assert solved(Maze(), "", size=3, start="00", goal="02", walls=["01"]) == "drru"
+    assert shortest(3, "00", "22", ["01", "10"]) == ""
+    assert json.loads(solved(Schema(), "", answer='{"who":"ann"}')) == {"who": "ann"}
+    assert solved(ToolCall(), "", answer="{}") == "<tool_call>\n{}\n</tool_call>"
+    assert solved(Recall(), "", answer="miru", fact="bako lives miru") == "bako lives miru|miru"
+
+
+def test_a_chart_is_asked_for_bars_sums_and_differences():
+    task = Chart(bars=3, operations=1)
+    for index in range(60):
+        question = task.question("train", index)
+        told, _, asked = question.prompt[:-1].partition(":")
+        values = {bar[0]: int(bar[1:]) for bar in told.split()}
+        right = values[asked[0]]
+        if len(asked) == 3:
+            right += values[asked[2]] if asked[1] == "+" else -values[asked[2]]
+        assert question.columns["answer"] == str(right)
+
+
+def test_nothing_is_known_of_held_out_people():
+    task = Recall(people=40)
+    known = {task.question("train", index).prompt.split()[0] for index in range(400)}
+    unknown = {task.question("eval", index).prompt.split()[0] for index in range(60)}
+    assert not known & unknown
+    assert known | unknown <= set(people(0, 40))
+    refusals = sum(task.demonstration(task.question("train", i), 0) == "|?" for i in range(400))
+    assert 35 < refusals < 85
