@@ -41,5 +41,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return "Known: " + ", ".join(names) + "."
 
 
+def shortened(value: object, limit: int = 200) -> str:
+    """Return a value as messages show it: its repr, the middle left out where it is long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
+
+
 def _sentence(text: str) -> str:
     return text if text[-1] in ".?!:" else text + "."

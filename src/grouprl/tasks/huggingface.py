@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
 
@@ -58,15 +59,48 @@ def _load(name: str, config: str | None) -> dict[str, Any]:
     except ImportError as error:
         raise MissingExtra("datasets", "data", f"The task 'hf:{name}'") from error
     path = Path(name)
+    if not _is_path(path):
+        raise InputError(f"The dataset {shortened(name)} is neither a file, a folder nor a Hub id")
     if path.is_file() and path.suffix not in FORMATS:
         raise InputError(f"The file '{name}' ends in '{path.suffix}'", f"it ends in {', '.join(FORMATS)}")
     try:
         if path.is_file():
-            found = datasets.load_dataset(FORMATS[path.suffix], data_files=str(path))
+            options = _as_text(path) if path.suffix == ".csv" else {}
+            found = datasets.load_dataset(FORMATS[path.suffix], data_files=str(path), **options)
         elif any((path / marker).is_file() for marker in SAVED):
             found = datasets.load_from_disk(name)
         else:
             found = datasets.load_dataset(name, config)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"The dataset '{name}' cannot be loaded", f"{type(error).__name__}: {error}") from error
     return dict(found) if isinstance(found, dict) else {"train": found}
+
+
+def _is_path(path: Path) -> bool:
+    """Whether the system could have a file of this name at all."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _as_text(path: Path) -> dict[str, Any]:
+    """Options for a CSV file whose columns stay as they are written: 007 does not become 7, nor NA nothing.
+
+    Raises:
+        InputError: if two columns have one name.
+    """
+    import datasets
+
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = next(csv.reader(file), [])
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise InputError(f"{path} has two columns '{double}'", "each column has a name of its own")
+    text = datasets.Features({name: datasets.Value("string") for name in names})
+    return {"features": text, "keep_default_na": False}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
-from grouprl.errors import InputError
+from grouprl.errors import InputError, shortened
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
 
@@ -38,24 +40,57 @@ def _read_lines(path: str) -> Table:
     """Return the objects of a JSON-lines file; blank lines are skipped.
 
     Raises:
-        InputError: if there is no such file, or naming the line that is not a JSON object in UTF-8.
+        InputError: if there is no such file, or naming the line that is not a JSON object in UTF-8, or one that would
+            be read otherwise than it is written (a key twice, NaN, numbers beyond any float, halves of characters).
     """
     try:
         raw = Path(path).read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"The file '{path}' cannot be read: {error.strerror}", remedy=f"Looked for {Path(path).resolve()}."
+            f"The file {shortened(path)} cannot be read: {reason}", remedy=f"Looked in {Path.cwd()}."
         ) from error
     rows, numbers = [], []
     for number, line in enumerate(raw.splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except ValueError as error:
-            raise InputError(f"Line {number} of {path} is not JSON: {error}", "each line is one JSON object") from error
+            row = _parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except (ValueError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise InputError(
+                f"Line {number} of {path} is not JSON: {reason}", "each line is one JSON object"
+            ) from error
         if not isinstance(row, dict):
             raise InputError(f"Line {number} of {path} is a JSON {type(row).__name__}", "each line is one JSON object")
         rows.append(row)
         numbers.append(number)
     return Table(path, rows, numbers, "line")
+
+
+def _parse(text: str) -> Any:
+    """Read JSON strictly. Raises ValueError for anything that Python would read and other programs would not."""
+    value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()  # fails on half a character, which no file could be written with
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"an object holds '{key}' twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value

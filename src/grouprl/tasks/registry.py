@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from grouprl.errors import InputError, suggest
+from grouprl.errors import InputError, shortened, suggest
 from grouprl.rewards import import_object
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import check_option_names
-from grouprl.tasks.task import Task
+from grouprl.tasks.task import Question, Task
 
 TaskClass = TypeVar("TaskClass", bound=type[Task])
 
@@ -113,6 +113,10 @@ def describe_tasks() -> list[TaskDescription]:
 def _name_and_options(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, str):
         return spec, {}
+    if not isinstance(spec, Mapping) or not all(isinstance(key, str) for key in spec):
+        raise InputError(
+            f"The task is given as {shortened(spec)}", "it is a name, or a mapping with 'name' and options"
+        )
     options = dict(spec)
     name = options.pop("name", None)
     if not isinstance(name, str) or not name:
@@ -149,5 +153,13 @@ def _describe(name: str, entry: _Entry) -> TaskDescription:
         levels=tuple(json.dumps(dict(sizes))[1:-1].replace('"', "") for sizes in task.levels),
         prompt=str(question.prompt),
         answer=task.solve(question),
-        demonstration=task.demonstration(question, seed=0),
+        demonstration=_demonstrated(task, question),
     )
+
+
+def _demonstrated(task: GeneratedTask, question: Question) -> str:
+    """Return a demonstration; where it needs a package that is not installed, what to install."""
+    try:
+        return task.demonstration(question, seed=0)
+    except MissingExtra as error:
+        return str(error)
