@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from grouprl.tools.calls import FORMS, Malformed
+
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 
 
@@ -16,27 +18,12 @@ def split_calls(text: str, about: str) -> tuple[str, list[dict[str, Any]]]:
     A call that cannot be read makes the whole text plain content: the agent sees what was written and no call. Ids are
     determined by `about` and the text.
     """
+    found = FORMS["json"].read(text).calls
     calls: list[dict[str, Any]] = []
-    for number, written in enumerate(CALL.findall(text)):
-        function = _function(written)
-        if function is None:
+    for number, call in enumerate(found):
+        if isinstance(call, Malformed):
             return text, []
         mark = hashlib.blake2b(f"{about}\0{text}\0{number}".encode(), digest_size=9).hexdigest()
+        function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
         calls.append({"id": f"call_{mark}", "type": "function", "function": function})
     return (CALL.sub("", text).strip() if calls else text), calls
-
-
-def write_call(name: str, arguments: dict[str, Any]) -> str:
-    """Return a call as a policy writes it."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-
-
-def _function(written: str) -> dict[str, str] | None:
-    try:
-        found = json.loads(written)
-    except json.JSONDecodeError:
-        return None
-    arguments = found.get("arguments", {}) if isinstance(found, dict) else None
-    if not isinstance(arguments, dict) or not isinstance(found.get("name"), str):
-        return None
-    return {"name": found["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}

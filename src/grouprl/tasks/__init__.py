@@ -11,6 +11,7 @@ from grouprl.tasks.gym import Gym
 from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.maze import Maze
+from grouprl.tasks.mcp import McpTask
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.pettingzoo import PettingZoo
 from grouprl.tasks.program import Program
@@ -49,6 +50,7 @@ __all__ = [
     "Jsonl",
     "KeysTask",
     "Maze",
+    "McpTask",
     "Message",
     "Multiplication",
     "OptionTask",

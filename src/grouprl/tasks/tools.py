@@ -50,9 +50,12 @@ class ToolTask(OptionTask):
                 f"The task '{self._inner.name}' has an environment of its own",
                 "tools are put beside questions that are answered at once",
             )
+        self._toolbox = Toolbox(self.make_tools(), traces=self.traces)
+
+    def make_tools(self) -> list[Any]:
+        """Import the tools."""
         location, _, names = self.path.rpartition(":")
-        wanted = [name.strip() for name in names.split(",")]
-        self._toolbox = Toolbox([import_object(f"{location}:{name}", "tool") for name in wanted], traces=self.traces)
+        return [import_object(f"{location}:{name.strip()}", "tool") for name in names.split(",")]
 
     @property
     def name(self) -> str:

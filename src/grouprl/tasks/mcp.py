@@ -1,0 +1,72 @@
+"""Tasks with the tools of an MCP server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.errors import InputError, suggest
+from grouprl.rewards import Reward
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.tools import ToolTask
+from grouprl.tools import Tool, Toolbox, ToolEnvironment
+from grouprl.tools.mcp import McpServer
+
+
+@register_task("mcp", argument="path")
+class McpTask(ToolTask):
+    """Answer the questions of another task with the tools of an MCP server: mcp:python server.py, mcp:https://….
+
+    `of` names the task whose questions are asked and whose reward scores the final answer.
+    """
+
+    path: str = Field(description="a URL (streamable HTTP), or a command line that is run and spoken to by stdio")
+    names: tuple[str, ...] | None = Field(None, description="which of the server's tools; none: all")
+    fresh: bool = Field(False, description="whether every episode has a server of its own, for those that remember")
+    seconds: float = Field(10.0, gt=0, description="how long a call may take")
+
+    _server: McpServer = PrivateAttr()
+
+    def make_tools(self) -> list[Tool]:
+        """Ask the server what it has.
+
+        Raises:
+            MissingExtra: if mcp is not installed.
+            InputError: if the server cannot be reached, or lacks one of the tools.
+        """
+        self._server = McpServer(self.path, self.seconds)
+        return self._of(self._server)
+
+    def _of(self, server: McpServer) -> list[Tool]:
+        found = {each.name: each for each in server.tools()}
+        for name in self.names or ():
+            if name not in found:
+                raise InputError(f"The MCP server '{self.path}' has no tool '{name}'", remedy=suggest(name, found))
+        return [found[name] for name in self.names or found]
+
+    @property
+    def name(self) -> str:
+        """Where the server is, after "mcp:"."""
+        return f"mcp:{self.path}"
+
+    def environment(self) -> ToolEnvironment:
+        """Return a fresh episode."""
+        if not self.fresh:
+            return super().environment()
+        server = McpServer(self.path, self.seconds)
+        toolbox = Toolbox(self._of(server), traces=self.traces)
+        return McpEpisode(server, toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
+
+
+class McpEpisode(ToolEnvironment):
+    """An episode with a server of its own, which ends with it."""
+
+    def __init__(self, server: McpServer, toolbox: Toolbox, reward: Reward, **settings: Any) -> None:
+        super().__init__(toolbox, reward, **settings)
+        self._server = server
+
+    def close(self) -> None:
+        """End the episode and its server."""
+        super().close()
+        self._server.close()

@@ -1,0 +1,236 @@
+"""Tools of MCP servers: what a server lists is a tool like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pydantic
+
+from grouprl.errors import InputError, MissingExtra, RunError
+from grouprl.tools.tool import Tool, ToolError
+
+START_SECONDS = 60.0
+"""How long a server may take to begin."""
+
+
+class McpServer:
+    """A connection to an MCP server: a URL (streamable HTTP), or a command line that is run and spoken to by stdio.
+
+    It is opened when it is first needed and, if the server goes away, opened again for the next call. Pickled as where
+    the server is.
+    """
+
+    def __init__(self, where: str, seconds: float = 10.0) -> None:
+        """Note where the server is; a call may take so many seconds.
+
+        Raises:
+            InputError: if `where` is neither a URL nor a command line.
+        """
+        self.where, self.seconds = where, seconds
+        try:
+            self._words = [] if where.startswith(("http://", "https://")) else shlex.split(where)
+        except ValueError as error:
+            raise InputError(f"The MCP server {where!r} is no command line: {error}") from error
+        if not where.strip():
+            raise InputError("The MCP server is empty", "it is a URL or a command line")
+        self._lock = threading.Lock()
+        self._open: _Connection | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return McpServer, (self.where, self.seconds)
+
+    def tools(self) -> list[McpTool]:
+        """Return what the server lists.
+
+        Raises:
+            MissingExtra: if mcp is not installed.
+            InputError: if the server does not begin, or lists nothing.
+        """
+        found = self._connection().run(_list, START_SECONDS)
+        if not found:
+            raise InputError(f"The MCP server '{self.where}' lists no tools", "there is at least one")
+        return [_tool(self, each) for each in found]
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return the text of a tool's result.
+
+        Raises:
+            ToolError: with what the server says of a call that failed, or that nothing came in time.
+        """
+        import mcp
+
+        try:
+            result = self._connection().run(lambda client: client.call_tool(name, dict(arguments)), self.seconds)
+        except mcp.MCPError as error:
+            if error.code == mcp.types.CONNECTION_CLOSED:
+                self.close()
+            raise ToolError(str(error)) from None
+        except TimeoutError:
+            raise ToolError(f"no result within {self.seconds:g} s") from None
+        text = text_of(result)
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    def close(self) -> None:
+        """Close the connection; a server that was started ends. May be called twice."""
+        with self._lock:
+            if self._open is not None:
+                self._open.close()
+            self._open = None
+
+    def _connection(self) -> _Connection:
+        with self._lock:
+            if self._open is None or not self._open.alive:
+                self._open = _Connection(self.where, self._words)
+            return self._open
+
+
+@dataclass(frozen=True)
+class McpTool(Tool):
+    """A tool of an MCP server; arguments are checked against the server's schema. Pickled as its server and name."""
+
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    server: McpServer | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.server, self.name)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What chat templates and OpenAI-like protocols announce."""
+        described = {"name": self.name, "description": self.description, "parameters": dict(self.input_schema)}
+        return {"type": "function", "function": described}
+
+    def check(self, given: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Return the arguments by name. Raises ToolError, naming the first that does not fit the server's schema."""
+        from jsonschema import exceptions, validators
+
+        named = dict(given) if not isinstance(given, str) else self._typed(self._split(given))
+        checker = validators.validator_for(self.input_schema)(self.input_schema)
+        wrong = exceptions.best_match(checker.iter_errors(named))
+        if wrong is not None:
+            where = ".".join(map(str, wrong.absolute_path))
+            raise ToolError(": ".join(part for part in (self.name, where, wrong.message) if part))
+        return named
+
+    def _typed(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """Return arguments that were written as text in the types that the schema names."""
+        properties = self.input_schema.get("properties", {})
+        return {name: _value(text, properties.get(name, {}).get("type")) for name, text in given.items()}
+
+
+class _Connection:
+    """An open session, in a thread with an event loop of its own."""
+
+    def __init__(self, where: str, words: Sequence[str]) -> None:
+        try:
+            import mcp
+        except ImportError as error:
+            raise MissingExtra("mcp", "agents", f"The MCP server '{where}'") from error
+        target: Any = where if not words else mcp.StdioServerParameters(command=words[0], args=list(words[1:]))
+        self._ready: Future[Any] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, args=(mcp.Client(target),), name="mcp", daemon=True)
+        self._thread.start()
+        try:
+            self._client = self._ready.result(START_SECONDS)
+        except TimeoutError:
+            self.close()
+            raise InputError(f"The MCP server '{where}' did not begin within {START_SECONDS:g} seconds") from None
+        except Exception as error:
+            raise InputError(f"The MCP server '{where}' cannot be reached: {_innermost(error)}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session is open."""
+        return self._thread.is_alive()
+
+    def run(self, ask: Any, seconds: float) -> Any:
+        """Return what a coroutine of the client's gives. Raises TimeoutError, RunError where the session ended."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(ask(self._client), self._loop)
+            return future.result(seconds)
+        except TimeoutError:
+            future.cancel()
+            raise
+        except RuntimeError as error:
+            raise RunError(f"The session with the MCP server has ended: {error}") from error
+
+    def close(self) -> None:
+        """End the session."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10)
+
+    def _run(self, client: Any) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._hold(client))
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _hold(self, client: Any) -> None:
+        async with client as opened:
+            self._ready.set_result(opened)
+            await self._stop.wait()
+
+
+async def _list(client: Any) -> list[Any]:
+    """Return every tool, page after page."""
+    page = await client.list_tools()
+    found = list(page.tools)
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        found += page.tools
+    return found
+
+
+def text_of(result: Any) -> str:
+    """Return a result as text: its texts, other content by its type, or what it has as structure."""
+    parts = [each.text if each.type == "text" else f"[{each.type}]" for each in result.content]
+    if not parts and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return "\n".join(parts)
+
+
+def _tool(server: McpServer, listed: Any) -> McpTool:
+    name, schema = listed.name, dict(listed.input_schema)
+
+    def function(**arguments: Any) -> str:
+        return server.call(name, arguments)
+
+    parameters = tuple(schema.get("properties", {}))
+    about = (listed.description or "").strip()
+    return McpTool(name, about, function, parameters, pydantic.BaseModel, False, None, schema, server)
+
+
+def _again(server: McpServer, name: str) -> McpTool:
+    return next(each for each in server.tools() if each.name == name)
+
+
+def _value(text: str, kind: Any) -> Any:
+    if kind == "string":
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the words of the error inside groups of errors."""
+    while inner := getattr(error, "exceptions", ()):
+        error = inner[0]
+    return f"{type(error).__name__}: {error}"
