@@ -10,13 +10,22 @@ from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.adventure import Adventure
 from grouprl.envs.check import check_environment
 from grouprl.envs.screen import Screen, read_action
-from grouprl.envs.search import Corpus, Search
+from grouprl.envs.search import Corpus, Search, corpus_of
 from grouprl.envs.signals import Signals, agreed
 from grouprl.envs.sql import Sql
 from grouprl.envs.team import Team
 from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import check_reward
-from grouprl.tasks import AdventureTask, Question, ScreenTask, SearchTask, SignalsTask, SqlTask, TeamTask
+from grouprl.tasks import (
+    AdventureTask,
+    Question,
+    ScreenTask,
+    SearchTask,
+    SignalsTask,
+    SqlTask,
+    TeamTask,
+    describe_tasks,
+)
 from grouprl.tasks.search import documents, lands, people
 from grouprl.tasks.sql import slips
 from grouprl.tasks.task import split_of
@@ -331,6 +340,9 @@ def test_without_the_search_package_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[search\]"):
         Corpus(DOCUMENTS)
+    corpus_of.cache_clear()
+    (shown,) = [each for each in describe_tasks() if each.name == "search"]
+    assert "grouprl[search]" in shown.demonstration
 
 
 # --- signals and team -----------------------------------------------------------------------------------------------
