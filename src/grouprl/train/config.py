@@ -6,6 +6,7 @@ Unknown keys are refused with a suggestion, at every depth. Lengths are in token
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,13 +16,28 @@ import pydantic
 import yaml
 from pydantic import Field
 
-from grouprl.errors import InputError, suggest
+from grouprl.errors import InputError, shortened, suggest
+from grouprl.train.reading import check_plain, read_text, read_yaml
 
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
+"""Numbers such as 1e-3, which YAML 1.1 takes for text."""
+
+
+def _number(value: Any) -> Any:
+    """Refuse true and false, which Python takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} stands where a number is expected")
+    return value
+
+
+Int = Annotated[int, pydantic.BeforeValidator(_number)]
+Float = Annotated[float, pydantic.BeforeValidator(_number)]
+Count = Annotated[Int, Field(ge=1, le=10**9)]
+Whole = Annotated[Int, Field(ge=0, le=10**9)]
+Seed = Annotated[Int, Field(ge=0, lt=2**63)]
+Positive = Annotated[Float, Field(gt=0)]
+NonNegative = Annotated[Float, Field(ge=0)]
+Share = Annotated[Float, Field(ge=0, le=1)]
 SWITCH = {True: "on", False: "off"}
 """YAML reads on and off as true and false."""
 Switch = Annotated[
@@ -32,7 +48,9 @@ Switch = Annotated[
 class Section(pydantic.BaseModel):
     """A closed, frozen group of settings."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class Tiny(Section):
@@ -159,7 +177,7 @@ class Reward(Section):
     function: str | dict[str, Any] | list[str | dict[str, Any]] | None = None
     """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
     these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
-    correct_at: float = 1.0
+    correct_at: Float = 1.0
     """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
     max_failed_fraction: Share = 0.1
@@ -198,7 +216,7 @@ class Run(Section):
     """Checkpoints kept."""
     rollouts_every: Whole = 1
     """Rollouts are stored every so many steps; 0: never."""
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    threads: Count | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of the sampler each."""
     async_steps: Whole = 0
     """How many steps answers may be drawn ahead of their update, in a process of their own. 0: drawing and training
@@ -218,7 +236,7 @@ class Config(Section):
     method: str | dict[str, Any] = "grpo"
     steps: Whole = 200
     """Rollouts to train on."""
-    seed: Whole = 0
+    seed: Seed = 0
     warmup: Warmup = Warmup()
     batch: BatchPlan = BatchPlan()
     data: Data = Data()
@@ -228,6 +246,13 @@ class Config(Section):
     reward: Reward = Reward()
     environment: Acting = Acting()
     run: Run = Run()
+
+    @pydantic.field_validator("task", "method", mode="after")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        """Refuse what the run's own config.yaml could not hold as it is."""
+        check_plain(value)
+        return value
 
     @pydantic.field_validator("model", mode="before")
     @classmethod
@@ -308,16 +333,13 @@ def _recipes() -> Any:
 def _read(source: str) -> dict[str, Any]:
     path = Path(source)
     if path.is_file():
-        text, where = path.read_text(encoding="utf-8"), str(path)
+        text, where = read_text(path), str(path)
     elif source in recipe_names():
         text, where = (_recipes() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
     else:
         rule = "it is neither a file nor an embedded recipe"
-        raise InputError(f"cannot find the configuration '{source}'", rule, suggest(source, recipe_names()))
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{where} is not valid YAML: {error}") from None
+        raise InputError(f"cannot find the configuration {shortened(source)}", rule, suggest(source, recipe_names()))
+    data = read_yaml(text, where)
     if data is None:
         raise InputError(f"{where} is empty", "a configuration names at least its task", "See: grouprl recipes")
     if not isinstance(data, dict):
@@ -330,6 +352,8 @@ def _apply(data: dict[str, Any], change: str) -> None:
     if not equals or not key:
         raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")
     *path, last = key.split(".")
+    if not all((*path, last)):
+        raise InputError(f"--set {change}", "a key is names with dots between them, for instance optim.lr=1e-3")
     node: Any = data
     for depth, name in enumerate(path):
         child = node.get(name)
@@ -343,12 +367,9 @@ def _apply(data: dict[str, Any], change: str) -> None:
 
 
 def _value(text: str) -> Any:
-    value = yaml.safe_load(text)
-    if isinstance(value, str):
-        try:  # YAML reads 1e-3 as a string: a number without a dot
-            return float(value)
-        except ValueError:
-            return value
+    value = read_yaml(text, f"the value {shortened(text)}")
+    if isinstance(value, str) and WITHOUT_DOT.fullmatch(value):
+        return float(value)
     return value
 
 
@@ -356,11 +377,14 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     first = error.errors()[0]
     path = [str(x) for x in first["loc"]]
     key = ".".join(path)
+    if not path and first["type"] != "value_error":
+        return InputError(f"the configuration is {shortened(first['input'])}", str(first["msg"]))
     if first["type"] == "extra_forbidden":
         return InputError(f"unknown key '{key}'", remedy=suggest(path[-1], _keys(path[:-1])))
     if first["type"] == "value_error":
-        return InputError(str(first["msg"]).removeprefix("Value error, "))
-    return InputError(f"{key} = {first['input']!r}", str(first["msg"]))
+        rule = str(first["msg"]).removeprefix("Value error, ")
+        return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
+    return InputError(f"{key} = {shortened(first['input'])}", str(first["msg"]))
 
 
 def _keys(path: Sequence[str]) -> list[str]:
