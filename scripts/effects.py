@@ -193,7 +193,10 @@ def measures(folder: Path) -> dict[str, float]:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [r for r in map(json.loads, lines) if r["phase"] == "train"]
-    names = ("entropy", "length_mean", "groups_dead", "rows_trained", "pass@1", "truncated_fraction", "kl_old")
+    names = (
+        *("entropy", "length_mean", "groups_dead", "rows_trained", "pass@1", "truncated_fraction", "kl_old"),
+        "turns_mean",
+    )
     found = {f"train/{n}": mean(r[n] for r in records[-LAST:] if n in r) for n in names}
     whole = {f"whole/{n}": mean(r[n] for r in records if n in r) for n in ("groups_dead", "rows_trained", "pass@1")}
     spent = {"whole/tokens": float(sum(r.get("tokens", 0) for r in records))}

@@ -127,6 +127,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "certainty": normal(b, width).abs(),
             "influence": normal(b, width),
             "answer": -batch.entropy_bt,
+            "duration": 0.5 + batch.entropy_bt,
             "progress": torch.sin(5 * batch.old_bt),
             "logp@0.8": batch.old_bt + 0.1 * normal(b, width),
             "value_after": batch.value_bt.roll(-1, 1) * 0.5,

@@ -165,6 +165,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     if "all_valid" in when:
         yes_bs = torch.ones_like(case.batch.need("valid_bs", "the test"))
         case = dataclasses.replace(case, batch=case.batch.replace(valid_bs=yes_bs))
+    if "equal_durations" in when:
+        stats = {**case.batch.stats, "duration": torch.full_like(case.logp_bt, 3.0)}
+        case = dataclasses.replace(case, batch=case.batch.replace(stats=stats))
     if "distinct_states" in when:
         state_bs = case.batch.need("state_bs", "the test")
         own_bs = torch.arange(state_bs.numel()).view_as(state_bs)

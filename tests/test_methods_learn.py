@@ -79,6 +79,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "expert": batch.ref_bt,
             "certainty": certainty_bt,
             "answer": batch.ref_bt,
+            "duration": torch.ones_like(batch.ref_bt),
             "progress": batch.broadcast(batch.reward_b),
             "influence": (gap_btv * right_tv).sum(-1),
             **tempered,

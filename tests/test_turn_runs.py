@@ -37,6 +37,7 @@ RUNS = [
     ("st_ppo", ASK),
     ("rae", ASK),
     ("thor", ASK),
+    ("duration_aware", ASK),
     ("dmpo", ASK),
     ("sdpo_segment", ASK),
 ]

@@ -49,6 +49,7 @@ class Step:
     valid: bool = True
     """Whether the action could be understood and was allowed."""
     info: Mapping[str, Any] = field(default_factory=dict)
+    """`seconds`: how long the action took, for methods that weigh by that; anything else is the environment's own."""
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Rewards to agents by name, beside `reward`: each is added to the agent's latest turn, or to its first one if it
     has not acted yet."""

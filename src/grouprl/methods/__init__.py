@@ -53,9 +53,12 @@ from grouprl.methods import (
     tools,
     trust_region,
     turns,
+    turns_gates,
     turns_preference,
+    turns_ratio,
     turns_rewards,
     turns_shared,
+    turns_steps,
     variants,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -124,8 +127,11 @@ __all__ = [
     "tools",
     "trust_region",
     "turns",
+    "turns_gates",
     "turns_preference",
+    "turns_ratio",
     "turns_rewards",
     "turns_shared",
+    "turns_steps",
     "variants",
 ]

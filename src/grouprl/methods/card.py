@@ -61,6 +61,7 @@ Condition = Literal[
     "one_turn",
     "distinct_states",
     "all_valid",
+    "equal_durations",
 ]
 
 

@@ -52,6 +52,8 @@ class Turn:
     valid: bool = True
     seen: str = ""
     """Text of the observation that followed, whoever it was for."""
+    seconds: float = 1.0
+    """How long the action took, where the environment says so (`Step.info["seconds"]`)."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,11 @@ class Episode:
         rewards = self._rewards(step)
         if rewards is None:
             return
-        turn.valid, turn.seen = bool(step.valid), step.observation.text
+        seconds = step.info.get("seconds", 1.0) if isinstance(step.info, Mapping) else 1.0
+        if not isinstance(seconds, numbers.Real) or not 0 < float(seconds) < math.inf:
+            self.fail(f"step() says that the action took {seconds!r} seconds, not a positive number")
+            return
+        turn.valid, turn.seen, turn.seconds = bool(step.valid), step.observation.text, float(seconds)
         for agent, reward in rewards:
             self._earn(agent, reward)
         expected = self.start.lead_seen
