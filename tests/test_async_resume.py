@@ -1,0 +1,154 @@
+"""Asynchronous runs killed at any moment: nothing is trained on twice or lost, nothing too old, nobody left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from grouprl.train.checkpoint import load
+from test_resume import finished, launch, log_of
+
+STEPS, PROMPTS, GROUP, BOUND = 10, 4, 4, 2
+WARM = 60 * 32
+"""Questions of the warm-up, which come first in the stream."""
+
+
+def small_run() -> dict[str, Any]:
+    return {
+        "task": {"name": "reverse", "length": 2},
+        "data": {"questions": 24},
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "method": "decoupled_ppo",
+        "steps": STEPS,
+        "seed": 3,
+        "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
+        "batch": {"prompts": PROMPTS, "group": GROUP},
+        "optim": {"lr": 1e-3, "rise": 2},
+        "eval": {"every": 0, "final_questions": 8},
+        "run": {"checkpoint_every": 3, "threads": 1, "async_steps": BOUND, "keep": 100},
+    }
+
+
+def samplers() -> set[int]:
+    """Ids of the sampler processes on this machine that belong to this user."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(word.endswith(b"overlap/child.py") for word in words):
+            found.add(int(path.parent.name))
+    return found
+
+
+def gone(pids: set[int]) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not pids & samplers():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(small_run()))
+    return path
+
+
+def children(process: BaseProcess) -> set[int]:
+    """The sampler of a running trainer."""
+    mine = set()
+    for pid in samplers():
+        try:
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == process.pid:
+            mine.add(pid)
+    return mine
+
+
+def test_killed_at_random_moments(config: Path, tmp_path: Path) -> None:
+    folder, rng = tmp_path / "killed", random.Random(7)
+    process, kills, seen = launch(config, folder, resume=False), 0, set()
+    while kills < 4 and wait_for_a_step(process, folder, rng):
+        mine = children(process)
+        process.kill()
+        process.join()
+        assert gone(mine), "the sampler ends with its trainer"
+        seen |= mine
+        kills += 1
+        process = launch(config, folder, resume=True)
+    finished(process, folder)
+    assert kills >= 3
+    assert seen, "a trainer was killed while its sampler ran"
+    check_history(folder)
+
+
+def wait_for_a_step(process: BaseProcess, folder: Path, rng: random.Random) -> bool:
+    """Wait until the run has stored the rollouts of a new step and a random moment has passed; False if it ended."""
+
+    def stored() -> set[tuple[str, float]]:
+        return {(path.name, path.stat().st_mtime) for path in (folder / "rollouts").glob("step-*.parquet")}
+
+    before, after = stored(), rng.uniform(0, 0.3)
+    while process.is_alive():
+        try:
+            if stored() - before:
+                time.sleep(after)
+                return process.is_alive()
+        except FileNotFoundError:  # taken back while we looked
+            continue
+        time.sleep(0.002)
+    return False
+
+
+def check_history(folder: Path) -> None:
+    """Every question was trained on exactly once, whole, in order, and not too old; checkpoints say what waits."""
+    rows = [row for path in sorted((folder / "rollouts").iterdir()) for row in pq.read_table(path).to_pylist()]
+    steps = [int(path.stem[5:]) for path in sorted((folder / "rollouts").iterdir())]
+    assert steps == list(range(1, STEPS + 1))
+    assert [row["group"] for row in rows] == [WARM + i // GROUP for i in range(STEPS * PROMPTS * GROUP)]
+    assert [row["answer"] for row in rows] == list(range(GROUP)) * (STEPS * PROMPTS)
+    for row in rows:
+        assert 0 <= row["step"] - 1 - min(row["version"]) <= BOUND
+        assert max(row["version"]) <= row["step"] - 1
+        assert row["used"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["phase"] == "train"] == list(range(1, STEPS + 1))
+    for path in sorted((folder / "checkpoints").glob("step-*")):
+        step = int(path.name[5:])
+        waiting = [ask["ordinal"] for ask in load(path).data["ahead"]["asks"]]
+        first = WARM + step * PROMPTS
+        assert waiting == list(range(first, first + len(waiting))), "what was asked and not trained on is written down"
+        assert len(waiting) <= (BOUND + 1) * PROMPTS
+
+
+def test_an_interrupt_ends_the_sampler_too_and_the_run_goes_on(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "stopped"
+    process = launch(config, folder, resume=False)
+    while not any((folder / "rollouts").glob("*.parquet")) and process.is_alive():
+        time.sleep(0.01)
+    mine = children(process)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join(timeout=120)
+    if process.exitcode == 130:
+        assert "a checkpoint is written" in log_of(folder).read_text()
+        assert gone(mine)
+        output = finished(launch(config, folder, resume=True), folder)
+        assert "questions were under way when the run was interrupted: drawn anew" in " ".join(output.split())
+    check_history(folder)
