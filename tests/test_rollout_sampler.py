@@ -4,6 +4,7 @@ from transformers import GPT2Config, MambaConfig, MistralConfig
 
 from grouprl.errors import InputError
 from grouprl.policy import CausalPolicy, char_tokenizer
+from grouprl.policy.lora import add_lora
 from grouprl.rollout import cache, decoder, generate
 from grouprl.rollout import lean_decoder as lean_decoder_module
 from grouprl.rollout.decoder import reading_order
@@ -204,6 +205,15 @@ def test_every_kind_of_cache_gives_the_tokens_of_generate(config):
         torch.tensor(prompts), max_new_tokens=12, min_new_tokens=12, do_sample=False, pad_token_id=0
     )
     assert [list(x) for x in ours.response_ids] == [row for row in own[:, 5:].tolist() for _ in range(2)]
+
+
+def test_adapters_around_another_architecture(recwarn):
+    """What wraps a model hides the names of its arguments."""
+    pytest.importorskip("peft")
+    model = add_lora(make_model(GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64)), {"r": 2})
+    policy = CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
+    rollout = generate(policy, PROMPTS, n=2, max_new_tokens=6, seeds=range(8))
+    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens).logp_bt, rtol=0, atol=1e-5)
 
 
 def test_another_architecture():

@@ -21,7 +21,7 @@ from .frozen import FrozenPolicy
 from .lean import LeanEngine, LeanModel
 from .lora import dropping, is_adapted
 from .microbatch import join_passes, split_rows
-from .passes import AUTO, PassSettings, bytes_per_token, free_bytes, kept_tokens
+from .passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
 from .trainable import Trainable
@@ -76,7 +76,9 @@ class CausalPolicy(Trainable):
         self.temperature = temperature
         self.token_budget = token_budget or TOKEN_BUDGET.get(self.device.type, TOKEN_BUDGET["cuda"])
         self.pass_settings = passes
-        per_token = bytes_per_token(model.config.get_text_config(), self.dtype.itemsize)
+        text = model.config.get_text_config()
+        per_token = bytes_per_token(text, self.dtype.itemsize)
+        self._pass_tokens = min(self.token_budget, cached_tokens(text, self.device))
         kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
         self._engine: Engine = choose_engine(model, engine, passes, kept)
         self.value_head = self._build_value_head() if value_head else None
@@ -209,7 +211,7 @@ class CausalPolicy(Trainable):
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""
-        return split_rows(tokens, rows, self.token_budget, shared=self._engine.shares_prompts)
+        return split_rows(tokens, rows, self._pass_tokens, shared=self._engine.shares_prompts)
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) and yield the rows of each pass with its states; adapters' dropout is off."""

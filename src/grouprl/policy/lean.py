@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,13 +18,16 @@ from torch import nn
 from .engine import Head, Readout
 from .lean_ops import HeadLayout, attend, rms_norm, rotate, swiglu
 from .lean_plan import Plan, plan_pass
+from .lean_projection import EXACT, Projection, gated, project
 from .lora import is_linear, linear_weight
 from .passes import Choice, anew, shares
 from .tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000
-"""Up to so many parameters "auto" takes the lean engine, which copies the q, k and v weights in every pass."""
+"""Up to so many parameters "auto" takes the lean engine, which copies joined weights in every pass."""
+FEWER_ROWS = 4
+"""Tokens per entry of the vocabulary from which the first layer's projection is taken of the vocabulary."""
 
 
 def why_not_lean(model: Any) -> str | None:
@@ -127,29 +131,68 @@ class LeanModel:
 
         With `checkpointing`, layers keep their input alone and are computed anew in the backward pass.
         """
-        layout = HeadLayout(plan, self.heads, self.kv_heads)
-        turn_s = self.turns(plan.position_s)[:, None]
+        stream = Stream(plan, HeadLayout(plan, self.heads, self.kv_heads), self.turns(plan.position_s)[:, None])
         x = self.core.model.embed_tokens(plan.ids_s)
-        for layer in self.layers:
-            x = anew(self._layer, layer, x, turn_s, layout) if checkpointing else self._layer(layer, x, turn_s, layout)
+        for number, layer in enumerate(self.layers):
+            run = (layer, x, stream, number == 0)
+            x = anew(self._layer, *run) if checkpointing else self._layer(*run)
         return rms_norm(x[plan.state_m], self.core.model.norm.weight, self.eps)
 
-    def _layer(self, layer: Any, x: torch.Tensor, turn_s: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
-        return self.mlp(layer, self._attention(layer, x, turn_s, layout))
+    def _layer(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> torch.Tensor:
+        heads, scaled = self._heads(layer, x, stream, first)
+        blocks = stream.layout.split(heads)
+        outputs = [
+            attend(q, k, v, i.block.bias, scaled=scaled)
+            for (q, k, v), i in zip(blocks, stream.layout.blocks, strict=True)
+        ]
+        return self.mlp(layer, add_linear(x, stream.layout.merge(outputs), layer.self_attn.o_proj))
 
-    def _attention(self, layer: Any, x: torch.Tensor, turn_s: torch.Tensor, layout: HeadLayout) -> torch.Tensor:
+    def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
+        """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
+        weight, bias = self.qkv(layer)
+        norm, turning = layer.input_layernorm.weight, self.heads + self.kv_heads
+        index_s, rows = None, x
+        if first and self._embeds_fewer_rows(stream):
+            index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
+        if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
+            return self._heads_apart(layer, x, stream), False
+        how = Projection(self.eps, self._query_scale(weight), stream.turn_s, turning, self.size, index_s)
+        return project(rows, norm, weight, bias, how).view(len(x), -1, self.size), True
+
+    def _heads_apart(self, layer: Any, x: torch.Tensor, stream: Stream) -> torch.Tensor:
+        """The same in single steps, for models that normalise heads and for half precision."""
         weight, bias = self.qkv(layer)
         normed = rms_norm(x, layer.input_layernorm.weight, self.eps)
-        qkv_shd = self.normed_heads(layer, F.linear(normed, weight, bias).view(len(x), -1, self.size))
-        blocks = layout.split(rotate(qkv_shd, turn_s, self.heads + self.kv_heads))
-        outputs = [attend(q, k, v, i.block.bias) for (q, k, v), i in zip(blocks, layout.blocks, strict=True)]
-        return add_linear(x, layout.merge(outputs), layer.self_attn.o_proj)
+        heads = self.normed_heads(layer, F.linear(normed, weight, bias).view(len(x), -1, self.size))
+        return rotate(heads, stream.turn_s, self.heads + self.kv_heads)
+
+    def _embeds_fewer_rows(self, stream: Stream) -> bool:
+        """Whether the vocabulary is so small that the first layer's projection of all of it costs less."""
+        table = self.core.model.embed_tokens.weight
+        return len(table) * FEWER_ROWS <= len(stream.plan.ids_s)
+
+    def _query_scale(self, weight: torch.Tensor) -> torch.Tensor:
+        scale = weight.new_ones(len(weight))
+        scale[: self.heads * self.size] = 1 / math.sqrt(self.size)
+        return scale
 
     def mlp(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
         """Return x plus the layer's feed-forward block of it."""
-        mlp = layer.mlp
-        normed = rms_norm(x, layer.post_attention_layernorm.weight, self.eps)
+        mlp, norm = layer.mlp, layer.post_attention_layernorm.weight
+        if self.dtype in EXACT:
+            weight, bias = joined([mlp.gate_proj, mlp.up_proj])
+            return add_linear(x, gated(project(x, norm, weight, bias, Projection(self.eps))), mlp.down_proj)
+        normed = rms_norm(x, norm, self.eps)
         return add_linear(x, swiglu(linear(normed, mlp.gate_proj), linear(normed, mlp.up_proj)), mlp.down_proj)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The tokens of one pass: where they lie, and their rotary turns [S, 1, d / 2]."""
+
+    plan: Plan
+    layout: HeadLayout
+    turn_s: torch.Tensor
 
 
 def joined(modules: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:

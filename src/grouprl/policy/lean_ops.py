@@ -208,13 +208,20 @@ def _sum_rows(x_rhld: torch.Tensor, group_r: torch.Tensor, groups: int) -> torch
     return (member_nr @ x_rhld.flatten(1)).view(groups, *x_rhld.shape[1:])
 
 
-def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return softmax(query @ key.T / sqrt(d) + bias) @ value, [R,heads,L,d]; query heads share key heads evenly."""
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, *, scaled: bool = False
+) -> torch.Tensor:
+    """Return softmax(query @ key.T / sqrt(d) + bias) @ value, [R,heads,L,d]; query heads share key heads evenly.
+
+    With `scaled` the queries are divided by sqrt(d) already.
+    """
     rows, heads, length, size = query.shape
     shared = heads // key.shape[1]
     if query.device.type != "cpu" or key.shape[2] > SHORT_KEYS:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=shared > 1)
-    grouped = (query * (1 / math.sqrt(size))).view(rows, key.shape[1], shared * length, size)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, scale=1.0 if scaled else None, enable_gqa=shared > 1
+        )
+    grouped = (query if scaled else query * (1 / math.sqrt(size))).view(rows, key.shape[1], shared * length, size)
     bias = bias[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
     return _Attend.apply(grouped, key, value, bias).view(query.shape)
 

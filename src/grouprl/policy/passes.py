@@ -6,6 +6,7 @@ Each is chosen automatically where it pays, and can be forced or forbidden. None
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ SHARING_PAYS = 1.05
 """Tokens with repeated prompts over tokens with shared ones from which sharing is chosen."""
 PACKING_PAYS = 1.1
 """Tokens with padding over tokens without from which packing is chosen."""
+CACHED_NUMBERS = 8_000_000
+"""Numbers of a layer that a CPU works on best at a time: more leave its cache, fewer leave it waiting for calls."""
 MEMORY_SHARE = 0.4
 """Share of the free memory from which the activations of a pass are computed anew instead of kept."""
 
@@ -102,6 +105,12 @@ def bytes_per_token(config: Any, itemsize: int) -> int:
     """Return bytes that all layers of a model keep of a token for the backward pass."""
     layers, *sizes = sizes_of(config)
     return layers * numbers_per_token(*sizes) * itemsize
+
+
+def cached_tokens(config: Any, device: torch.device) -> int:
+    """Return how many tokens a pass may have on a CPU: what its layers compute shall stay near its cache."""
+    _, *sizes = sizes_of(config)
+    return CACHED_NUMBERS // numbers_per_token(*sizes) if device.type == "cpu" else sys.maxsize
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 
+import numpy as np
 import torch
 
 from ..errors import InputError
@@ -58,20 +62,20 @@ class Tokens:
         """Return the same rows with the number of the agent that each belongs to."""
         return replace(self, agents=_ints(tuple(agents)))
 
-    @property
+    @cached_property
     def prompt_lengths(self) -> tuple[int, ...]:
         """Tokens per prompt, [B]."""
-        return tuple(len(ids) for ids in self.prompt_ids)
+        return tuple(map(len, self.prompt_ids))
 
-    @property
+    @cached_property
     def response_lengths(self) -> tuple[int, ...]:
         """Tokens per response, [B]."""
-        return tuple(len(ids) for ids in self.response_ids)
+        return tuple(map(len, self.response_ids))
 
-    @property
+    @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Tokens per whole sequence, [B]."""
-        return tuple(len(p) + len(r) for p, r in zip(self.prompt_ids, self.response_ids, strict=True))
+        return tuple(map(operator.add, self.prompt_lengths, self.response_lengths))
 
     @property
     def max_response(self) -> int:
@@ -85,7 +89,8 @@ class Tokens:
 
     def targets(self) -> torch.Tensor:
         """All response tokens, row after row, [M] with M the sum of `response_lengths`."""
-        return torch.tensor([token for ids in self.response_ids for token in ids], dtype=torch.long)
+        flat = np.fromiter(chain.from_iterable(self.response_ids), dtype=np.int64)
+        return torch.from_numpy(flat)
 
 
 def _ints(ids: Sequence[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..policy.engine import accepts
+from ..policy.lean import base_model
 from .decoder import reading_order
 
 
@@ -18,11 +19,11 @@ class TransformersDecoder:
     """One forward pass of the model per token; prompts are padded on the left, each distinct one is read once."""
 
     def __init__(self, model: Any) -> None:
-        self.model = model
+        self.model, core = model, base_model(model)
         self._cache: Any = None
-        self._names_positions = accepts(model, "position_ids")
-        self._cache_name = "past_key_values" if accepts(model, "past_key_values") else "cache_params"
-        self._last_only = {"logits_to_keep": 1} if accepts(model, "logits_to_keep") else {}
+        self._names_positions = accepts(core, "position_ids")
+        self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
+        self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}
 
     @torch.no_grad()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:

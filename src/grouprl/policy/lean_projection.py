@@ -1,0 +1,127 @@
+"""Norm, linear layer and rotary turn in one, and the gated unit behind it, with gradients written by hand.
+
+Few and large operations: the norm's weight is folded into the layer's, so that no operation runs over all tokens for
+it, forward or backward; turns are made in place; a layer that only sees embeddings works on the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+EXACT = (torch.float32, torch.float64)
+"""Types in which folding the norm's weight rounds as little as the layer itself."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What is constant in a projection.
+
+    Attributes:
+        eps: of the norm.
+        factor_n: each output is multiplied by it; None: 1.
+        turn_s: exp(i * angle) per token, [S, 1, size / 2] complex; None: no turn.
+        turning: how many of the first heads are turned.
+        size: dimensions of a head.
+        index_s: which row of x each of the S tokens is; None: the rows are the tokens.
+    """
+
+    eps: float
+    factor_n: torch.Tensor | None = None
+    turn_s: torch.Tensor | None = None
+    turning: int = 0
+    size: int = 1
+    index_s: torch.Tensor | None = None
+
+
+def project(
+    x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, how: Projection
+) -> torch.Tensor:
+    """Return turn((rms_norm(x) * norm) @ weight.T + bias), [S, N]."""
+    return _Project.apply(x, norm, weight, bias, how)
+
+
+class _Project(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        norm: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        how: Projection,
+    ) -> torch.Tensor:
+        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        scale = square.div_(x.shape[-1]).add_(how.eps).rsqrt_()
+        unit, folded = x * scale, _folded(weight, norm, how)
+        if bias is None:
+            y = unit @ folded.T
+        else:
+            y = torch.addmm(bias if how.factor_n is None else bias * how.factor_n, unit, folded.T)
+        y = y if how.index_s is None else y.index_select(0, how.index_s)
+        ctx.save_for_backward(unit, scale, norm, weight)
+        ctx.how, ctx.biased = how, bias is not None
+        return _turn(y, how, how.turn_s)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        unit, scale, norm, weight = ctx.saved_tensors
+        how, size = ctx.how, unit.shape[-1]
+        if how.turn_s is not None:
+            grad = _turn(grad.clone(), how, how.turn_s.conj())
+        if how.index_s is not None:
+            grad = torch.ops.aten.embedding_dense_backward(grad, how.index_s, len(unit), -1, False)
+        grad_weight = grad_norm = grad_bias = None
+        if any(ctx.needs_input_grad[1:3]):
+            grad_folded = grad.T @ unit
+            grad_folded = grad_folded if how.factor_n is None else grad_folded.mul_(how.factor_n[:, None])
+            grad_norm, grad_weight = (grad_folded * weight).sum(0), grad_folded.mul_(norm)
+        if ctx.biased and ctx.needs_input_grad[3]:
+            grad_bias = grad.sum(0) if how.factor_n is None else grad.sum(0).mul_(how.factor_n)
+        grad_unit = grad @ _folded(weight, norm, how)
+        along = (grad_unit * unit).sum(-1, keepdim=True)
+        grad_x = grad_unit.addcmul_(unit, along, value=-1 / size).mul_(scale)
+        return grad_x, grad_norm, grad_weight, grad_bias, None
+
+
+def _folded(weight: torch.Tensor, norm: torch.Tensor, how: Projection) -> torch.Tensor:
+    folded = weight * norm
+    return folded if how.factor_n is None else folded.mul_(how.factor_n[:, None])
+
+
+def _turn(y: torch.Tensor, how: Projection, turn_s: torch.Tensor | None) -> torch.Tensor:
+    """Turn the first heads of y [S, N] in place."""
+    if turn_s is not None:
+        heads = y.view(len(y), -1, how.size)[:, : how.turning]
+        torch.view_as_complex(heads.unflatten(-1, (-1, 2))).mul_(turn_s)
+    return y
+
+
+def gated(gate_up: torch.Tensor) -> torch.Tensor:
+    """Return silu(gate) * up of [S, 2 f] that holds both (Shazeer 2020, "GLU Variants Improve Transformer")."""
+    return _Gated.apply(gate_up)
+
+
+class _Gated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        active = F.silu(gate)
+        ctx.save_for_backward(gate_up, active)
+        return active * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        gate_up, active = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, dim=-1)
+        found = torch.empty_like(gate_up)
+        grad_gate, grad_up = found.chunk(2, dim=-1)
+        torch.mul(active, grad, out=grad_up)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=grad_gate)
+        return found
