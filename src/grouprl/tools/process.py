@@ -6,12 +6,13 @@ import pickle
 import select
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from grouprl.errors import RunError
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.sending import pack
 from grouprl.tools import worker
+from grouprl.tools.calls import Status
 from grouprl.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ToolProcess:
         assert found.seconds is not None
         try:
             self._held[0].send(pickle.dumps((self._number, found.name, arguments)))
-            reply = self._await(found.seconds)
+            reply = self._await(["result", self._number], found.seconds)
         except BadReply as error:
             self._lose()
             return "error", f"error: the tool's process sent what is no result: {error}"
@@ -63,7 +64,7 @@ class ToolProcess:
         if reply is None:
             self._lose()
             return "timeout", f"error: no result within {found.seconds:g} s"
-        return reply[2], reply[3]
+        return _checked(reply)
 
     def close(self) -> None:
         """End the process."""
@@ -75,14 +76,13 @@ class ToolProcess:
         except OSError as error:
             raise RunError(f"No process for tools can be started: {error}") from error
         self._held.append(process)
-        ready = self._await(START_SECONDS)
-        if ready is None:
+        if self._await(["ready", 0], START_SECONDS) is None:
             said = process.printed.decode(errors="replace").strip()[-400:]
             self._lose()
             raise RunError(f"The process for tools did not start: {said or 'it said nothing'}")
 
-    def _await(self, seconds: float) -> list[Any] | None:
-        """Return the reply to the latest call; None if the process ends, or the time is up."""
+    def _await(self, beginning: list[Any], seconds: float) -> list[Any] | None:
+        """Return the reply that begins so; None if the process ends, or the time is up."""
         process, deadline = self._held[0], time.monotonic() + seconds
         poll = select.poll()
         poll.register(process.replies, select.POLLIN)
@@ -92,7 +92,7 @@ class ToolProcess:
             process.flush()
             process.read_output()
             for reply in process.read_replies():
-                if reply[:2] in (["ready", self._number], ["result", self._number]):
+                if reply[:2] == beginning:
                     return reply
             left = deadline - time.monotonic()
             if ended or left <= 0:
@@ -101,6 +101,13 @@ class ToolProcess:
 
     def _lose(self) -> None:
         _end(self._held)
+
+
+def _checked(reply: list[Any]) -> tuple[Any, str]:
+    """Return (status, text); what is no result is called an error, as untested code runs beside what writes it."""
+    if len(reply) == 4 and reply[2] in get_args(Status) and isinstance(reply[3], str):
+        return reply[2], reply[3]
+    return "error", "error: the tool's process sent what is no result"
 
 
 def _end(held: list[WorkerProcess]) -> None:

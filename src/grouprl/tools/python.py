@@ -38,8 +38,8 @@ class PythonTool:
             ToolError: if the program fails; the message is the last line of what it said.
         """
         source = extract_code(code).strip()
-        expression = f"print((\n{source}\n))"
-        outcome = self.settings.run(expression if compiles(f"(\n{source}\n)") and compiles(expression) else source)
+        value = f"_ = (\n{source}\n)\nif _ is not None:\n    print(_)"
+        outcome = self.settings.run(value if compiles(value) else source)
         if outcome.why != "ok":
             raise ToolError(_why(outcome))
         return outcome.stdout.strip()
