@@ -4,6 +4,7 @@ from grouprl.parts import (
     adaptive_clip,
     advantage,
     aggregate,
+    annealed,
     beta,
     budget,
     by_source,
