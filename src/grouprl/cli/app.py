@@ -66,7 +66,7 @@ def _capital(text: str) -> str:
 
 
 ORDER = (
-    *("train", "plan", "eval", "report", "export", "serve"),
+    *("train", "plan", "eval", "report", "show", "export", "serve"),
     *("recipes", "tasks", "check-env", "sandbox", "methods", "papers", "metrics"),
 )
 
@@ -108,13 +108,14 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, serve, tasks, train
+    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, serve, show, tasks, train
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
     app.command("plan", rich_help_panel=runs)(plan.plan_command)
     app.command("eval", rich_help_panel=runs)(evaluate.eval_command)
     app.command("report", rich_help_panel=runs)(export.report_command)
+    app.command("show", rich_help_panel=runs)(show.show_command)
     app.command("export", rich_help_panel=runs)(export.export_command)
     app.command("serve", rich_help_panel=runs)(serve.serve_command)
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)

@@ -83,7 +83,8 @@ class InFlight:
     ) -> Rollout:
         """Draw as `grouprl.rollout.sampler.generate` does; `options` are passed on.
 
-        Sequences and texts that end an answer (`stop`, `stop_texts`) may lie across an exchange; with any the weights stay as they are.
+        Sequences and texts that end an answer (`stop`, `stop_texts`) may lie across an exchange; with any the weights
+        stay as they are.
         """
         rows = [tuple(prompt) for prompt in prompts for _ in range(n)]
         heat = [temperature] * len(rows) if isinstance(temperature, float | int) else list(temperature)

@@ -104,7 +104,8 @@ def play(
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
 
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
-    tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is. `max_turns` counts the turns of all agents together.
+    tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
+    `max_turns` counts the turns of all agents together.
     Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
 
     Raises:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from grouprl.errors import InputError
+
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -48,6 +50,28 @@ def read_run(folder: Path) -> RunData:
         if run.rollouts:
             break
     return run
+
+
+def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[dict[str, Any]]]:
+    """Return the number and the rows of a stored step; None: the last one.
+
+    Raises InputError where it is not stored or cannot be read.
+    """
+    files = {int(path.stem.partition("-")[2]): path for path in sorted(folder.glob("rollouts/step-*.parquet"))}
+    if not files:
+        raise InputError(
+            f"no rollouts are stored in {folder}", "run.rollouts_every says which steps are", "Check the path"
+        )
+    number = max(files) if step is None else step
+    if number not in files:
+        near = min(files, key=lambda other: abs(other - number))
+        raise InputError(
+            f"step {number} is not stored in {folder}", "run.rollouts_every says which are", f"Nearest: {near}"
+        )
+    try:
+        return number, _table(files[number])
+    except ValueError as error:
+        raise InputError(f"{files[number]}: {error}") from error
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

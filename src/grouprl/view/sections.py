@@ -10,6 +10,7 @@ from grouprl.view.charts import number
 from grouprl.view.curves import further, pictures, success
 from grouprl.view.runfiles import RunData
 from grouprl.view.tokens import rollout_groups
+from grouprl.view.trajectory_page import episode_groups
 
 ANSWERS, ANSWER_LENGTH = 16, 1500
 """Rows of the before/after table and characters of one answer in it."""
@@ -98,9 +99,12 @@ def rollouts(run: RunData) -> str:
         f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> {label}</label>'
         for key, label in options
     )
-    groups = "".join(rollout_groups(run.rollouts, run.folder))
+    played = any(row.get("turns") for row in run.rollouts)
+    groups = "".join((episode_groups if played else rollout_groups)(run.rollouts, run.folder))
+    more = " <code>grouprl show</code> prints any other." * played
     return (
-        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.</p>'
+        f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.'
+        f"{more}</p>"
         f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
     )
 

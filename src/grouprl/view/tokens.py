@@ -107,13 +107,14 @@ def _tokens(row: dict[str, Any], pieces: list[str], strongest: float) -> str:
                 spans.append(f'<span class="gap"> … {gap} tokens left out … </span>')
             continue
         logp, entropy, advantage, mask = (column[i] if i < len(column) else None for column in columns)
-        spans.append(_token(piece, logp, entropy, advantage, mask, strongest))
+        spans.append(token_span(piece, logp, entropy, advantage, mask, strongest))
     return "".join(spans)
 
 
-def _token(
+def token_span(
     piece: str, logp: float | None, entropy: float | None, advantage: float | None, mask: Any, strongest: float
 ) -> str:
+    """Return the HTML of a token with its colours and numbers; `mask` False: it was not trained on."""
     classes = ["t"]
     if mask is False:
         classes.append("outside")

@@ -1,0 +1,191 @@
+"""One answer or episode out of a run's stored rollouts, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grouprl.errors import InputError, suggest
+from grouprl.view.runfiles import read_rollouts
+from grouprl.view.tokens import Pieces, token_texts
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A token of the policy: its text, whether it was trained on, its numbers where they are known."""
+
+    text: str
+    trained: bool
+    advantage: float | None = None
+    logp: float | None = None
+    entropy: float | None = None
+
+
+@dataclass(frozen=True)
+class TurnShown:
+    """One turn: who acted in which state, what was written, what came of it."""
+
+    number: int
+    agent: str
+    row: int
+    prompt: str | None
+    """What the agent was shown where its row begins with this turn; None elsewhere."""
+    caller: int
+    """Row that began this one afresh, -1 for none."""
+    state: str
+    said: tuple[Piece, ...]
+    reward: float | None
+    valid: bool
+    seen: str
+
+    @property
+    def trained(self) -> int:
+        """How many of its tokens were trained on."""
+        return sum(piece.trained for piece in self.said)
+
+    @property
+    def advantage(self) -> float | None:
+        """Mean advantage of the trained tokens; None where there are none."""
+        known = [piece.advantage for piece in self.said if piece.trained and piece.advantage is not None]
+        return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """An answer or an episode."""
+
+    step: int
+    question: str
+    answer: int
+    turns: tuple[TurnShown, ...]
+    rows: tuple[Row, ...]
+    """The stored rows, in the order in which they began."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Who acts, in the order of their first turns."""
+        return tuple(dict.fromkeys(turn.agent for turn in self.turns))
+
+    @property
+    def ended(self) -> str:
+        """Why it is over."""
+        first = self.rows[0]
+        return str(first.get("ended") or ("cut off" if first.get("truncated") else "ended"))
+
+    @property
+    def strongest(self) -> float:
+        """The largest |advantage| of a trained token."""
+        found = (abs(p.advantage) for turn in self.turns for p in turn.said if p.trained and p.advantage is not None)
+        return max(found, default=0.0)
+
+
+def find(folder: Path, step: int | None = None, question: str | None = None, answer: int | None = None) -> Trajectory:
+    """Return the trajectory asked for: by default of the last stored step the first question with unequal rewards.
+
+    Raises InputError where there is no such step, question or answer.
+    """
+    found = of_step(folder, step)
+    names = list(dict.fromkeys(each.question for each in found))
+    if question is None and answer is None:
+        mixed = (n for n in names if len({_reward(each) for each in found if each.question == n}) > 1)
+        question = next(mixed, names[0])
+    elif question is None:
+        question = names[0]
+    elif question not in names:
+        raise InputError(f"step {found[0].step} asked no question '{question}'", remedy=suggest(question, names))
+    of_question = {each.answer: each for each in found if each.question == question}
+    answer = next(iter(of_question)) if answer is None else answer
+    if answer not in of_question:
+        known = ", ".join(map(str, of_question))
+        raise InputError(f"question '{question}' has no answer {answer} in step {found[0].step}", f"it has {known}")
+    return of_question[answer]
+
+
+def of_step(folder: Path, step: int | None = None) -> list[Trajectory]:
+    """Return everything that a step stored (None: the last one that did), in its order.
+
+    Raises InputError where nothing is stored.
+    """
+    number, rows = read_rollouts(folder, step)
+    pieces = token_texts(folder)
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for place, row in enumerate(rows):
+        name = (str(row.get("question_id")), int(row["answer"]) if row.get("answer") is not None else place)
+        groups.setdefault(name, []).append(row)
+    return [_trajectory(number, question, answer, of, pieces) for (question, answer), of in groups.items()]
+
+
+def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
+    """Return the episodes among stored rows; none where they are single answers."""
+    pieces = token_texts(folder)
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if row.get("turns"):
+            groups.setdefault((str(row["question_id"]), int(row["answer"])), []).append(row)
+    return [_trajectory(int(of[0]["step"]), name, number, of, pieces) for (name, number), of in groups.items()]
+
+
+def _trajectory(step: int, question: str, answer: int, rows: Sequence[Row], pieces: Pieces) -> Trajectory:
+    ordered = sorted(rows, key=lambda row: row.get("row") or 0)
+    turns = [turn for row in ordered for turn in _turns(row, pieces)]
+    return Trajectory(step, question, answer, tuple(sorted(turns, key=lambda turn: turn.number)), tuple(ordered))
+
+
+def _turns(row: Row, pieces: Pieces) -> list[TurnShown]:
+    told = _told(row, pieces(dict(row)))
+    turns = row.get("turns")
+    number, caller, agent = int(row.get("row") or 0), row.get("caller"), str(row.get("agent") or "")
+    if turns is None:
+        said = tuple(piece for _, piece in told) or (Piece(str(row.get("completion") or ""), bool(row.get("used"))),)
+        return [TurnShown(0, "", number, str(row.get("prompt") or ""), -1, "", said, row.get("reward"), True, "")]
+    return [
+        TurnShown(
+            number=int(turn["number"]),
+            agent=agent,
+            row=number,
+            prompt=str(row.get("prompt") or "") if place == 0 else None,
+            caller=-1 if caller is None else int(caller),
+            state=str(turn["state"] or ""),
+            said=tuple(piece for of, piece in told if of == place) or (Piece(str(turn["action"]), False),),
+            reward=turn["reward"],
+            valid=bool(turn["valid"]),
+            seen=str(turn["seen"] or ""),
+        )
+        for place, turn in enumerate(turns)
+    ]
+
+
+def _told(row: Row, texts: Sequence[str] | None) -> list[tuple[int, Piece]]:
+    """Return the tokens of the row as (turn, piece); [] where their texts cannot be told: turns then say their own."""
+    ids = row.get("completion_ids") or []
+    turn_t = row.get("turn") or [0] * len(ids)
+    mask_t = row.get("mask") or [True] * len(ids)
+    if texts is None:
+        return _whole(row, turn_t, mask_t)
+    columns = [row.get(name) or [None] * len(ids) for name in ("advantage", "behavior_logp", "entropy")]
+    used = bool(row.get("used"))
+    return [
+        (turn_t[i], Piece(texts[i], used and bool(mask_t[i]), *(column[i] for column in columns)))
+        for i in range(len(ids))
+        if turn_t[i] >= 0
+    ]
+
+
+def _whole(row: Row, turn_t: Sequence[int], mask_t: Sequence[bool]) -> list[tuple[int, Piece]]:
+    """Return one piece per turn."""
+    found = []
+    for place, turn in enumerate(row.get("turns") or ()):
+        where = [i for i, of in enumerate(turn_t) if of == place]
+        trained = bool(row.get("used")) and any(mask_t[i] for i in where)
+        known = [row["advantage"][i] for i in where] if trained and row.get("advantage") else []
+        found.append((place, Piece(str(turn["action"]), trained, sum(known) / len(known) if known else None)))
+    return found
+
+
+def _reward(trajectory: Trajectory) -> float:
+    values = [row["reward"] for row in trajectory.rows if row.get("reward") is not None]
+    return float(sum(values))

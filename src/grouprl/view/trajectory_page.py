@@ -1,0 +1,87 @@
+"""Episodes on the page: turn by turn, the tokens of the policy coloured, what the environment said in grey."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from grouprl.view.charts import number
+from grouprl.view.tokens import token_span
+from grouprl.view.trajectory import Trajectory, TurnShown, trajectories
+
+QUESTIONS, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
+"""Questions of the page, episodes of a question, turns of an episode and characters of an observation."""
+
+
+def episode_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """Return the HTML of a few questions with episodes: mixed ones first, of each its best and worst."""
+    by_question: dict[str, list[Trajectory]] = {}
+    for each in trajectories(rows, folder):
+        by_question.setdefault(each.question, []).append(each)
+    mixed_first = sorted(by_question.values(), key=lambda group: len({_total(each) for each in group}) == 1)
+    return [_group(group) for group in mixed_first[:QUESTIONS]]
+
+
+def _group(group: list[Trajectory]) -> str:
+    ranked = sorted(group, key=_total, reverse=True)
+    half = ANSWERS // 2
+    shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
+    strongest = max(each.strongest for each in shown)
+    right = sum(bool(each.rows[0].get("correct")) for each in group)
+    head = f"{escape(group[0].question)}: {len(group)} episodes, {right} right; {len(shown)} shown"
+    body = "".join(_episode(each, strongest) for each in shown)
+    return f'<article class="group"><p class="muted">{head}</p>{body}</article>'
+
+
+def _episode(each: Trajectory, strongest: float) -> str:
+    right = bool(each.rows[0].get("correct"))
+    kind, sign = ("right", "✓ right") if right else ("wrong", "✗ wrong")
+    facts = [f"answer {each.answer}", *_rewards(each), each.ended.replace("_", " "), "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"]
+    head = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{escape(" · ".join(facts))}</span>'
+    left_out = len(each.turns) - TURNS
+    shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
+    parts = []
+    for place, turn in enumerate(shown):
+        if left_out > 0 and place == TURNS // 2:
+            parts.append(f'<p class="gap"> … {left_out} turns left out … </p>')
+        follows = shown[place + 1] if place + 1 < len(shown) else None
+        parts.append(_turn(turn, follows, len(each.rows) > 1, strongest))
+    return f'<div class="answer episode"><p>{head}</p>{"".join(parts)}</div>'
+
+
+def _rewards(each: Trajectory) -> list[str]:
+    known = [(row.get("agent") or "", row.get("reward")) for row in each.rows]
+    return [f"{agent} reward {'none' if reward is None else number(float(reward))}".strip() for agent, reward in known]
+
+
+def _turn(turn: TurnShown, follows: TurnShown | None, several: bool, strongest: float) -> str:
+    begun = ""
+    if turn.prompt is not None:
+        called = f", called by row {turn.caller}" if turn.caller >= 0 else ""
+        words = f"row {turn.row} begins: {turn.agent or 'the policy'}{called}"
+        begun = f'<p class="row">{escape(words)}</p>' * several + f'<pre class="prompt">{_text(turn.prompt)}</pre>'
+    facts = [*[turn.agent] * bool(turn.agent), *[f"state {turn.state}"] * bool(turn.state)]
+    facts += [f"reward {turn.reward:+.3g}"] * (turn.reward is not None)
+    facts.append("not trained on" if turn.advantage is None else f"advantage {turn.advantage:+.3g}")
+    facts += [f"{turn.trained} of {len(turn.said)} tokens trained on"] * (0 < turn.trained < len(turn.said))
+    invalid = ' <span class="verdict wrong">✗ invalid</span>' * (not turn.valid)
+    head = (
+        f'<p class="turn"><b>turn {turn.number}</b> <span class="muted">{escape(" · ".join(facts))}</span>{invalid}</p>'
+    )
+    said = "".join(
+        token_span(p.text, p.logp, p.entropy, p.advantage if p.trained else None, p.trained, strongest)
+        for p in turn.said
+    )
+    shown_below = follows is not None and follows.prompt is not None and several
+    seen = f'<pre class="seen">{_text(turn.seen)}</pre>' if turn.seen and not shown_below else ""
+    return f'{begun}{head}<pre class="said">{said}</pre>{seen}'
+
+
+def _text(text: str) -> str:
+    return escape(text if len(text) <= TEXT else f"{text[: TEXT * 2 // 3]} … {text[-TEXT // 3 :]}")
+
+
+def _total(each: Trajectory) -> float:
+    return sum(float(row["reward"]) for row in each.rows if row.get("reward") is not None)

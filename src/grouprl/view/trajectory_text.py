@@ -1,0 +1,126 @@
+"""A trajectory for a terminal: in colour, or in plain marks where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.view.trajectory import Piece, Trajectory, TurnShown
+
+UP, DOWN = ("green", "bold green"), ("red", "bold red")
+"""Styles of a weak and of a strong push."""
+
+
+def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
+    """Yield what is printed. Plain: no colours, and tokens that were not trained on stand in ⟦ ⟧."""
+    yield Text(f"question {trajectory.question} · answer {trajectory.answer} · step {trajectory.step}", style="bold")
+    for row in trajectory.rows:
+        yield Text("  " + _outcome(row, trajectory))
+    yield Text(f"  over because: {trajectory.ended.replace('_', ' ')}")
+    problem = next((row["problem"] for row in trajectory.rows if row.get("problem")), None)
+    if problem:
+        yield Text(f"  {problem}", style="red")
+    for turn, follows in zip(trajectory.turns, (*trajectory.turns[1:], None), strict=True):
+        yield from _turn(turn, follows, trajectory, plain)
+    yield Text()
+    yield _legend(plain)
+
+
+def table(found: Sequence[Trajectory]) -> Table:
+    """Return a line per answer or episode of a step."""
+    made = Table(box=None, pad_edge=False)
+    for name in ("question", "answer", "turns", "rows", "reward", "right", "advantage", "ended"):
+        made.add_column(name, justify="left" if name in ("question", "ended") else "right", overflow="fold")
+    for each in found:
+        first = each.rows[0]
+        known = [turn.advantage for turn in each.turns if turn.advantage is not None]
+        made.add_row(
+            each.question,
+            str(each.answer),
+            str(len(each.turns)),
+            str(len(each.rows)),
+            "none" if first.get("reward") is None else f"{sum(row['reward'] or 0.0 for row in each.rows):.3g}",
+            "yes" if first.get("correct") else "no",
+            f"{sum(known) / len(known):+.3g}" if known else "not trained",
+            each.ended.replace("_", " "),
+        )
+    return made
+
+
+def _outcome(row: object, trajectory: Trajectory) -> str:
+    assert isinstance(row, dict)
+    who = f"row {row['row']} ({row['agent'] or 'the policy'}): " if len(trajectory.rows) > 1 else ""
+    if row.get("reward") is None:
+        return f"{who}no reward ({row.get('status')})"
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in row.get("components") or ())
+    right = "right" if row.get("correct") else "wrong"
+    used = "" if row.get("used") else " · not trained on"
+    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''} · {right}{used}"
+
+
+def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, plain: bool) -> Iterator[Text]:
+    yield Text()
+    if turn.prompt is not None:
+        called = f", called by row {turn.caller}" if turn.caller >= 0 else ""
+        if len(trajectory.rows) > 1:
+            yield Text(f"── row {turn.row} begins ({turn.agent or 'the policy'}{called}) ──", style="cyan")
+        yield from _quoted(turn.prompt, plain)
+    yield Text(_head(turn), style="bold")
+    yield _said(turn.said, trajectory.strongest, plain)
+    if follows is None or follows.prompt is None:  # else it is the prompt that begins the next row
+        yield from _quoted(turn.seen, plain)
+
+
+def _head(turn: TurnShown) -> str:
+    facts = [f"turn {turn.number}", *[turn.agent] * bool(turn.agent)]
+    facts += [f"state {turn.state}"] * bool(turn.state)
+    facts += [f"reward {turn.reward:+.3g}"] * (turn.reward is not None)
+    facts.append("not trained on" if turn.advantage is None else f"advantage {turn.advantage:+.3g}")
+    if 0 < turn.trained < len(turn.said):
+        facts.append(f"{turn.trained} of {len(turn.said)} tokens trained on")
+    return " · ".join([*facts, *["INVALID"] * (not turn.valid)])
+
+
+def _quoted(text: str, plain: bool) -> Iterator[Text]:
+    for line in text.splitlines():
+        yield Text(f"  | {line}", style="" if plain else "dim")
+
+
+def _said(said: Sequence[Piece], strongest: float, plain: bool) -> Text:
+    made = Text("  > ")
+    for i, piece in enumerate(said):
+        words = piece.text.replace("\n", "⏎\n    ")
+        if not plain:
+            made.append(words, style=_style(piece, strongest))
+            continue
+        opens = not piece.trained and (i == 0 or said[i - 1].trained)
+        closes = not piece.trained and (i + 1 == len(said) or said[i + 1].trained)
+        made.append("⟦" * opens + words + "⟧" * closes)
+    return made
+
+
+def _style(piece: Piece, strongest: float) -> str:
+    if not piece.trained:
+        return "dim italic"
+    if not piece.advantage:
+        return ""
+    strong = abs(piece.advantage) > strongest / 2
+    return (UP if piece.advantage > 0 else DOWN)[strong]
+
+
+def _legend(plain: bool) -> Text:
+    if plain:
+        return Text("> written by the policy   | shown to it   ⟦ ⟧ not trained on")
+    made = Text()
+    for words, style in (
+        ("pushed up", UP[1]),
+        ("pushed down", DOWN[1]),
+        ("no push", ""),
+        ("not trained on", "dim italic"),
+    ):
+        made.append(words, style=style)
+        made.append("   ")
+    made.append("| shown to the policy", style="dim")
+    return made
