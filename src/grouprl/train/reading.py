@@ -77,6 +77,14 @@ def _size(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file; False for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_text(path: Path) -> str:
     """Return a file's text. Raises InputError when it cannot be read or is not UTF-8."""
     try:
