@@ -17,7 +17,7 @@ import yaml
 from pydantic import Field
 
 from grouprl.errors import InputError, shortened, suggest
-from grouprl.train.reading import check_plain, read_text, read_yaml
+from grouprl.train.reading import check_plain, is_file, read_text, read_yaml
 
 WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 """Numbers such as 1e-3, which YAML 1.1 takes for text."""
@@ -49,7 +49,7 @@ class Section(pydantic.BaseModel):
     """A closed, frozen group of settings."""
 
     model_config = pydantic.ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
 
 
@@ -332,7 +332,7 @@ def _recipes() -> Any:
 
 def _read(source: str) -> dict[str, Any]:
     path = Path(source)
-    if path.is_file():
+    if is_file(path):
         text, where = read_text(path), str(path)
     elif source in recipe_names():
         text, where = (_recipes() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
