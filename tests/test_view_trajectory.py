@@ -139,7 +139,7 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
     for given, words in (
         (["--step", "9"], "step 9 is not stored"),
         (["--question", "ask/train/x"], "Did you mean"),
-        (["--answer", "77"], "has no answer 77 in step 2. it has 0, 1"),
+        (["--answer", "77"], "has no answer 77 in step 2. It has 0, 1"),
     ):
         refused = run.invoke(app, ["show", str(team), *given])
         assert refused.exit_code == 2

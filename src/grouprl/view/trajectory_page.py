@@ -38,7 +38,8 @@ def _group(group: list[Trajectory]) -> str:
 def _episode(each: Trajectory, strongest: float) -> str:
     right = bool(each.rows[0].get("correct"))
     kind, sign = ("right", "✓ right") if right else ("wrong", "✗ wrong")
-    facts = [f"answer {each.answer}", *_rewards(each), each.ended.replace("_", " "), "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"]
+    turns = "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"
+    facts = [f"answer {each.answer}", *_rewards(each), each.ended.replace("_", " "), turns]
     head = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{escape(" · ".join(facts))}</span>'
     left_out = len(each.turns) - TURNS
     shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
