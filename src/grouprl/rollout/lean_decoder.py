@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from ..policy.lean import LeanModel
+from ..policy.lean import FEWER_ROWS, LeanModel
 from ..policy.lean_ops import turned
 from ..policy.lean_weights import LayerWeights, decoding_weights
 from .cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
@@ -40,6 +40,7 @@ class LeanDecoder:
         for cache, (k, v) in zip(self._caches, kv, strict=True):
             cache.fill(k, v)
         self._turn_l = lean.turns(torch.arange(width + room, device=device)).unsqueeze(1)
+        self._table_vn = self._first_projection(len(row_r) * room)
         self._position_r = length_n[:1] if (length_n == width).all() else length_n[row_r]
         return self.weights.head(self.weights.norm(last_nd))[row_r]
 
@@ -69,8 +70,9 @@ class LeanDecoder:
         heads = self.lean.heads
         x, turn_r = self.lean.core.model.embed_tokens(token_r), self._turn_l[self._position_r]
         self._position_r = self._position_r + 1
-        for layer, cache in zip(self.weights.layers, self._caches, strict=True):
-            qkv = self._heads(layer, x, turn_r)
+        for number, (layer, cache) in enumerate(zip(self.weights.layers, self._caches, strict=True)):
+            known = self._table_vn.index_select(0, token_r) if number == 0 and self._table_vn is not None else None
+            qkv = self._heads(layer, x, turn_r, known)
             cache.append(qkv[:, heads:])
             x = self._rest(layer, x, cache.attend(qkv[:, :heads]))
         return self.weights.head(self.weights.norm(x))
@@ -82,9 +84,20 @@ class LeanDecoder:
         for cache in self._caches:
             cache.keep(index_n, needed)
 
-    def _heads(self, layer: LayerWeights, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-        """Return scaled queries, keys and values of the tokens x [S,hidden], [S, heads + 2 kv_heads, d]."""
-        qkv = layer.qkv(layer.attention_norm(x)).view(len(x), -1, self.lean.size)
+    def _first_projection(self, tokens: int) -> torch.Tensor | None:
+        """Project the vocabulary where it is much smaller than what will be drawn: the first layer sees no more."""
+        embeddings_vd, first = self.lean.core.model.embed_tokens.weight, self.weights.layers[0]
+        pays = len(embeddings_vd) * FEWER_ROWS <= tokens
+        return first.qkv(first.attention_norm(embeddings_vd)) if pays else None
+
+    def _heads(
+        self, layer: LayerWeights, x: torch.Tensor, turn: torch.Tensor, known: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return scaled queries, keys and values of the tokens x [S,hidden], [S, heads + 2 kv_heads, d].
+
+        `known` is the projection where it is known already; it is overwritten.
+        """
+        qkv = (layer.qkv(layer.attention_norm(x)) if known is None else known).view(len(x), -1, self.lean.size)
         queries, turning = self.lean.heads, self.lean.heads + self.lean.kv_heads
         if layer.q_norm is not None and layer.k_norm is not None:
             qkv[:, :queries] = layer.q_norm(qkv[:, :queries])
