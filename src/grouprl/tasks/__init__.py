@@ -12,6 +12,7 @@ from grouprl.tasks.huggingface import HuggingFace
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.maze import Maze
 from grouprl.tasks.mcp import McpTask
+from grouprl.tasks.openenv import OpenEnv
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.pettingzoo import PettingZoo
 from grouprl.tasks.program import Program
@@ -53,6 +54,7 @@ __all__ = [
     "McpTask",
     "Message",
     "Multiplication",
+    "OpenEnv",
     "OptionTask",
     "OwnEnvironment",
     "PettingZoo",

@@ -1,0 +1,193 @@
+"""A client of OpenEnv servers: an episode is a session over a WebSocket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from grouprl.envs.environment import Observation, Step
+from grouprl.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+LARGEST_MESSAGE = 16 << 20
+"""Bytes of an observation."""
+REFUSED = "VALIDATION_ERROR"
+"""The server's code for an action that it cannot read."""
+FULL = "CAPACITY_REACHED"
+"""The server's code where it has no room for another session."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How observations are shown and actions are read."""
+
+    shown: str | None = None
+    """The field of an observation that is shown; None: its only one, or all of them as JSON."""
+    field: str | None = None
+    """The field of an action that the policy's text is; None: the text is the whole action, as JSON."""
+    kind: str = "string"
+    """JSON type of that field."""
+
+    def observation(self, data: Mapping[str, Any]) -> str:
+        """Return the text of an observation. Raises InputError if it lacks the field to be shown."""
+        if self.shown is not None and self.shown not in data:
+            raise InputError(f"The observation has no '{self.shown}'", f"it has {', '.join(data) or 'nothing'}")
+        name = self.shown or (next(iter(data)) if len(data) == 1 else None)
+        value = dict(data) if name is None else data[name]
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def action(self, text: str) -> dict[str, Any] | None:
+        """Return the action that a text stands for; None if it stands for none."""
+        if self.field is not None and self.kind == "string":
+            return {self.field: text}
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if self.field is not None:
+            return {self.field: value}
+        return value if isinstance(value, dict) else None
+
+
+class OpenEnvEnvironment:
+    """An episode in a session of an OpenEnv server; beginning and luck are the question's seed.
+
+    An action that the server cannot read is invalid: it costs a turn and is answered with '!'. Anything else that the
+    server complains of is a failure. Servers say only that an episode is done, which counts as its end.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        wording: Wording,
+        *,
+        max_turns: int,
+        instructions: str = "",
+        options: Mapping[str, Any] | None = None,
+        success: float | None = None,
+        invalid: float = 0.0,
+        timeout: float = 30.0,
+    ) -> None:
+        """Prepare an episode.
+
+        Args:
+            url: where the server is, http:// or https://.
+            wording: how observations are shown and actions read.
+            max_turns: actions after which the episode is cut off.
+            instructions: text before the first observation.
+            options: further data of the server's reset.
+            success: total reward from which an episode is correct; None: any above 0.
+            invalid: reward of an action that cannot be read.
+            timeout: seconds that the server may take to answer.
+        """
+        self._url, self._wording, self._instructions = url.rstrip("/"), wording, instructions
+        self._options, self._success, self._invalid, self._timeout = dict(options or {}), success, invalid, timeout
+        self._max_turns, self._turns = max_turns, 0
+        self._socket: Any = None
+        self._held = contextlib.ExitStack()
+        self._phase, self._total = "new", 0.0
+
+    def reset(self, question: Question, seed: int) -> Observation:
+        """Open a session and begin.
+
+        Raises:
+            InputError: if the object was used before, the question has no seed, or the server cannot be reached.
+            RuntimeError: what the server complains of.
+        """
+        if self._phase != "new":
+            raise InputError("reset() was called twice", "an object is one episode: reset, step until the end, close")
+        if "seed" not in question.columns:
+            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the episode begins")
+        self._socket, self._phase = self._opened(), "playing"
+        data = self._asked({"type": "reset", "data": {**self._options, "seed": int(question.columns["seed"])}})
+        return Observation(self._instructions + self._wording.observation(data["observation"]))
+
+    def step(self, action: str) -> Step:
+        """Act. Raises InputError when no episode is under way, RuntimeError for what the server complains of."""
+        if self._phase != "playing":
+            raise InputError(f"step({action!r}) was called when no episode was under way")
+        self._turns += 1
+        late = self._turns >= self._max_turns
+        data = self._wording.action(action)
+        found = None if data is None else self._asked({"type": "step", "data": data})
+        if found is None:
+            self._total += self._invalid
+            self._phase = "ended" if late else "playing"
+            return Step(Observation("!"), self._invalid, truncated=late, valid=False)
+        reward, done = float(found.get("reward") or 0.0), bool(found.get("done"))
+        self._total += reward
+        self._phase = "ended" if done or late else "playing"
+        seen = Observation(self._wording.observation(found["observation"]))
+        return Step(seen, reward, terminated=done, truncated=late and not done)
+
+    def score(self) -> dict[str, float]:
+        """Return `correct`: whether the total reward is a success."""
+        good = self._total > 0 if self._success is None else self._total >= self._success
+        return {"correct": float(good)}
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._socket is not None:
+            from websockets.exceptions import ConnectionClosed
+
+            with contextlib.suppress(ConnectionClosed):
+                self._socket.send(json.dumps({"type": "close"}))
+        self._held.close()
+        self._socket, self._phase = None, "closed"
+
+    def _opened(self) -> Any:
+        try:
+            from websockets.sync.client import connect
+        except ImportError as error:
+            raise MissingExtra("websockets", "agents", f"The OpenEnv server {self._url}") from error
+        where = "ws" + self._url.removeprefix("http") + "/ws"
+        try:
+            opened = connect(where, open_timeout=self._timeout, max_size=LARGEST_MESSAGE, proxy=None)
+            return self._held.enter_context(opened)
+        except (OSError, TimeoutError) as error:
+            raise InputError(f"The OpenEnv server {self._url} cannot be reached: {error}") from error
+
+    def _asked(self, message: Mapping[str, Any]) -> Any:
+        """Return what the server answers; None where it cannot read an action."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            self._socket.send(json.dumps(message))
+            reply = json.loads(self._socket.recv(self._timeout))
+        except ConnectionClosed as error:
+            raise RuntimeError(f"the server closed the session: {error}") from error
+        except TimeoutError:
+            raise TimeoutError(f"the server did not answer within {self._timeout:g} seconds") from None
+        data = reply.get("data", {})
+        if reply.get("type") != "error":
+            return data
+        if data.get("code") == REFUSED and message["type"] == "step":
+            return None
+        if data.get("code") == FULL:
+            raise InputError(
+                f"The OpenEnv server {self._url} has no room for another session: {data.get('message')}",
+                "all episodes of a step are played at the same time",
+                "Let it take more (max_concurrent_envs, SUPPORTS_CONCURRENT_SESSIONS), or draw fewer at a time.",
+            )
+        raise RuntimeError(f"the server says {data.get('code')}: {data.get('message')}")
+
+
+def action_fields(url: str, timeout: float) -> dict[str, str]:
+    """Return the fields of a server's actions with their JSON types, `metadata` left out.
+
+    Raises:
+        InputError: if the server cannot be reached or has no schema.
+    """
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/schema", timeout=timeout) as reply:
+            schema = json.load(reply)["action"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"The OpenEnv server {url} cannot be asked for its schema: {error}") from error
+    properties = schema.get("properties", {}).items()
+    return {name: str(each.get("type", "")) for name, each in properties if name != "metadata"}
