@@ -3,8 +3,10 @@
 import json
 import pickle
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from grouprl.sandbox import SandboxSettings
 from grouprl.tasks import PythonToolTask, Question, load_task
 from grouprl.tools import FORMS, Call, Malformed, PythonTool, Result, Said, Toolbox, ToolEnvironment, as_tool, tool
 from grouprl.tools.python import python
+from grouprl.train.config import load_config
 from tools_at_hand import CALLS, add, count, describe, misbehave
 
 JSON, COMPACT = FORMS["json"], FORMS["compact"]
@@ -468,3 +471,33 @@ def test_the_environment_of_the_python_tool_keeps_the_rules():
     report = check_environment(task.environment, lambda number: task.question("train", number), episodes=24)
     assert report.problems == ()
     assert total_reward(task.environment(), task.question("train", 0), ["p(", "p(1", "p()"]) == 0
+
+
+def test_the_page_about_tools_is_true(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "tools.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "my_tools.py").write_text(code)
+    (tmp_path / "questions.jsonl").write_text("\n".join(f'{{"prompt": "p{n}", "answer": {n}}}' for n in range(20)))
+    written = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])["task"]
+    spec = written | {
+        "name": written["name"].replace("my_tools.py", str(tmp_path / "my_tools.py")),
+        "of": written["of"] | {"name": f"jsonl:{tmp_path / 'questions.jsonl'}"},
+    }
+    task = load_task(spec)
+    environment = task.environment()
+    environment.reset(task.question("train", 0), 0)
+    call = page.partition("thought:\n\n```\n")[2].partition("\n```")[0]
+    assert environment.step(call).observation.text == "\n<tool_response>\n8\n</tool_response>\n"
+    failed = environment.step(JSON.write("price", {"item": "plum"}))
+    assert failed.observation.messages[0]["content"] == "error: there is no plum"
+    answer = str(task.question("train", 0).columns["answer"])
+    assert environment.step(answer).reward == 1
+    compact = load_task(spec | {"form": "compact"}).environment()
+    compact.reset(task.question("train", 0), 0)
+    assert compact.step("price(pear,2)").observation.text == "8>"
+
+
+def test_the_recipes_of_tools_and_code_are_whole():
+    for name in ("python_tool", "code"):
+        config = load_config(name)
+        assert load_task(config.task).question("eval", 0).level in (1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from grouprl.tasks.task import Question
 HIDDEN = (3, 7, 10, 25)
 """Where the function is tried out; none of them is ever shown."""
 
+PASSED: set[str] = set()
+"""Programs with their tests that this process has seen pass: a policy that has learnt writes the same ones again."""
+MOST_PASSED = 1 << 16
+
 
 @dataclass(frozen=True)
 class ExpressionReward:
@@ -31,8 +36,15 @@ class ExpressionReward:
         code = f"def f(x):\n    return ({completion}\n)"
         if not completion.strip() or not compiles(code):
             return 0.0
-        called = [{"arguments": [x], "result": y} for x, y in tests]
-        return passes_tests(code, called, "f", self.sandbox)["correct"]
+        known = json.dumps([code, tests])
+        if known not in PASSED:
+            called = [{"arguments": [x], "result": y} for x, y in tests]
+            if not passes_tests(code, called, "f", self.sandbox)["correct"]:
+                return 0.0  # not remembered: it may have been late because the machine was busy
+            if len(PASSED) >= MOST_PASSED:
+                PASSED.clear()
+            PASSED.add(known)
+        return 1.0
 
 
 @register_task("code")
