@@ -12,12 +12,14 @@ The forms of a `method:` specification, from short to long::
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -114,14 +116,29 @@ def _base(name: str) -> Entry:
     where, _, attribute = name.rpartition(":")
     module = _load_file(where) if where.endswith(".py") else _load_module(where)
     function = getattr(module, attribute, None)
-    if not callable(function):
+    if not callable(function) or inspect.isclass(function):
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
     for found in CATALOGUE.values():
         if found.compose is function:
             return found
     first_line = (function.__doc__ or attribute).strip().splitlines()[0]
     card = Card(title=attribute, summary=first_line, formula="", confidence="partly", uncertain="a method of your own")
-    return Entry(name, card, function)
+    return Entry(name, card, _own(name, function))
+
+
+def _own(name: str, function: Callable[..., Method]) -> Callable[..., Method]:
+    """Return a user's function, with what it raises in words."""
+
+    @functools.wraps(function)
+    def build(*args: Any, **settings: Any) -> Method:
+        try:
+            return function(*args, **settings)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"the method '{name}' raised {type(error).__name__}: {error}") from error
+
+    return build
 
 
 def _functions(module: ModuleType) -> list[str]:
@@ -134,10 +151,8 @@ _IMPORT_RULE = "a method's import path is module:function or file.py:function"
 def _load_module(where: str) -> ModuleType:
     if not all(name.isidentifier() for name in where.split(".")):
         raise InputError(f"'{where}' is not a module's name", _IMPORT_RULE)
-    try:
+    with _importing(where):
         return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        raise InputError(f"cannot import '{where}': {error}", _IMPORT_RULE) from error
 
 
 def _load_file(where: str) -> ModuleType:
@@ -152,11 +167,22 @@ def _load_file(where: str) -> ModuleType:
         raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
     module = sys.modules[module_name] = importlib.util.module_from_spec(made)
     try:
-        made.loader.exec_module(module)
+        with _importing(where):
+            made.loader.exec_module(module)
     except BaseException:
         del sys.modules[module_name]
         raise
     return module
+
+
+@contextmanager
+def _importing(where: str) -> Iterator[None]:
+    """Say in words what went wrong when a user's code was imported."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"cannot import '{where}': {reason}", _IMPORT_RULE) from error
 
 
 # --- composition --------------------------------------------------------------------------------------------------
@@ -255,7 +281,8 @@ def _changed(stage: str, given: Mapping[str, Any], current: Part | None, base: s
     if current is None:
         who = f"method {base} has no {stage}" if base else f"method.{stage} names no part"
         raise InputError(f"{who} whose settings could change", remedy=f"Name one: {stage}: {{part: …}}")
-    made = checked(type(current), {**current.settings(), **given}, f"{stage}: {current.name}")
+    changes = {str(key): value for key, value in given.items()}
+    made = checked(type(current), {**current.settings(), **changes}, f"{stage}: {current.name}")
     new = {f"{stage}.{key}": BY_YOU for key in given}
     keep = frozenset({stage} | {f"{stage}.{key}" for key in current.settings() if key not in given})
     return made, _Marks(keep, new)
