@@ -52,6 +52,14 @@ class Section(pydantic.BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
 
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        """Refuse what the run's own config.yaml could not hold as it is."""
+        if isinstance(value, str | Mapping | list):
+            check_plain(value)
+        return value
+
 
 class Tiny(Section):
     """Size of the model that `model: tiny` builds from scratch."""
@@ -246,13 +254,6 @@ class Config(Section):
     reward: Reward = Reward()
     environment: Acting = Acting()
     run: Run = Run()
-
-    @pydantic.field_validator("task", "method", mode="after")
-    @classmethod
-    def _plain(cls, value: Any) -> Any:
-        """Refuse what the run's own config.yaml could not hold as it is."""
-        check_plain(value)
-        return value
 
     @pydantic.field_validator("model", mode="before")
     @classmethod
