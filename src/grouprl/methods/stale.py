@@ -16,6 +16,7 @@ from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.objective import Clipped
 from grouprl.parts.regularize import KLLoss
 from grouprl.parts.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
+from grouprl.parts.trust_region import Importance
 from grouprl.parts.weighting import MaskedImportance, TruncatedImportance
 
 Proximal = Literal["recomputed", "interpolated"]
@@ -160,28 +161,18 @@ FREE = 1e9
                 2025,
             )
         ],
-        summary="GRPO that leaves out the few tokens on which policy and sampler differ most, by a second moment.",
+        summary="Importance-weighted policy gradient without the few tokens on which policy and sampler differ most.",
         formula=(
-            "L = -1/Σ|y_i| Σ_i Σ_t M_t·min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i);  M drops the largest "
-            "(log π_old/π_b)² until the mean of the rest ≤ τ;  A_i = (R_i - mean_g R)/(std_g R + eps)"
+            "L = -1/Σ|y_i| Σ_i Σ_t M_t·ρ_t·A_i,  ρ_t = π/π_b;  M drops the largest (log π_old/π_b)² until the mean of "
+            "the rest ≤ τ;  A_i = (R_i - mean_g R)/(std_g R + eps)"
         ),
-        defaults={
-            "threshold": "AReaL's examples: 0.04",
-            "clip_low": "customary",
-            "clip_high": "customary",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
-        },
+        defaults={"threshold": "AReaL's examples: 0.04", "scale": SCALE, "eps": EPS, "alone": ALONE},
         differs=["The mask is computed once per rollout, from the policy at the start of the update, as in AReaL."],
-        reduces=[
-            Reduction("grpo", ["on_policy", "equal_lengths"], why="all differences are 0: nothing is dropped"),
-            Reduction("grpo", ["equal_lengths"], settings={"threshold": 1e6}, why="nothing is dropped"),
-        ],
+        reduces=[Reduction("grpo", ["on_policy", "equal_lengths"], why="ρ = 1, and all differences are 0")],
         needs=[GROUP, AHEAD],
         confidence="partly",
         uncertain="The paper's text was not at hand: whether its mask is limited to tokens that a clip would act on.",
-        source="AReaL's documentation of its M2PO mask",
+        source="AReaL's documentation of its M2PO mask; the paper's abstract",
         golden=[
             Golden(
                 rewards=[1, 0],
@@ -189,34 +180,30 @@ FREE = 1e9
                 settings={"threshold": 0.06, "scale": "none"},
                 fields={"behavior_bt": [[-1.3, -1.6], [-1.1]]},
                 advantage=[0.5, -0.5],
-                grad=[[-1 / 6, 0.0], [1 / 6]],
-                why="squares 0.09, 0.36, 0.01: the mean 0.46/3 is above 0.06, (0.09 + 0.01)/2 is not; divided by three",
+                grad=[[-0.22497647, 0.0], [0.18419515]],
+                why="squares 0.09, 0.36, 0.01: the mean 0.46/3 is above 0.06, (0.09 + 0.01)/2 is not; -0.5·e^0.3/3 and "
+                "0.5·e^0.1/3",
             ),
             Golden(
                 rewards=[1, 0],
                 lengths=[2, 1],
                 settings={"threshold": 0.04, "scale": "none"},
                 fields={"behavior_bt": [[-1.3, -1.6], [-1.1]]},
-                grad=[[0.0, 0.0], [1 / 6]],
+                grad=[[0.0, 0.0], [0.18419515]],
                 why="(0.09 + 0.01)/2 > 0.04: only the smallest stays",
             ),
         ],
-        recommended={"async_steps": "up to 256 updates of staleness in the paper"},
+        notes=["The abstract reports stable training on data 256 updates old."],
     ),
 )
 def m2po(
-    threshold: Positive = 0.04,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
+    threshold: Positive = 0.04, scale: Scale = "sample_std", eps: NonNegative = 1e-6, alone: Alone = "zero"
 ) -> Method:
-    """Compose M2PO: GRPO's token mean under the second-moment mask."""
+    """Compose M2PO: the ratio to the sampler times group advantages, under the second-moment mask."""
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         weight=(SecondMomentMask(threshold=threshold),),
-        objective=Clipped(low=clip_low, high=clip_high),
+        objective=Importance(against="behavior"),
         aggregate=TokenMean(),
     )
 

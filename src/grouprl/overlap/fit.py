@@ -10,16 +10,18 @@ from grouprl.overlap.admission import Admission
 from grouprl.train.config import Config
 
 SETTINGS = ("partial", "proximal")
+ADD = "weight: [{part: truncated_importance}]"
+"""What is written into a method to let it correct for the policies that drew its answers."""
 
 
 def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
     """Say, one sentence each, why this method cannot draw ahead of its training."""
     if not config.run.async_steps:
         return
-    if method.on_policy:
+    if method.on_policy and "behavior_bt" not in method.needs():
         yield (
             f"{method.name} is only right when every answer is the current policy's, but run.async_steps is "
-            f"{config.run.async_steps}. Set it to 0"
+            f"{config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
         )
     for part in data_parts(method.parts()):
         why = _why_not(part)
@@ -77,6 +79,6 @@ def _proximal(proximal: str, corrects: bool) -> str:
         return "old log-probs are computed anew for older answers; the method corrects for what drew them"
     return (
         "old log-probs are computed anew for older answers, so the ratio leaves out how the policy moved since they "
-        "were drawn, and nothing corrects for it: add a correction (weight: truncated_importance, masked_importance, "
-        "second_moment_mask), take decoupled_ppo, or set run.proximal to sampler"
+        f"were drawn, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), or set "
+        "run.proximal to sampler"
     )

@@ -15,7 +15,7 @@ from grouprl.errors import RunError
 from grouprl.parts.learn import Learner, Learning
 from grouprl.parts.objective import Objective
 from grouprl.parts.part import RunFacts, TokenLoss, part
-from grouprl.parts.ratio import log_ratio, symbol
+from grouprl.parts.ratio import Against, log_ratio, symbol
 
 HEAD = "value_head."
 """How the names of a critic's own parameters begin."""
@@ -28,21 +28,25 @@ Product = Callable[[Tensor], Tensor]
 class Importance(Objective):
     """-ρ·A without any bound: the surrogate of conservative policy iteration (TRPO, arXiv:1502.05477, eq. 14)."""
 
+    against: Against = "old"
+
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = -ρ_t A_t."""
-        return TokenLoss(-batch.need("advantage_bt", self.name) * log_ratio(logp_bt, batch).exp(), {})
+        ratio_bt = log_ratio(logp_bt, batch, "token", self.against).exp()
+        return TokenLoss(-batch.need("advantage_bt", self.name) * ratio_bt, {})
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
-        return ("old_bt",)
+        return (f"{self.against}_bt",)
 
     def words(self) -> str:
         """Describe."""
-        return "push each token by its ratio to the old policy times its advantage, without a clip"
+        other = "the old policy" if self.against == "old" else "the policy that drew it"
+        return f"push each token by its ratio to {other} times its advantage, without a clip"
 
     def formula(self) -> str:
         """Formula."""
-        return f"-ρ·A,  {symbol('token', 'old')}"
+        return f"-ρ·A,  {symbol('token', self.against)}"
 
 
 @part("learn")
