@@ -97,9 +97,10 @@ def supplied(name: str, method: Method, facts: RunFacts) -> bool:
     """Whether a run of `method` fills the batch field `name`."""
     turns = OF_TURNS if facts.environment else ()
     critic = ("value_bt", "return_bt") if method.critic is not None else ()
+    versions = ("version_bt",) if facts.ahead else ()
     offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
-    return name in (*SUPPLIED, *turns, *critic, *offered, *phrases) or name.startswith("stats.")
+    return name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases) or name.startswith("stats.")
 
 
 def _absent(name: str) -> str:
