@@ -9,7 +9,7 @@ import torch
 
 import toy_envs
 from grouprl.methods import CATALOGUE
-from grouprl.overlap.fit import refusals_ahead
+from grouprl.overlap.fit import refusals_ahead, threads_each
 from grouprl.parts.objective import Clipped
 from grouprl.parts.part import RunFacts
 from grouprl.parts.stale import InterpolatedClip, ProbabilityMask, SecondMomentMask, interpolation
@@ -91,6 +91,12 @@ def test_settings_without_effect_are_named() -> None:
     assert "run.partial has no effect: an episode keeps the weights it began with" in episodes
     assert any("dppo_mask reads no old log-probs" in s for s in planned("dppo_mask", proximal="sampler").idle)
     assert not any("has no effect" in s and "run." in s for s in planned(proximal="recompute").idle)
+
+
+def test_two_processes_share_the_free_threads() -> None:
+    for found, steps, threads, each in ((8, 2, "auto", 4), (1, 2, "auto", 1), (8, 0, "auto", 8), (3, 2, 3, 3)):
+        config = parse_config({"run": {"async_steps": steps, "threads": threads}})
+        assert threads_each(config, found) == each
 
 
 def test_parts_know_whether_they_can_act() -> None:

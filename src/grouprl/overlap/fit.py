@@ -14,6 +14,12 @@ ADD = "weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that drew its answers."""
 
 
+def threads_each(config: Config, found: int) -> int:
+    """Return the threads of the trainer, and of the sampler where there is one: half each of what `auto` found."""
+    shared = config.run.async_steps > 0 and config.run.threads == "auto"
+    return max(1, found // 2) if shared else found
+
+
 def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
     """Say, one sentence each, why this method cannot draw ahead of its training."""
     if not config.run.async_steps:

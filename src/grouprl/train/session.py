@@ -17,6 +17,7 @@ from grouprl.errors import InputError, RunError
 from grouprl.method import Method
 from grouprl.methods.compose import compose
 from grouprl.overlap.ahead import Ahead, runs_ahead
+from grouprl.overlap.fit import threads_each
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
@@ -144,7 +145,7 @@ def start(config: Config, folder: Path | None) -> Session:
     if folder is None:
         name = f"{config.task_name.replace(':', '-').replace('/', '-')}-{config.method_name}-s{config.seed}"
         folder = Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
-    threads = choose_threads(config.run.threads)
+    threads = threads_each(config, choose_threads(config.run.threads))
     torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
     task = load_task(config.task, config.seed)
@@ -358,7 +359,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
     return HealthFacts(
         answers=config.batch.prompts * config.batch.group,
         updates_per_rollout=config.updates_per_rollout * method.phases,
-        exact_sampler=exact,
+        exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
         ahead=config.run.async_steps,
         clips="old_bt" in method.objective.needs(),
         kl_weight=weights[0] if weights else None,
