@@ -12,7 +12,7 @@ import logging
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -101,8 +101,11 @@ def _race_row(name: str, times: list[dict[str, float]], plain: list[float]) -> l
     return [name, *map(median, keys), f"{statistics.median(ratios):.2f}", spread]
 
 
-def learning(runner: Runner, seeds: int, steps: int, rate: float) -> report.Rows:
-    """pass@1 before and after training, without and with running ahead, by how older answers are corrected for."""
+def learning(runner: Runner, seeds: int, steps: int, rate: float) -> Iterator[report.Rows]:
+    """pass@1 before and after training, without and with running ahead, by how older answers are corrected for.
+
+    Yields the table after each seed.
+    """
     common = {
         "task": {"name": "reverse", "length": 4},
         "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64}},
@@ -111,8 +114,10 @@ def learning(runner: Runner, seeds: int, steps: int, rate: float) -> report.Rows
     warm = runner.warm({**common, "warmup": {"steps": 250, "batch": 64, "rise": 10, "lr": 5e-3}, "run": {"threads": 1}})
     job = {**common, "model": warm, "steps": steps, "batch": {"prompts": 16, "group": 8}}
     job["optim"] = {"lr": rate, "rise": 3, "schedule": "constant"}
-    cases = [("synchronous", 0, CORRECTIONS[next(iter(CORRECTIONS))])]
-    cases += [(name, ahead, given) for ahead in (1, 4) for name, given in CORRECTIONS.items()]
+    plain, *_ = CORRECTIONS
+    cases = [("synchronous", 0, CORRECTIONS[plain])]
+    cases += [(name, 1, CORRECTIONS[name]) for name in (plain, "decoupled_ppo")]
+    cases += [(name, 4, given) for name, given in CORRECTIONS.items()]
     found: dict[tuple[str, int], list[Path]] = {(name, ahead): [] for name, ahead, _ in cases}
     for seed in range(seeds):
         for name, ahead, given in cases:
@@ -120,7 +125,7 @@ def learning(runner: Runner, seeds: int, steps: int, rate: float) -> report.Rows
             run |= {key: value for key, value in given.items() if key == "proximal"}
             folder = runner.run({**job, "method": given["method"], "seed": seed, "run": run})
             found[name, ahead].append(folder)
-    return [_learning_row(name, ahead, folders) for (name, ahead), folders in found.items()]
+        yield [_learning_row(name, ahead, folders) for (name, ahead), folders in found.items()]
 
 
 def _learning_row(name: str, ahead: int, folders: list[Path]) -> list[str]:
@@ -162,9 +167,10 @@ def main(
     with tempfile.TemporaryDirectory() as home:
         runner = Runner(Path(home))
         raced = race(runner, rounds, race_steps) if rounds else []
-        learnt = learning(runner, seeds, steps, rate) if seeds else []
-    facts = ", ".join(f"{name} {value}" for name, value in machine.describe(PACKAGES).items())
-    write_text(out, _page(raced, learnt, facts, f"{load:.1f} to {os.getloadavg()[0]:.1f}", rounds, seeds, steps, rate))
+        for done, learnt in enumerate(learning(runner, seeds, steps, rate) if seeds else [[]], 1):
+            facts = ", ".join(f"{name} {value}" for name, value in machine.describe(PACKAGES).items())
+            loads = f"{load:.1f} to {os.getloadavg()[0]:.1f}"
+            write_text(out, _page(raced, learnt, facts, loads, rounds, done, steps, rate))
 
 
 def _page(
