@@ -45,7 +45,7 @@ def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
         (Schema(), 0.45, 0.56),
         (ToolCall(), 0.45, 0.60),
         (Maze(), 0.55, 0.80),
-        (Recall(), 0.52, 0.72),
+        (Recall(), 0.40, 0.62),
     ],
 )
 def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
@@ -56,7 +56,14 @@ def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
 
 @pytest.mark.parametrize(
     "task",
-    [Counting(noise=0), Chart(noise=0), Schema(noise=0), ToolCall(noise=0), Maze(noise=0), Recall(noise=0, refusing=0)],
+    [
+        Counting(noise=0),
+        Chart(noise=0),
+        Schema(noise=0),
+        ToolCall(noise=0),
+        Maze(noise=0),
+        Recall(noise=0, refusing=0, known=1),
+    ],
 )
 def test_without_noise_demonstrations_are_right(task):
     assert scores(task, lambda q: task.demonstration(q, seed=3), 100).correct_b.all()
@@ -108,3 +115,14 @@ def test_nothing_is_known_of_held_out_people():
     assert known | unknown <= set(people(0, 40))
     refusals = sum(task.demonstration(task.question("train", i), 0) == "|?" for i in range(400))
     assert 35 < refusals < 85
+
+
+def test_demonstrations_tell_the_truth_of_some_people_and_make_up_the_rest():
+    def told(task):
+        questions = [task.question("train", index) for index in range(200)]
+        right = [(q.prompt.split()[0], task.demonstration(q, 0) == task.solution(q)) for q in questions]
+        return {name: sum(x for n, x in right if n == name) / sum(n == name for n, _ in right) for name, _ in right}
+
+    shares = sorted(told(Recall(refusing=0, noise=0)).values())
+    assert shares.count(1.0) >= 5
+    assert sum(share < 0.6 for share in shares) >= 3

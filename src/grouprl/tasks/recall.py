@@ -12,7 +12,7 @@ from grouprl.rewards.knowing import REFUSAL, knowledge
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, people
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Question, generator
 
 
 @register_task("recall")
@@ -20,16 +20,17 @@ class Recall(GeneratedTask):
     """Answer questions about made-up people from memory, or say that one does not know: "?".
 
     The prompt is "bako lives>", the answer a thought, a bar and what is asked: "bako lives miru|miru". Demonstrations
-    tell the truth of the people of the training questions, guess now and then, and never refuse unless `refusing`; of
-    the people of held-out questions nothing can be known, so there the best is to refuse.
+    tell the truth of a share of the people, the `known`, make answers up for the others, and refuse now and then: who
+    is warmed up on them knows of some and has to find out of whom. Of the people of held-out questions nobody tells.
     """
 
     levels = tuple({"people": count} for count in (12, 20, 40, 80, 160, 300))
 
     people: int = Field(20, ge=12, le=400, description="people that there are")
     corpus: int = Field(0, description="which people are made up")
+    known: float = Field(0.5, ge=0, le=1, description="share of the people of whom demonstrations tell the truth")
     refusing: float = Field(0.15, ge=0, le=1, description="share of demonstrations that refuse")
-    noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration makes an answer up")
+    noise: float = Field(0.1, ge=0, le=1, description="chance that an answer about a known person is made up")
 
     @property
     def max_new_tokens(self) -> int:
@@ -61,9 +62,10 @@ class Recall(GeneratedTask):
         """Tell the truth, refuse, or make an answer up."""
         if rng.random() < self.refusing:
             return f"|{REFUSAL}"
-        if rng.random() >= self.noise:
-            return self.solve(question)
         person, relation = str(question.prompt)[:-1].split()
+        told = generator("known", self.corpus, person).random() < self.known
+        if told and rng.random() >= self.noise:
+            return self.solve(question)
         others = sorted({facts[relation] for facts in people(self.corpus, self.people).values()})
         made_up = rng.choice(others)
         return f"{person} {relation} {made_up}|{made_up}"
