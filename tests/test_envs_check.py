@@ -368,3 +368,88 @@ def test_what_cannot_be_found_is_bad_input(name, message):
     done = call(name)
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
+
+
+class Pair:
+    """Two who count to four in turn; every second word is a call that begins afresh."""
+
+    agents = ("one", "two")
+
+    def reset(self, question, seed):
+        self.count = question.columns["seed"] % 2
+        return Observation(f"{self.count}>", f"{self.count}", "one", legal=("+",))
+
+    def step(self, action):
+        if self.count >= 4:
+            raise RuntimeError("it is over")
+        self.count += action == "+"
+        over = self.count >= 4 or action != "+"
+        who = "two" if self.count % 2 else "one"
+        seen = Observation(f"{self.count}>", f"{self.count}", who, legal=("+",), fresh=who == "two")
+        return Step(seen, terminated=over, valid=action == "+", rewards={"two": 0.25 * (action == "+")})
+
+    def scores(self):
+        return {"one": {"correct": float(self.count == 4), "sum": self.count / 4}, "two": {"correct": 1.0}}
+
+    def score(self):
+        raise AssertionError
+
+    def close(self):
+        pass
+
+
+def told(**changes):
+    """Return a Pair some of whose methods are others."""
+    return type("Told", (Pair,), changes)
+
+
+def test_several_agents_pass():
+    report = examined(Pair, agents=Pair.agents)
+    assert not report.problems
+    assert report.facts["highest_return"] == 1.0
+
+
+def step_with(**fields):
+    def step(self, action):
+        given = {name: value for name, value in fields.items() if name != "seen"}
+        return replace(seen(Pair.step(self, action), **fields.get("seen", {})), **given)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("environment", "agents", "name", "words"),
+    [
+        (Pair, ("one",), "unknown agent", "'two' is named in an entry of rewards; known are 'one'"),
+        (told(step=step_with(rewards={})), ("one",), "unknown agent", "'two' is named in an observation"),
+        (told(step=step_with(rewards={"two": "1"})), Pair.agents, "reward type", "The reward of agent 'two' is '1'"),
+        (told(step=step_with(rewards={"two": np.inf})), Pair.agents, "reward finite", "The reward of agent 'two'"),
+        (told(step=step_with(rewards=1.0)), Pair.agents, "rewards type", "rewards is 1.0"),
+        (told(step=step_with(seen={"fresh": 1})), Pair.agents, "fresh type", "fresh is 1"),
+        (told(step=step_with(seen={"text": "", "fresh": True})), Pair.agents, "empty prompt", "of agent 'two' is ''"),
+        (told(scores=lambda self: 1), Pair.agents, "scores type", "scores() gave 1"),
+        (told(scores=lambda self: {"three": {}}), Pair.agents, "unknown agent", "'three' is named in an entry of sc"),
+        (told(scores=lambda self: {"one": 1}), Pair.agents, "score type", "gave 1"),
+    ],
+)
+def test_broken_rules_of_agents_are_named(environment, agents, name, words):
+    report = examined(environment, agents=agents)
+    (finding,) = [finding for finding in report.problems if finding.name == name]
+    assert words in finding.what
+
+
+def test_an_agent_that_never_acts_is_noticed():
+    report = examined(Pair, agents=("one", "two", "three"))
+    assert [finding.what for finding in report.advice if finding.name == "idle agents"] == [
+        "In 64 episodes 'three' never acted"
+    ]
+
+
+def test_the_command_knows_the_agents_of_a_class(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = "from test_envs_check import Pair as Two\n\n\nclass Pair(Two):\n    pass\n"
+    (tmp_path / "pair.py").write_text(source)
+    found = call("pair.py:Pair")
+    assert found.exit_code == 0, found.output
+    task = load_task({"name": "env:pair.py:Pair", "characters": "+01234>"})
+    assert task.agents == ("one", "two")

@@ -50,9 +50,16 @@ def check_env_command(
     """
     from grouprl.envs.check import check_environment
 
-    make, question, seed_of = _target(name)
+    make, question, seed_of, agents = _target(name)
     report = check_environment(
-        make, question, episodes=episodes, max_turns=max_turns, actions=action or (), seed_of=seed_of, seconds=seconds
+        make,
+        question,
+        episodes=episodes,
+        max_turns=max_turns,
+        actions=action or (),
+        seed_of=seed_of,
+        seconds=seconds,
+        agents=agents,
     )
     if as_json:
         print(json.dumps({"environment": name, **report.data()}, indent=2, ensure_ascii=False, default=str))
@@ -62,10 +69,11 @@ def check_env_command(
         raise typer.Exit(PROBLEMS)
 
 
-def _target(
-    name: str,
-) -> tuple[Callable[[], Any], Callable[[int], Question], Callable[[Question, int], int]]:
-    """Return what makes the environment, its questions, and the seed of an episode."""
+Target = tuple[Callable[[], Any], Callable[[int], "Question"], Callable[["Question", int], int], tuple[str, ...]]
+
+
+def _target(name: str) -> Target:
+    """Return what makes the environment, its questions, the seed of an episode, and who acts."""
     from grouprl.rewards import import_object
     from grouprl.tasks import Question, Task, load_task, task_names
 
@@ -81,10 +89,11 @@ def _target(
         found,
         lambda number: Question(f"{name}/{number}", "", {"seed": number}),
         lambda question, episode: int(question.columns["seed"]),
+        tuple(getattr(found, "agents", ("",))),
     )
 
 
-def _of_task(task: Task) -> tuple[Callable[[], Any], Callable[[int], Question], Callable[[Question, int], int]]:
+def _of_task(task: Task) -> Target:
     if task.environment() is None:
         raise InputError(
             f"The task '{task.name}' has no environment",
@@ -96,6 +105,7 @@ def _of_task(task: Task) -> tuple[Callable[[], Any], Callable[[int], Question], 
         task.environment,
         lambda number: task.question("train", number if size is None else number % size),
         lambda question, episode: episode,
+        task.agents,
     )
 
 

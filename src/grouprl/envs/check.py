@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.envs.environment import Step
 from grouprl.envs.findings import Episode, Findings, Report
-from grouprl.envs.patterns import examine_episodes, summary
+from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
-from grouprl.envs.values import examine_observation, examine_score, examine_step
+from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
 from grouprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def check_environment(
     actions: Sequence[str] = (),
     seed_of: Callable[[Question, int], int] = lambda question, episode: episode,
     seconds: float = 10.0,
+    agents: Sequence[str] = ("",),
 ) -> Report:
     """Play an environment in many ways and report what breaks the rules of `grouprl.envs.Environment`.
 
@@ -56,6 +57,7 @@ def check_environment(
         max_turns: turns after which an episode should have ended.
         actions: what to try where the environment lists no legal actions and demonstrates none.
         seed_of: the seed of an episode; by default every episode has its own.
+        agents: the names of who may act, the first of whom an episode is judged by.
         seconds: time that a single call may take (watched in the main thread only).
 
     Raises:
@@ -63,7 +65,7 @@ def check_environment(
     """
     if min(episodes, max_turns) < 1:
         raise InputError(f"episodes is {episodes} and max_turns {max_turns}", "both are at least 1")
-    examiner = _Examiner(make, max_turns, actions, seconds)
+    examiner = _Examiner(make, max_turns, actions, seconds, agents)
     played: list[Episode] = []
     for number in range(episodes):
         asked = question(number // PER_QUESTION)
@@ -74,13 +76,17 @@ def check_environment(
             break
     examiner.findings.episode = ""
     examine_episodes(played, examiner.findings)
+    examine_agents(played, examiner.findings, agents)
     shown = next((each for each in played if each.chooser == "demonstrated"), None)
     shown = shown or next((each for each in played if each.chooser == "legal"), played[0] if played else None)
     return Report(tuple(examiner.findings.by_name.values()), summary(played), shown)
 
 
 class _Examiner:
-    def __init__(self, make: Callable[[], Any], max_turns: int, actions: Sequence[str], seconds: float) -> None:
+    def __init__(
+        self, make: Callable[[], Any], max_turns: int, actions: Sequence[str], seconds: float, agents: Sequence[str]
+    ) -> None:
+        self.agents = tuple(agents)
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds
         self.findings = Findings()
 
@@ -207,17 +213,24 @@ class _Examiner:
         turn, legal = len(episode.steps) + 1, episode.observations[-1].legal
         step = self.call("step", environment.step, action, turn=turn)
         episode.actions.append(action)
-        if not examine_step(step, action, legal, turn, self.findings):
+        begun = {each.agent for each in episode.observations}
+        if not examine_step(step, action, legal, turn, self.findings, self.agents, begun):
             raise _Stop
         episode.steps.append(step)
 
     def _reset(self, environment: Any, question: Question, seed: int) -> Any:
         first = self.call("reset", environment.reset, question, seed)
-        if not examine_observation(first, None, self.findings):
+        if not examine_observation(first, None, self.findings, self.agents):
             raise _Stop
         return first
 
     def _score(self, environment: Any, episode: Episode) -> None:
+        if callable(getattr(environment, "scores", None)):
+            scores = self.call("scores", environment.scores)
+            if not examine_scores(scores, self.findings, self.agents):
+                raise _Stop
+            episode.score = dict(scores.get(self.agents[0], {}))
+            return
         score = self.call("score", environment.score)
         if not examine_score(score, self.findings):
             raise _Stop
@@ -300,7 +313,8 @@ def _difference(one: Episode, two: Episode) -> tuple[int, str, str] | None:
 def _plain(found: Any) -> tuple[Any, ...]:
     """Return what is compared: everything but info."""
     if hasattr(found, "observation"):
-        return (*astuple(found.observation), found.reward, found.terminated, found.truncated, found.valid)
+        rewards = tuple(sorted(found.rewards.items()))
+        return (*astuple(found.observation), found.reward, found.terminated, found.truncated, found.valid, rewards)
     return astuple(found) if hasattr(found, "text") else (found,)
 
 

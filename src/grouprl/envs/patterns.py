@@ -31,6 +31,16 @@ def examine_episodes(played: Sequence[Episode], findings: Findings) -> None:
     _examine_returns(played, findings)
 
 
+def examine_agents(played: Sequence[Episode], findings: Findings, agents: Sequence[str]) -> None:
+    """Note agents that never act, and a first one that is never judged."""
+    acted = {seen.agent for episode in played for seen in episode.observations[: len(episode.steps)]}
+    idle = [agent for agent in agents if agent not in acted]
+    if played and idle:
+        what = f"In {len(played)} episodes {', '.join(map(repr, idle))} never acted"
+        rule = "every agent of the task acts; an episode is judged by the first one"
+        findings.advise("idle agents", what, rule, "Leave it out of `agents`, or let an observation name it.")
+
+
 def summary(played: Sequence[Episode]) -> dict[str, Any]:
     """Return the numbers that a person wants to see: turns, returns, validity, states, each by who chose."""
     visits = [key for key, _ in _visits(played)]

@@ -10,19 +10,27 @@ from typing import Any
 from grouprl.envs.environment import Observation, Step
 from grouprl.rewards.contract import Failure
 
+READ = ("seconds",)
+"""What of a step's `info` is read outside the environment."""
+
 
 class Strange:
     """Stands for a value of a type that no environment should return; it is shown by that type's name."""
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` as JSON values; `info` is left out, and what has no business here keeps its type's name alone."""
+    """Return `value` as JSON values.
+
+    Of `info` only what is read is kept, and of what has no business here the name of its type.
+    """
     if isinstance(value, Failure):
         return {"is": "failure", "values": [value.what, value.trace, value.status]}
     if isinstance(value, Observation):
         return {"is": "observation", "values": _values(value, ())}
     if isinstance(value, Step):
-        return {"is": "step", "values": _values(value, ("info",))}
+        given = value.info if isinstance(value.info, Mapping) else {}
+        info = {name: given[name] for name in READ if name in given}
+        return {"is": "step", "values": {**_values(value, ("info",)), "info": to_plain(info)}}
     if isinstance(value, Mapping):
         return {"is": "mapping", "values": [[to_plain(k), to_plain(v)] for k, v in value.items()]}
     if isinstance(value, (tuple, list)):

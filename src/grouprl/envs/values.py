@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from grouprl.envs.environment import Observation, Step
@@ -13,8 +13,13 @@ LARGEST_REWARD = 1000.0
 LONGEST_TEXT = 20_000
 
 
-def examine_observation(found: Any, turn: int | None, findings: Findings) -> bool:
-    """Note what is wrong with an observation; return whether an episode can go on with it."""
+def examine_observation(
+    found: Any, turn: int | None, findings: Findings, agents: Collection[str] = ("",), *, first: bool = False
+) -> bool:
+    """Note what is wrong with an observation; return whether an episode can go on with it.
+
+    `agents` are the names that may act; `first` says that it begins a context, so that it is a prompt.
+    """
     whence = "reset()" if turn is None else "step()"
     if not isinstance(found, Observation):
         rule = f"{whence} gives a grouprl.envs.Observation"
@@ -24,8 +29,10 @@ def examine_observation(found: Any, turn: int | None, findings: Findings) -> boo
         rule = "an observation's text is a str"
         findings.add("text type", f"The text is {_shown(found.text)}", rule, "Write it out in words.", turn=turn)
         return False
-    if turn is None and not found.text:
-        findings.add("empty prompt", "The first observation is ''", "it is the prompt, which has at least a token")
+    if (turn is None or first) and not found.text and not found.messages:
+        whose = f" of agent {found.agent!r}" if found.agent else ""
+        what = f"The first observation{whose} is ''"
+        findings.add("empty prompt", what, "it is the prompt, which has at least a token", turn=turn)
     if len(found.text) > LONGEST_TEXT:
         rule = f"a model reads at most a few thousand tokens; {LONGEST_TEXT} characters are the limit"
         findings.add("long text", f"An observation has {len(found.text)} characters", rule, "Shorten it.", turn=turn)
@@ -33,7 +40,19 @@ def examine_observation(found: Any, turn: int | None, findings: Findings) -> boo
         what = f"state is {_shown(found.state)}, agent is {_shown(found.agent)}"
         findings.add("state type", what, "both are str, '' where there is none", "str(…).", turn=turn)
         return False
-    return _examine_legal(found.legal, turn, findings)
+    if not isinstance(found.fresh, bool):
+        findings.add("fresh type", f"fresh is {_shown(found.fresh)}", "fresh is True or False", "bool(…).", turn=turn)
+        return False
+    return _known(found.agent, "observation", agents, turn, findings) and _examine_legal(found.legal, turn, findings)
+
+
+def _known(agent: Any, where: str, agents: Collection[str], turn: int | None, findings: Findings) -> bool:
+    if agent in agents:
+        return True
+    what = f"The agent {agent!r} is named in an {where}; known are {', '.join(map(repr, agents))}"
+    rule = "every agent is one of the task's `agents`"
+    findings.add("unknown agent", what, rule, "Name it there (on the class of an env:… task), or '' alone.", turn=turn)
+    return False
 
 
 def _examine_legal(legal: Any, turn: int | None, findings: Findings) -> bool:
@@ -46,8 +65,16 @@ def _examine_legal(legal: Any, turn: int | None, findings: Findings) -> bool:
     return True
 
 
-def examine_step(found: Any, action: str, legal: tuple[str, ...], turn: int, findings: Findings) -> bool:
-    """Note what is wrong with a step; return whether the episode can go on."""
+def examine_step(
+    found: Any,
+    action: str,
+    legal: tuple[str, ...],
+    turn: int,
+    findings: Findings,
+    agents: Collection[str] = ("",),
+    begun: Collection[str] = (),
+) -> bool:
+    """Note what is wrong with a step; return whether the episode can go on. `begun` are the agents with a context."""
     if not isinstance(found, Step):
         rule = "step() gives a grouprl.envs.Step"
         findings.add("step type", f"step() gave {_shown(found)}", rule, "Step(observation, reward, …).", turn=turn)
@@ -67,7 +94,33 @@ def examine_step(found: Any, action: str, legal: tuple[str, ...], turn: int, fin
         what = f"Action {action!r} was called {said}, with legal {_shown(legal)}"
         findings.add("validity", what, "exactly the actions in legal are valid, where legal is given", turn=turn)
     fine = is_number(found.reward, "reward", f"The reward of action {action!r}", turn, findings)
-    return examine_observation(found.observation, turn, findings) and fine
+    fine = fine and _examine_rewards(found.rewards, turn, findings, agents)
+    over = found.terminated or found.truncated
+    seen = found.observation
+    first = not over and isinstance(seen, Observation) and (seen.fresh is True or seen.agent not in begun)
+    return examine_observation(seen, turn, findings, agents, first=first) and fine
+
+
+def _examine_rewards(found: Any, turn: int, findings: Findings, agents: Collection[str]) -> bool:
+    if not isinstance(found, Mapping):
+        rule = "rewards is a mapping of agents to numbers"
+        findings.add("rewards type", f"rewards is {_shown(found)}", rule, "{} where there are none.", turn=turn)
+        return False
+    return all(
+        _known(agent, "entry of rewards", agents, turn, findings)
+        and is_number(value, "reward", f"The reward of agent {agent!r}", turn, findings)
+        for agent, value in found.items()
+    )
+
+
+def examine_scores(found: Any, findings: Findings, agents: Collection[str]) -> bool:
+    """Note what is wrong with the scores of the agents; return whether they can be used."""
+    if not isinstance(found, dict):
+        findings.add("scores type", f"scores() gave {_shown(found)}", "it gives a dict of agent to dict of floats")
+        return False
+    known = [_known(agent, "entry of scores()", agents, None, findings) for agent in found]
+    fine = [examine_score(each, findings) for each in found.values()]
+    return all(known) and all(fine)
 
 
 def examine_score(found: Any, findings: Findings) -> bool:

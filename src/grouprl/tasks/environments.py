@@ -180,6 +180,11 @@ class OwnEnvironment(SeededTask):
         return self.turns
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """Those that the class names as `agents`, where it does."""
+        return tuple(getattr(self._make, "agents", ("",)))
+
+    @property
     def max_new_tokens(self) -> int:
         """As the option says."""
         return self.tokens
