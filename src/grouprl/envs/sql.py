@@ -14,7 +14,7 @@ REASONS = {"column": "no such column", "table": "no such table", "refused": "not
 
 
 class Sql(Game):
-    """A question such as "pet(age,fat): max fat if age>3>" and a database; an action is a query.
+    """A question such as "pet(age,fat): top fat, age over 3>" and a database; an action is a query.
 
     Columns: `table`, `columns` (name -> values), `gold` (a right query) and `wrong` (what a demonstration may slip
     into). A query that runs ends the episode; one that fails is invalid, answered with the reason and '>', and another

@@ -30,7 +30,7 @@ class ScreenTask(EnvironmentTask):
         for widgets, pages, goals in ((2, 1, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (4, 2, 2), (4, 3, 3))
     )
 
-    widgets: int = Field(3, ge=1, le=4, description="widgets on a page")
+    widgets: int = Field(2, ge=1, le=4, description="widgets on a page")
     pages: int = Field(1, ge=1, le=3, description="pages, shown one after the other by scrolling")
     goals: int = Field(1, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
     spare: int = Field(1, ge=0, description="turns beside those that are needed")

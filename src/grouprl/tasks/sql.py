@@ -15,17 +15,17 @@ from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
 
 TABLES = ("pet", "car", "job", "map")
-COLUMNS = ("age", "fat", "leg", "top", "win", "sun")
-ASKED = {"most": "max({})", "least": "min({})", "all": "sum({})", "count": "count(*)"}
-COMPARED = {"over": ">", "under": "<", "is": "="}
+COLUMNS = ("age", "fat", "leg", "day", "win", "sun")
+ASKED = {"top": "max({})", "low": "min({})", "all": "sum({})", "num": "count({})"}
+COMPARED = {"over": ">", "less": "<", "same": "="}
 
 
 @register_task("sql")
 class SqlTask(EnvironmentTask):
     """Write the SQL query that answers a question about a generated table; it is run by SQLite.
 
-    The prompt is "pet(age,fat,leg): most fat, leg over 3>", a right answer
-    "select max(fat) from pet where leg>3".
+    The prompt is "pet(age,fat): top fat, age over 3>", a right answer
+    "select max(fat) from pet where age>3".
     """
 
     levels = tuple(
@@ -48,7 +48,7 @@ class SqlTask(EnvironmentTask):
     @property
     def max_new_tokens(self) -> int:
         """The longest query, its end, and a few more."""
-        return 27 + 13 * self.conditions
+        return 30 + 13 * self.conditions
 
     @property
     def alphabet(self) -> str:
@@ -81,7 +81,7 @@ class SqlTask(EnvironmentTask):
         asked, of = rng.choice(list(ASKED)), rng.choice(names)
         named = rng.sample(names, min(self.conditions, self.columns))
         conditions = [(name, rng.choice(list(COMPARED)), rng.randint(1, 8)) for name in named]
-        prompt = f"{table}({','.join(names)}): {asked}" + (f" {of}" if asked != "count" else "")
+        prompt = f"{table}({','.join(names)}): {asked} {of}"
         prompt += "".join(f", {name} {word} {number}" for name, word, number in conditions)
         gold = query(table, ASKED[asked].format(of), [(n, COMPARED[w], k) for n, w, k in conditions])
         return f"{prompt}>", {"table": table, "columns": values, "gold": gold, "wrong": slips(gold, names)}
