@@ -41,7 +41,7 @@ class SuccessReplay(Exploration):
         gone_b = np.zeros(len(collected), dtype=bool)
         added = []
         for rows in groups(collected, drawn_rows(collected)):
-            known = store.get(_key(collected, rows[0]), [])
+            known = store.get(_key(collected, int(rows[0])), [])
             if known and self.has_failed(collected.scores.reward_b[rows]):
                 old = unpack(known[rng.integers(len(known))], desk.task)
                 gone_b[rows[0]] = True
@@ -60,7 +60,7 @@ class SuccessReplay(Exploration):
         rows, _ = own_rows(collected, judged)
         store = desk.store(self)
         for i in np.flatnonzero(rows.scores.reward_b > self.success):
-            key = _key(rows, i)
+            key = _key(rows, int(i))
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
 
     def words(self) -> str:
