@@ -42,6 +42,12 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
 
+kills: $(READY)  ## kill runs of many methods at many moments, and compare what they leave (a quarter of an hour)
+	$(BIN)/python scripts/kills.py
+
+soak: $(READY)  ## a long run under random faults (half an hour)
+	$(BIN)/python scripts/soak.py
+
 parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py

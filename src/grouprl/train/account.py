@@ -6,7 +6,8 @@ Two accounts, and both close: questions asked = trained on + lost, answers drawn
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,9 @@ REASONS = {
     "masked": "selection, pruning or a loss mask left no token of it",
 }
 """Why an answer can be dropped, in the order in which it happens."""
+
+ENTRIES = ("questions_asked", "questions_trained", "questions_lost/", "rows_drawn", "rows_stored", "rows_used", "rows_lost/")
+"""How the names of the account's metrics begin."""
 
 NOT_ANSWERED = "not_answered"
 """Why a question can be dropped beside that: it was only probed, or passed over by curriculum or allocation."""
@@ -84,6 +88,30 @@ def account(
         **{f"rows_lost/{reason}": lost[reason] for reason in REASONS if lost[reason]},
     }
     return {name: float(count) for name, count in (rows | _questions(asked, fresh, why)).items()}
+
+
+def totals(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the sums of the accounts of a run's records of training steps."""
+    sums: Counter[str] = Counter()
+    for record in records:
+        if record.get("phase", "train") == "train":
+            sums.update({name: int(n) for name, n in record.items() if name.startswith(ENTRIES)})
+    return dict(sums)
+
+
+def in_words(account: Mapping[str, int]) -> str:
+    """Say what became of the questions and answers of a run; '' without an account."""
+    if not {"questions_asked", "rows_drawn"} <= account.keys():
+        return ""
+    stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""
+    questions = f"{account['questions_asked']:,} questions asked: {account['questions_trained']:,} trained on"
+    rows = f"{account['rows_drawn']:,} answers drawn{stored}: {account['rows_used']:,} used"
+    return f"{questions}{_lost(account, 'questions')}. {rows}{_lost(account, 'rows')}."
+
+
+def _lost(account: Mapping[str, int], what: str) -> str:
+    names = (NOT_ANSWERED, *REASONS)
+    return "".join(f", {n:,} lost ({name})" for name in names if (n := account.get(f"{what}_lost/{name}")))
 
 
 def _fate(fate: str, key: Key, used: Collection[Key], wanted: Collection[Key]) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from grouprl.errors import RunError
 from grouprl.methods.registry import CATALOGUE
+from grouprl.train.account import totals
 from grouprl.train.evaluate import Evaluation, Sample
 from grouprl.train.files import RunFolder, replacing, write_json
 from grouprl.train.session import Session, versions
@@ -100,6 +101,7 @@ def _summary(session: Session, before: Mapping[str, float] | None, after: Evalua
         "phase": session.phase,
         "steps": session.step,
         "finished": after is not None,
+        "account": totals(session.run.read_metrics()),
         "parameters": sum(p.numel() for p in session.policy.parameters()),
         "before": before,
         "after": None if after is None else after.record(),

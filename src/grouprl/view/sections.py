@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from grouprl.train.account import in_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import further, pictures, success
 from grouprl.view.runfiles import RunData
@@ -72,7 +73,12 @@ def curves(run: RunData) -> str:
 
 
 def health(run: RunData) -> str:
-    """Findings in words, those that persist first."""
+    """What became of what was asked and drawn; findings in words, those that persist first."""
+    account = in_words(totals(run.records))
+    return (f'<p class="muted">{escape(account)}</p>' if account else "") + _findings(run)
+
+
+def _findings(run: RunData) -> str:
     if run.findings is None:
         return _none("No health report in this folder.")
     if not run.findings:
