@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desks import Numbers
@@ -70,6 +70,7 @@ def test_a_step_that_got_too_little_does_not_let_later_ones_run_further_ahead() 
     assert rule.capacity == 2 * 4, "as after a full step, not three more"
 
 
+@settings(deadline=None)
 @given(
     bound=st.integers(0, 5),
     batch=st.integers(1, 6),
