@@ -8,22 +8,40 @@ import time
 
 import openai
 
+SHARED = openai.DefaultHttpxClient()
+"""Connections are kept over episodes: to begin a client takes longer than what it asks."""
+
+
+def client_of(base_url, api_key):
+    return openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0, http_client=SHARED)
+
 
 def answer_once(prompt, base_url, api_key):
     """Ask once and return the answer."""
-    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    client = client_of(base_url, api_key)
     reply = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": prompt}])
     return reply.choices[0].message.content
 
 
 def two_turns(prompt, base_url, api_key):
     """Ask, then ask whether that is sure, in the same conversation."""
-    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    client = client_of(base_url, api_key)
     messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": prompt}]
     for _ in range(2):
         reply = client.chat.completions.create(model="policy", messages=messages)
         messages += [reply.choices[0].message, {"role": "user", "content": "Sure?"}]
     return messages[-2].content
+
+
+def twice(prompt, base_url, api_key):
+    """Ask the same thing twice; return everything that was said."""
+    client = client_of(base_url, api_key)
+    messages, said = [{"role": "user", "content": "?"}], ""
+    for _ in range(2):
+        reply = client.chat.completions.create(model="policy", messages=messages)
+        said += reply.choices[0].message.content
+        messages += [reply.choices[0].message, {"role": "user", "content": "?"}]
+    return said
 
 
 async def two_conversations(prompt, base_url, api_key):
@@ -38,7 +56,7 @@ async def two_conversations(prompt, base_url, api_key):
 
 def unsupported(prompt, base_url, api_key):
     """Ask for what cannot be trained."""
-    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    client = client_of(base_url, api_key)
     messages = [{"role": "user", "content": prompt}]
     complaints = []
     for settings in ({"n": 2}, {"logprobs": True}):
@@ -51,7 +69,7 @@ def unsupported(prompt, base_url, api_key):
 
 
 def with_stop(prompt, base_url, api_key):
-    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    client = client_of(base_url, api_key)
     stream = client.chat.completions.create(
         model="policy", messages=[{"role": "user", "content": prompt}], stop=["."], stream=True
     )
@@ -60,7 +78,7 @@ def with_stop(prompt, base_url, api_key):
 
 def tool_loop(prompt, base_url, api_key):
     """Let the model call a calculator until it answers."""
-    client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+    client = client_of(base_url, api_key)
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
     messages = [{"role": "user", "content": prompt}]
     while True:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from chat_policies import chatting
 from grouprl.envs import Demonstrator, Environment
@@ -16,6 +19,8 @@ from grouprl.errors import InputError, MissingExtra
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Question, load_task
+from grouprl.train.config import parse_config
+from grouprl.train.loop import train
 
 pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
@@ -246,3 +251,34 @@ def test_without_the_server(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[serve\]"):
         program("answer_once")
+
+
+def words(result):
+    return result.count("a") / max(1, len(result))
+
+
+def test_a_program_is_trained(tmp_path):
+    """GRPO on a program that knows nothing of it: the letter that pays is what its conversations come to be made of."""
+    task = {
+        "name": f"program:{PROGRAMS}:twice",
+        "questions": "summands",
+        "reward": f"{__file__}:words",
+        "turns": 2,
+        "tokens": 4,
+        "characters": "abcdefgh0123456789+-=?",
+    }
+    config = parse_config(
+        {
+            "task": task,
+            "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32}},
+            "batch": {"prompts": 2, "group": 8},
+            "optim": {"lr": 3e-2},
+            "steps": 12,
+            "eval": {"every": 0, "final_questions": 2},
+        }
+    )
+    summary = train(config, folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    lines = [json.loads(line) for line in (summary.folder / "metrics.jsonl").read_text().splitlines()]
+    rewards = [line["reward_mean"] for line in lines if line["phase"] == "train"]
+    assert rewards[0] < 0.25
+    assert sum(rewards[-3:]) / 3 > 0.5
