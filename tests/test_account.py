@@ -11,7 +11,7 @@ import pytest
 
 import toy_envs
 from grouprl.data.source import QuestionSource
-from grouprl.train.account import REASONS, account
+from grouprl.train.account import REASONS, account, in_words, totals
 from test_loop import launch, records
 
 REWARDS = """
@@ -202,3 +202,25 @@ def test_the_counter_of_the_source_is_the_number_asked() -> None:
     source = QuestionSource(load_task("addition"), 0)
     source.asks(3, 2)
     assert source.drawn == 3
+
+
+def test_the_account_in_words() -> None:
+    records: list[dict[str, Any]] = [
+        {"phase": "eval", "questions_asked": 99},
+        {"phase": "train", "questions_asked": 1200, "questions_trained": 1190, "questions_lost/error": 10}
+        | {"rows_drawn": 2400, "rows_stored": 0, "rows_used": 2380, "rows_lost/error": 20, "rows_trained": 0.5},
+        {"phase": "train", "questions_asked": 4, "questions_trained": 3, "questions_lost/refill": 1}
+        | {"rows_drawn": 8, "rows_stored": 2, "rows_used": 8, "rows_lost/refill": 2},
+    ]
+    assert in_words(totals(records)) == (
+        "1,204 questions asked: 1,193 trained on, 10 lost (error), 1 lost (refill). "
+        "2,408 answers drawn and 2 stored: 2,388 used, 20 lost (error), 2 lost (refill)."
+    )
+    assert in_words(totals(records[:1])) == ""
+
+
+def test_the_account_stands_in_summary_and_report(tmp_path: Path) -> None:
+    folder = launch(tmp_path / "run").folder
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["account"]["questions_asked"] == summary["account"]["questions_trained"] == 8
+    assert "8 questions asked: 8 trained on. 32 answers drawn: 32 used." in (folder / "report.html").read_text()

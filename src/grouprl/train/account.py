@@ -40,7 +40,15 @@ REASONS = {
 }
 """Why an answer can be dropped, in the order in which it happens."""
 
-ENTRIES = ("questions_asked", "questions_trained", "questions_lost/", "rows_drawn", "rows_stored", "rows_used", "rows_lost/")
+ENTRIES = (
+    "questions_asked",
+    "questions_trained",
+    "questions_lost/",
+    "rows_drawn",
+    "rows_stored",
+    "rows_used",
+    "rows_lost/",
+)
 """How the names of the account's metrics begin."""
 
 NOT_ANSWERED = "not_answered"
