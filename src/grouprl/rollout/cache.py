@@ -98,6 +98,10 @@ class Cache(Protocol):
         """Go on with the rows `index_n` and the shared prompts `needed` (None: all)."""
         ...
 
+    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+        """Return keys and values of the rows `index_n`, prompts first, [2,N,kv_heads,slots,d]."""
+        ...
+
 
 def slots_pay(lean: LeanModel) -> bool:
     """Tell whether the slot layout is the faster one: on a CPU, where every query head has keys of its own."""
@@ -129,6 +133,11 @@ class _Prompts:
     def keep(self, needed: torch.Tensor) -> None:
         """Go on with some of the prompts."""
         self.k, self.v = self.k[needed], self.v[needed]
+
+    def of(self, index_n: torch.Tensor) -> torch.Tensor:
+        """Keys and values of the prompts of the rows `index_n`, [2,N,kv_heads,width,d]."""
+        which = self.layout.row_r[index_n]
+        return torch.stack([self.k[which], self.v[which]])
 
 
 class RowCache:
@@ -182,6 +191,11 @@ class RowCache:
         self.kv[:, : self.rows, :, : self.used] = self.kv[:, index_n, :, : self.used]
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
+
+    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+        """The prompts that are shared, and what the rows hold themselves."""
+        own = self.kv[:, index_n, :, : self.used]
+        return own if self.prompts is None else torch.cat([self.prompts.of(index_n), own], dim=3)
 
 
 class SlotCache:
@@ -246,6 +260,11 @@ class SlotCache:
             held[: self.used, : self.rows] = held[: self.used].index_select(1, index_n)
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
+
+    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+        """The prompts that are shared, and what the rows hold themselves."""
+        own = torch.stack([held[: self.used, index_n].permute(1, 2, 0, 3) for held in (self.k, self.v)])
+        return own if self.prompts is None else torch.cat([self.prompts.of(index_n), own], dim=3)
 
 
 def _behind(bias_rl: torch.Tensor | None, used: int) -> torch.Tensor | None:

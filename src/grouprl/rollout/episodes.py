@@ -21,8 +21,12 @@ from grouprl.policy.team import split
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.between import Between, History
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Record, Start, Turn
+from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.sampler import Adapt, Rollout, generate
 from grouprl.tasks.task import Message, content_number
+
+KEPT_GB = 2.0
+"""GiB of keys and values that are kept between the turns of episodes."""
 
 
 @dataclass(frozen=True)
@@ -100,17 +104,21 @@ def play(
     stop: Sequence[str] = (),
     history: History = "refuse",
     stage: Stage | None = None,
+    kept_gb: float = KEPT_GB,
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
 
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
-    Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
+    Environments that raise end their episode as an error. `stage` holds the environments; None: this process. Keys and
+    values are kept from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
         InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
     """
+
+    kept: dict[int, KeptTurns] = {}
 
     def draw(member: Any, living: list[Episode], budget: int) -> Rollout:
         return generate(
@@ -125,6 +133,8 @@ def play(
             top_k=top_k,
             adapt=adapt,
             stop_texts=stop,
+            kept=kept.setdefault(id(member), KeptTurns(kept_gb)) if kept_gb else None,
+            names=[(episode.number, episode.acting.number) for episode in living],
         )
 
     with _begun(policy, stage or HereStage(make), starts, agents, history) as table:

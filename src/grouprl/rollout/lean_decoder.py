@@ -12,17 +12,21 @@ from ..policy.lean_ops import turned
 from ..policy.lean_weights import LayerWeights, decoding_weights
 from .cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
 from .decoder import reading_order
+from .kept import Past
 
 
 class LeanDecoder:
     """The lean forward, one token at a time; a snapshot of the weights at its construction."""
 
-    def __init__(self, lean: LeanModel) -> None:
-        self.lean, self.weights = lean, decoding_weights(lean)
+    def __init__(self, lean: LeanModel, past: Past | None = None) -> None:
+        self.lean, self.weights, self.past = lean, decoding_weights(lean), past
 
     @torch.no_grad()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
-        """Read the prompts, long ones with those of about their length, and make room for every row."""
+        """Read the prompts, long ones with those of about their length, and make room for every row.
+
+        What `past` knows of the beginning of a prompt is not read again.
+        """
         lean, device = self.lean, self.lean.device
         length_n = torch.tensor([len(p) for p in prompts], device=device)
         width, row_r = int(length_n.max()), torch.as_tensor(prompt_r, device=device)
@@ -32,9 +36,12 @@ class LeanDecoder:
             device
         )
         last_nd = torch.empty(len(prompts), lean.core.config.hidden_size, dtype=lean.dtype, device=device)
-        for some in reading_order([len(p) for p in prompts]):
+        known = [0] * len(prompts) if self.past is None else self.past.fill(kv, prompts)
+        for some in reading_order([len(p) - done for p, done in zip(prompts, known, strict=True)]):
             index = torch.tensor(some, device=device)
-            last_nd[index] = self._read([prompts[i] for i in some], index, kv)
+            fresh = not any(known[i] for i in some)
+            rest = [prompts[i][known[i] :] for i in some]
+            last_nd[index] = self._read(rest, index, kv) if fresh else self._read_on(rest, index, kv, length_n[index])
         kind = SlotCache if slots_pay(lean) else RowCache
         self._caches: list[Cache] = [kind(lean, self.layout, len(row_r), room) for _ in lean.layers]
         for cache, (k, v) in zip(self._caches, kv, strict=True):
@@ -63,6 +70,36 @@ class LeanDecoder:
             )
             x = self._rest(layer, x, out.transpose(1, 2).reshape(count * width, -1))
         return x.view(count, width, -1)[:, -1]
+
+    def _read_on(
+        self, rests: Sequence[Sequence[int]], index: torch.Tensor, kv: torch.Tensor, length_n: torch.Tensor
+    ) -> torch.Tensor:
+        """Run what is left of prompts whose beginnings are in `kv` already; as `_read` otherwise."""
+        lean, device, count, width = self.lean, self.lean.device, len(rests), kv.shape[4]
+        late = max(map(len, rests))
+        ids_nl = torch.tensor([[0] * (late - len(p)) + list(p) for p in rests], device=device)
+        slot_l, key_k = torch.arange(width - late, width, device=device), torch.arange(width, device=device)
+        begin_n = width - length_n
+        real_nl = slot_l >= width - torch.tensor([len(p) for p in rests], device=device)[:, None]
+        turn = lean.turns((slot_l - begin_n[:, None]).clamp(min=0).flatten()).unsqueeze(1)
+        held_nk = key_k >= begin_n[:, None]
+        seen = ((key_k <= slot_l[:, None]) & held_nk[:, None]) | (key_k == slot_l[:, None])
+        x = lean.core.model.embed_tokens(ids_nl).flatten(0, 1)
+        for number, layer in enumerate(self.weights.layers):
+            heads = self._heads(layer, x, turn).view(count, late, -1, lean.size).transpose(1, 2)
+            q, *new = heads.split([lean.heads, lean.kv_heads, lean.kv_heads], dim=1)
+            for held, each in zip(kv[number], new, strict=True):
+                held[index, :, -late:] = torch.where(real_nl[:, None, :, None], each, held[index, :, -late:])
+            k, v = kv[number][:, index]
+            shared = lean.heads > lean.kv_heads
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None], scale=1.0, enable_gqa=shared)
+            x = self._rest(layer, x, out.transpose(1, 2).reshape(count * late, -1))
+        return x.view(count, late, -1)[:, -1]
+
+    @torch.no_grad()
+    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+        """Keys and values of the rows `index_n`, [layers,2,N,kv_heads,slots,d]: prompts end at slot `layout.width`."""
+        return torch.stack([cache.written(index_n) for cache in self._caches])
 
     @torch.no_grad()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..policy.logprobs import log_softmax_of
 from ..policy.tokens import Tokens
 from .choose import draw, keep_top_k, keep_top_p, uniforms
 from .decoder import Decoder
+from .kept import KeptTurns, Leaving, leave
 from .lean_decoder import LeanDecoder
 from .stopping import StopTexts
 from .transformers_decoder import TransformersDecoder
@@ -102,6 +103,8 @@ def generate(
     rows_at_once: int | None = None,
     progress: Progress | None = None,
     drawn: Sequence[int] = (),
+    kept: KeptTurns | None = None,
+    names: Sequence[Hashable] = (),
     pause: Pause | None = None,
 ) -> Rollout:
     """Draw `n` completions for each prompt.
@@ -128,6 +131,9 @@ def generate(
         progress: called after each step.
         drawn: how many tokens at the end of each prompt were drawn with its seed before, [B]; the seed's random
             numbers go on behind them. So a completion that was paused ends as if it had not been.
+        kept: keys and values of earlier turns: what is known of the beginnings of prompts is not read again, and what
+            is written now is known in the next turn.
+        names: by which `kept` knows the rows, one per completion.
         pause: ends the call after a step; the completions that were not finished come back as they are, truncated.
 
     Raises:
@@ -147,7 +153,13 @@ def generate(
     for start in range(0, len(rows), width):
         part = slice(start, start + width)
         uniform_rt = uniforms(seeds[part], max_new_tokens, drawn[part])
-        writer.write(make_decoder(policy), rows[part], uniform_rt, start, progress, pause)
+        decoder, keeping = make_decoder(policy), kept if policy.lean is not None else None
+        if keeping is not None and isinstance(decoder, LeanDecoder):
+            decoder.past, writer.leaving = keeping.past(names[part], rows[part]), []
+        writer.write(decoder, rows[part], uniform_rt, start, progress, pause)
+        if keeping is not None and writer.leaving is not None:
+            drawn_rows = writer.rollout(rows).response_ids
+            keeping.keep(names, writer.leaving, [(*a, *b) for a, b in zip(rows, drawn_rows, strict=True)])
     return writer.rollout(rows)
 
 
@@ -184,6 +196,8 @@ class _Writer:
         """Temperature: one number where it is the same for all rows, else [B]."""
         self.eos = torch.tensor(sampling.eos_ids, device=device)
         self.stop_texts: StopTexts | None = None
+        self.leaving: list[Leaving] | None = None
+        """What rows leave behind in the decoder; None where nobody wants it."""
 
     @torch.no_grad()
     def write(
@@ -209,16 +223,32 @@ class _Writer:
                 progress(t + 1, budget)
             left = int(live_r.sum())
             if t + 1 == budget or left == 0:
+                self._leave(decoder, torch.ones_like(live_r), row_r, prompts, offset)
                 return
             if pause is not None and pause():
                 self.length_b[row_r[live_r]] = t + 1
                 return
             if left <= COMPACT_BELOW * len(live_r):
                 index_n = live_r.nonzero()[:, 0]
+                self._leave(decoder, ~live_r, row_r, prompts, offset)
                 decoder.keep(index_n)
                 row_r, live_r, token_r = (x[index_n] for x in (row_r, live_r, token_r))
                 uniform_tr = uniform_tr[:, index_n]
             logits_rv = decoder.step(token_r)
+
+    def _leave(
+        self,
+        decoder: Decoder,
+        gone_r: torch.Tensor,
+        row_r: torch.Tensor,
+        prompts: Sequence[tuple[int, ...]],
+        offset: int,
+    ) -> None:
+        """Take what the rows of `gone_r` leave behind, where it is wanted."""
+        if self.leaving is not None:
+            index_n = gone_r.nonzero()[:, 0]
+            rows = row_r[index_n].tolist()
+            self.leaving.append(leave(decoder, index_n, rows, [len(prompts[row - offset]) for row in rows]))
 
     def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
         """Choose each row's token and write it down."""
