@@ -138,7 +138,7 @@ class SharedWeights:
         begin, end, total = (1 + 3 * slot + i for i in range(3))
         expected = int(self._words[total])
         ready = int(self._words[begin]) == int(self._words[end]) == version
-        held = bytearray(self._map[self._start(slot) : self._start(slot) + self._slot])
+        held = np.frombuffer(self._map, np.uint8, self._slot, self._start(slot)).copy()
         quiet = ready and int(self._words[begin]) == int(self._words[end]) == version
         state = {place.name: _tensor(held, place) for place in self.places}
         return (state if quiet and checksum(state) == expected else None), quiet
@@ -162,7 +162,7 @@ def _bytes(tensor: Tensor) -> Any:
     return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
-def _tensor(held: bytearray, place: Place) -> Tensor:
+def _tensor(held: np.ndarray, place: Place) -> Tensor:
     kind = getattr(torch, place.dtype)
     if not place.size:
         return torch.zeros(place.shape, dtype=kind)
