@@ -43,7 +43,7 @@ class Program(OptionTask):
     on_crash: Literal["fail", "zero"] = Field(
         "fail", description="a program that raises has failed (see reward.on_error), or has earned nothing"
     )
-    characters: str | None = Field(None, description="the characters of texts, where known; none: the questions'")
+    characters: str = Field("", description="the characters that requests and answers are made of, where known")
     seed: int = Field(0, description="which stream of questions is drawn, for tasks that draw")
 
     _inner: Task = PrivateAttr()
@@ -112,8 +112,8 @@ class Program(OptionTask):
 
     @property
     def alphabet(self) -> str:
-        """As the option says, or that of the questions."""
-        return self._inner.alphabet if self.characters is None else self.characters
+        """As the option says."""
+        return self.characters
 
     def environment(self) -> ProgramEnvironment:
         """Return a fresh run of the program."""
