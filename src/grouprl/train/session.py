@@ -213,6 +213,8 @@ def _resumed(run: RunFolder) -> Session:
         session = assemble(config, run, task, build_policy(config, task), reward)
         session.notes = complaints + notes
         _restore(session, checkpoint)
+        if not complaints:  # killed between writing a checkpoint and pruning; damaged ones must not count as kept
+            prune(run, config.run.keep)
     except BaseException:
         close_reward(reward)
         raise
