@@ -17,7 +17,7 @@ ENGINES = ["lean", "transformers"]
 @pytest.fixture(params=["slots", "slots, shared", "rows", "rows, shared", "transformers"])
 def any_decoder(request, monkeypatch):
     """Each way of decoding in turn; returns the engine's name."""
-    monkeypatch.setattr(lean_decoder_module, "slots_pay", lambda _: "slots" in request.param)
+    monkeypatch.setattr(lean_decoder_module, "slots_pay", lambda *_: "slots" in request.param)
     monkeypatch.setattr(lean_decoder_module, "sharing_pays", lambda *_: "shared" in request.param)
     return "transformers" if request.param == "transformers" else "lean"
 
@@ -235,10 +235,12 @@ def test_float64_rollouts_keep_their_precision():
 
 def test_layouts_are_chosen_by_device_heads_and_rows_per_prompt():
     lean = make_policy("llama").lean
-    assert cache.slots_pay(lean)
-    assert not cache.slots_pay(make_policy("qwen2").lean)
-    assert cache.sharing_pays(lean, 16, 4)
-    assert not cache.sharing_pays(lean, 15, 4)
+    assert cache.slots_pay(lean, 32)
+    assert not cache.slots_pay(lean, 31)
+    assert not cache.slots_pay(make_policy("qwen2").lean, 64)
+    assert cache.sharing_pays(lean, 64, 4, 60)  # 60 rows spare 60 keys of 32 numbers
+    assert not cache.sharing_pays(lean, 64, 4, 50)
+    assert not cache.sharing_pays(lean, 64, 17, 600)
 
 
 def test_prompts_are_read_with_those_of_their_length():

@@ -142,8 +142,7 @@ class LeanModel:
         heads, scaled = self._heads(layer, x, stream, first)
         blocks = stream.layout.split(heads)
         outputs = [
-            attend(q, k, v, i.block.bias, scaled=scaled)
-            for (q, k, v), i in zip(blocks, stream.layout.blocks, strict=True)
+            attend(q, k, v, i.block, scaled=scaled) for (q, k, v), i in zip(blocks, stream.layout.blocks, strict=True)
         ]
         return self.mlp(layer, add_linear(x, stream.layout.merge(outputs), layer.self_attn.o_proj))
 

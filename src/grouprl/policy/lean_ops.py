@@ -178,6 +178,8 @@ class _Split(torch.autograd.Function):
         layout, pieces, size = ctx.layout, list(grads), grads[0].shape[-1]
         width = grads[1].shape[2]
         for first, index in zip(range(3, len(grads), 3), layout.blocks[1:], strict=True):
+            if index.block.prefix_r is None:
+                continue
             for part in (1, 2):  # keys and values of the prefixes are seen by every branch
                 seen = grads[first + part]
                 pieces[part] = pieces[part] + _sum_rows(seen[:, :, :width], index.block.prefix_r, len(pieces[part]))
@@ -209,20 +211,22 @@ def _sum_rows(x_rhld: torch.Tensor, group_r: torch.Tensor, groups: int) -> torch
 
 
 def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, *, scaled: bool = False
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block: Block, *, scaled: bool = False
 ) -> torch.Tensor:
     """Return softmax(query @ key.T / sqrt(d) + bias) @ value, [R,heads,L,d]; query heads share key heads evenly.
 
-    With `scaled` the queries are divided by sqrt(d) already.
+    With `scaled` the queries are divided by sqrt(d) already. A block without prefixes is causal: padding lies behind.
     """
     rows, heads, length, size = query.shape
     shared = heads // key.shape[1]
     if query.device.type != "cpu" or key.shape[2] > SHORT_KEYS:
+        causal = block.prefix_r is None
+        mask, scale = None if causal else block.bias, 1.0 if scaled else None
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, scale=1.0 if scaled else None, enable_gqa=shared > 1
+            query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared > 1
         )
     grouped = (query if scaled else query * (1 / math.sqrt(size))).view(rows, key.shape[1], shared * length, size)
-    bias = bias[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
+    bias = block.bias[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
     return _Attend.apply(grouped, key, value, bias).view(query.shape)
 
 

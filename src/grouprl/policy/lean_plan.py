@@ -2,8 +2,8 @@
 
 A pass is one stream of S tokens without padding: first the prefixes, then the branches. When prompts are shared, a
 prefix is a distinct prompt and a branch is a response, whose tokens attend to their prompt's keys and to their own.
-Otherwise a prefix is a whole sequence and there are no branches. The last token of a response predicts nothing and
-is left out.
+Otherwise a prefix is a whole sequence, in up to four classes of similar length, and there are no branches. The last
+token of a response predicts nothing and is left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Plan:
         position_s: position of each token in its own sequence, [S].
         state_m: stream index of the state that predicts each response token, [M], row after row.
         target_m: the response tokens, [M].
-        blocks: prefixes, then branches if there are any, in classes of similar length.
+        blocks: prefixes, then branches if there are any, in classes of similar length. Where there are branches, all
+            prefixes are one block.
     """
 
     ids_s: torch.Tensor
@@ -68,13 +69,18 @@ def _plan_whole(tokens: Tokens, dtype: torch.dtype, device: torch.device) -> Pla
     length_b = prompt_b + np.maximum(response_b - 1, 0)
     start_b = _starts(length_b)
     state_m = np.repeat(start_b + prompt_b - 1, response_b) + _ramps(response_b)
-    block = Block(_padded(start_b, length_b, device), None, _causal(int(length_b.max()), dtype, device))
+    classes = length_classes(length_b, 0)
+    blocks = [
+        Block(_padded(start_b[rows], length_b[rows], device), None, _causal(int(length_b[rows].max()), dtype, device))
+        for some in classes
+        for rows in (some[part] for part in length_classes(length_b[some], 0))
+    ]
     return Plan(
         _flat(rows, device),
         _tensor(_ramps(length_b), device),
         _tensor(state_m, device),
         tokens.targets().to(device),
-        (block,),
+        tuple(blocks),
     )
 
 

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from .lean import LeanModel, joined
 from .lora import linear_weight
 
+LAID_OUT = 2**22
+"""Numbers of a weight that is copied into the layout in which it is multiplied."""
 FOLDED = (torch.float32, torch.float64)
 """Types in which a norm's weight can be multiplied into the next layer's: the product rounds far below a log-prob."""
 
@@ -27,8 +29,8 @@ class Norm:
         """Normalise over the last axis."""
         if self.weight is not None:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
-        return x * square.div_(x.shape[-1]).add_(self.eps).rsqrt_()
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * torch.addcmul(length.new_tensor(self.eps), length, length, value=1 / x.shape[-1]).rsqrt_()
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class DecodingWeights:
-    """All layers, the final norm and the head."""
+    """Embeddings [vocabulary, hidden], all layers, the final norm and the head."""
 
+    embeddings: torch.Tensor
     layers: tuple[LayerWeights, ...]
     norm: Norm
     head: Affine
@@ -77,7 +80,7 @@ def decoding_weights(lean: LeanModel) -> DecodingWeights:
     layers = tuple(_layer(lean, layer) for layer in lean.layers)
     head = lean.core.get_output_embeddings()
     norm, weight = _folded(lean, lean.core.model.norm, linear_weight(head))
-    return DecodingWeights(layers, norm, Affine(weight.T, head.bias))
+    return DecodingWeights(lean.core.model.embed_tokens.weight, layers, norm, Affine(_stored(weight), head.bias))
 
 
 def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
@@ -92,12 +95,12 @@ def _layer(lean: LeanModel, layer: Any) -> LayerWeights:
     feed_norm, gate_up = _folded(lean, layer.post_attention_layernorm, gate_up)
     return LayerWeights(
         attention_norm=attention_norm,
-        qkv=Affine(weight.T, bias),
+        qkv=Affine(_stored(weight), bias),
         q_norm=Norm(lean.eps, lean.paired(attention.q_norm.weight) / math.sqrt(lean.size)) if normed else None,
         k_norm=Norm(lean.eps, lean.paired(attention.k_norm.weight)) if normed else None,
         output=_affine(attention.o_proj),
         feed_norm=feed_norm,
-        gate_up=Affine(gate_up.T, gate_up_bias),
+        gate_up=Affine(_stored(gate_up), gate_up_bias),
         down=_affine(mlp.down_proj),
     )
 
@@ -114,4 +117,9 @@ def _scaled(x: torch.Tensor, queries: int, size: int) -> torch.Tensor:
 
 
 def _affine(module: Any) -> Affine:
-    return Affine(linear_weight(module).T, module.bias)
+    return Affine(_stored(linear_weight(module)), module.bias)
+
+
+def _stored(weight: torch.Tensor) -> torch.Tensor:
+    """Return the weight [in, out], laid out as it is read where it is small: better for products of few rows."""
+    return weight.T.contiguous() if weight.numel() <= LAID_OUT else weight.T

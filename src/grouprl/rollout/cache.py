@@ -17,7 +17,11 @@ from ..policy.lean import LeanModel
 CHUNK = 2**18
 """Numbers of an elementwise product taken at a time: it shall stay in the second cache of a core."""
 SHARED_ROWS = 4
-"""Rows per prompt from which storing prompts once pays."""
+"""Rows per prompt from which storing prompts once pays,"""
+SHARED_NUMBERS = 100_000
+"""if so many keys of a layer are saved: it takes some operations more per token."""
+SLOT_ROWS = 32
+"""With fewer rows, one small product per row and head takes fewer operations."""
 
 
 class Layout:
@@ -103,14 +107,15 @@ class Cache(Protocol):
         ...
 
 
-def slots_pay(lean: LeanModel) -> bool:
-    """Tell whether the slot layout is the faster one: on a CPU, where every query head has keys of its own."""
-    return lean.device.type == "cpu" and lean.heads == lean.kv_heads
+def slots_pay(lean: LeanModel, rows: int) -> bool:
+    """Tell whether the slot layout is the faster one: on a CPU, for many rows, each query head with keys of its own."""
+    return lean.device.type == "cpu" and lean.heads == lean.kv_heads and rows >= SLOT_ROWS
 
 
-def sharing_pays(lean: LeanModel, rows: int, prompts: int) -> bool:
-    """Tell whether prompts are to be stored once."""
-    return lean.device.type == "cpu" and rows >= SHARED_ROWS * prompts
+def sharing_pays(lean: LeanModel, rows: int, prompts: int, width: int) -> bool:
+    """Tell whether prompts of `width` tokens are to be stored once: where that saves enough keys."""
+    saved = (rows - prompts) * width * lean.kv_heads * lean.size
+    return lean.device.type == "cpu" and rows >= SHARED_ROWS * prompts and saved >= SHARED_NUMBERS
 
 
 class _Prompts:

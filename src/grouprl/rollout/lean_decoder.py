@@ -31,7 +31,7 @@ class LeanDecoder:
         length_n = torch.tensor([len(p) for p in prompts], device=device)
         width, row_r = int(length_n.max()), torch.as_tensor(prompt_r, device=device)
         real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
-        self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, len(row_r), len(prompts)))
+        self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, len(row_r), len(prompts), width))
         kv = torch.zeros(len(lean.layers), 2, len(prompts), lean.kv_heads, width, lean.size, dtype=lean.dtype).to(
             device
         )
@@ -42,13 +42,14 @@ class LeanDecoder:
             fresh = not any(known[i] for i in some)
             rest = [prompts[i][known[i] :] for i in some]
             last_nd[index] = self._read(rest, index, kv) if fresh else self._read_on(rest, index, kv, length_n[index])
-        kind = SlotCache if slots_pay(lean) else RowCache
+        kind = SlotCache if slots_pay(lean, len(row_r)) else RowCache
         self._caches: list[Cache] = [kind(lean, self.layout, len(row_r), room) for _ in lean.layers]
         for cache, (k, v) in zip(self._caches, kv, strict=True):
             cache.fill(k, v)
         self._turn_l = lean.turns(torch.arange(width + room, device=device)).unsqueeze(1)
         self._table_vn = self._first_projection(len(row_r) * room)
-        self._position_r = length_n[:1] if (length_n == width).all() else length_n[row_r]
+        self._position: int | torch.Tensor = width if bool((length_n == width).all()) else length_n[row_r]
+        """Of the next token: one number where it is the same for all rows."""
         return self.weights.head(self.weights.norm(last_nd))[row_r]
 
     def _read(self, prompts: Sequence[Sequence[int]], index: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
@@ -59,7 +60,7 @@ class LeanDecoder:
         position_nl = torch.arange(width, device=device) - pad_n[:, None]
         turn = lean.turns(position_nl.clamp(min=0).flatten()).unsqueeze(1)
         seen = None if not pad_n.any() else _seen(position_nl)
-        x = lean.core.model.embed_tokens(ids_nl).flatten(0, 1)
+        x = self.weights.embeddings[ids_nl.flatten()]
         for number, layer in enumerate(self.weights.layers):
             heads = self._heads(layer, x, turn).view(count, width, -1, lean.size).transpose(1, 2)
             q, k, v = heads.split([lean.heads, lean.kv_heads, lean.kv_heads], dim=1)
@@ -84,7 +85,7 @@ class LeanDecoder:
         turn = lean.turns((slot_l - begin_n[:, None]).clamp(min=0).flatten()).unsqueeze(1)
         held_nk = key_k >= begin_n[:, None]
         seen = ((key_k <= slot_l[:, None]) & held_nk[:, None]) | (key_k == slot_l[:, None])
-        x = lean.core.model.embed_tokens(ids_nl).flatten(0, 1)
+        x = self.weights.embeddings[ids_nl.flatten()]
         for number, layer in enumerate(self.weights.layers):
             heads = self._heads(layer, x, turn).view(count, late, -1, lean.size).transpose(1, 2)
             q, *new = heads.split([lean.heads, lean.kv_heads, lean.kv_heads], dim=1)
@@ -105,8 +106,8 @@ class LeanDecoder:
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
         """Append one token to each row."""
         heads = self.lean.heads
-        x, turn_r = self.lean.core.model.embed_tokens(token_r), self._turn_l[self._position_r]
-        self._position_r = self._position_r + 1
+        x, turn_r = self.weights.embeddings.index_select(0, token_r), self._turn_l[self._position]
+        self._position = self._position + 1
         for number, (layer, cache) in enumerate(zip(self.weights.layers, self._caches, strict=True)):
             known = self._table_vn.index_select(0, token_r) if number == 0 and self._table_vn is not None else None
             qkv = self._heads(layer, x, turn_r, known)
@@ -116,14 +117,15 @@ class LeanDecoder:
 
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n`."""
-        self._position_r = self._position_r[index_n] if len(self._position_r) > 1 else self._position_r
+        if isinstance(self._position, torch.Tensor):
+            self._position = self._position[index_n]
         needed = self.layout.keep(index_n)
         for cache in self._caches:
             cache.keep(index_n, needed)
 
     def _first_projection(self, tokens: int) -> torch.Tensor | None:
         """Project the vocabulary where it is much smaller than what will be drawn: the first layer sees no more."""
-        embeddings_vd, first = self.lean.core.model.embed_tokens.weight, self.weights.layers[0]
+        embeddings_vd, first = self.weights.embeddings, self.weights.layers[0]
         pays = len(embeddings_vd) * FEWER_ROWS <= tokens
         return first.qkv(first.attention_norm(embeddings_vd)) if pays else None
 
