@@ -79,7 +79,7 @@ class WorkerStage:
             self._hello = hello_frame(pack(task), int(memory_gb * 2**30), [])
         except CannotSend as error:
             raise CannotSend(
-                f"The task '{task.name}' cannot be sent to a worker process: {error}",
+                f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The reward', 'it')}",
                 "a worker imports the task, so its class must be found by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
