@@ -176,6 +176,12 @@ def test_truncation(share, severity):
     assert finding is None or "at 16 tokens" in finding.words
 
 
+def test_episodes_that_run_out_of_turns_are_no_alarm():
+    finding = found(history(truncated_fraction=0.7, turns_mean=3.5))["truncation"]
+    assert finding.severity == "note"
+    assert finding.words.startswith("70 % of the episodes are cut off by a limit, of turns")
+
+
 def test_length_growth_with_and_without_progress():
     flat = {"pass@1": 0.3, "reward_mean": 0.3}
     assert found(history(length_mean=lambda s: 8.0 * (1 + s / 10)))["length_growth"].severity == "note"

@@ -137,10 +137,14 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def truncation(past: History, facts: HealthFacts) -> Finding | None:
-    """Answers cut off by the token limit."""
+    """Answers cut off by the token limit; episodes by that of turns."""
     cut = past.mean("truncated_fraction")
     if cut is None or cut < TRUNCATED_WARNING:
         return None
+    if past.mean("turns_mean") is not None:
+        words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."
+        remedy = "Usual while a policy fails; should it last, allow more turns, or look at what they are spent on."
+        return Finding("truncation", "note", words, remedy)
     limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
     words = (
         f"{percent(cut)} of the answers are cut off{limit} before they end; above 10 % runs tend to become unstable."
