@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test lint docs bench zoo parity kills soak clean
+.PHONY: help train test lint docs bench zoo parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -32,21 +32,17 @@ lint: $(READY)  ## format check, linter, type checker
 docs: $(READY)  ## generate docs/methods from the cards
 	$(BIN)/python scripts/generate_docs.py
 
-bench: $(READY)  ## measure speed against TRL and the machine's matrix products
+bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix products, and how cost grows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/engines.py
+	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/methods.py
 	$(BIN)/python bench/rewards_throughput.py
 
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
-
-kills: $(READY)  ## kill runs of many methods at many moments, and compare what they leave (a quarter of an hour)
-	$(BIN)/python scripts/kills.py
-
-soak: $(READY)  ## a long run under random faults (half an hour)
-	$(BIN)/python scripts/soak.py
 
 parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl.py

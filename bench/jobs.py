@@ -83,7 +83,7 @@ A = Job(
     layers=3,
     heads=4,
     intermediate=176,
-    goal=3.0,
+    goal=5.0,
 )
 B = Job(
     name="B",
@@ -97,7 +97,7 @@ B = Job(
     heads=4,
     intermediate=352,
     full_length=True,
-    goal=1.8,
+    goal=2.5,
 )
 
 

@@ -40,6 +40,23 @@ def ratio_row(job: Job, race: Race, products: Floor) -> list[str]:
     return [*cells, f"{job.goal:.1f}", trained, f"{products.seconds:.3f} s", f"{over:.1f}"]
 
 
+def verdict(results: dict[str, Any]) -> str:
+    """Say which goals were met, and how near to its products alone a step would have to be for those missed."""
+    lines = []
+    for name, found in results["jobs"].items():
+        ratio, goal, over = found["ratio"]["cpu"]["median"], found["goal"], found["ours_over_products"]
+        theirs = found["trl"]["cpu"] / found["products"]["seconds"]
+        words = f"{name}: {ratio:.2f} of {goal:g}, {'met' if ratio >= goal else 'missed'}; {over:.1f} × products."
+        if ratio < goal:
+            words += (
+                f" TRL's step takes {theirs:.1f} × what the products of this step take, so that the goal stands at "
+                f"{theirs / goal:.1f} × products; what is left beside them are elementwise operations over all tokens, "
+                "attention in small matrices and calls."
+            )
+        lines.append(f"- {words}")
+    return "\n".join(lines)
+
+
 def middle(values: list[float]) -> float:
     """Median of plain numbers."""
     return median([{"x": value} for value in values], "x")
@@ -89,9 +106,11 @@ optimiser step per rollout. Neither evaluates nor saves; TRL's logging is off, t
 
 {ratio}
 
+{verdict}
+
 `wall` and `CPU`: TRL's seconds over ours, median of the pairs of steps. `products`: what the step's matrix products
 alone would take on one thread at the rates measured on this machine for their shapes (counted in `bench/floor.py`); the
-last column is our CPU seconds over that.
+last column is our CPU seconds over that; the goal there is 2 on B.
 
 ## Memory of the log-prob step
 
@@ -104,4 +123,5 @@ Peak memory that forward and backward of {positions:,} log-probs need beyond hid
 def page(results: dict[str, Any], jobs: dict[str, str], tables: dict[str, str], positions: int) -> str:
     """The text of docs/bench.md."""
     facts = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
-    return PAGE.format(facts=facts, steps=results["steps"], positions=positions, a=jobs["A"], b=jobs["B"], **tables)
+    words = {"a": jobs["A"], "b": jobs["B"], "verdict": verdict(results)}
+    return PAGE.format(facts=facts, steps=results["steps"], positions=positions, **words, **tables)
