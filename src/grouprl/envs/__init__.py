@@ -1,13 +1,20 @@
 """Environments: what an agent acts in, turn by turn."""
 
+from grouprl.envs.adventure import Adventure
 from grouprl.envs.calculator import Calculator
 from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Step
 from grouprl.envs.game import Game, Outcome
 from grouprl.envs.guess import Guess
 from grouprl.envs.keys import Keys
+from grouprl.envs.screen import Screen
+from grouprl.envs.search import Search
+from grouprl.envs.signals import Signals
+from grouprl.envs.sql import Sql
+from grouprl.envs.team import Team
 from grouprl.envs.tictactoe import TicTacToe
 
 __all__ = [
+    "Adventure",
     "Calculator",
     "Demonstrator",
     "Environment",
@@ -17,6 +24,11 @@ __all__ = [
     "Keys",
     "Observation",
     "Outcome",
+    "Screen",
+    "Search",
+    "Signals",
+    "Sql",
     "Step",
+    "Team",
     "TicTacToe",
 ]
