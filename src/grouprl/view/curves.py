@@ -26,6 +26,8 @@ class Picture:
     about: str = ""
 
 
+SHOWN_AGES = 5
+"""Ages of tokens in steps, from 0, that share a chart; each older one has a chart in the fold of further metrics."""
 PICTURES = (
     Picture("Reward", {"reward_mean": "mean"}, floor=None),
     Picture("Length of answers (tokens)", {"length_mean": "mean", "length_max": "longest"}),
@@ -44,6 +46,15 @@ PICTURES = (
     Picture("Gradient norm", {"grad_norm": "before clipping"}),
     Picture("Truncated answers (share)", {"truncated_fraction": "truncated"}),
     Picture("Log-prob gap, sampler to trainer (nats)", {"logp_gap_mean": "mean", "logp_gap_max": "largest"}),
+    Picture("Staleness (steps)", {"staleness_mean": "mean", "staleness_max": "oldest token"}),
+    Picture(
+        "Tokens by age (share)", {f"staleness/{age}": f"{age} old" for age in range(SHOWN_AGES)}, about="staleness/*"
+    ),
+    Picture(
+        "Waiting (seconds per step)",
+        {"seconds_wait": "trainer", "seconds_sampler_idle": "sampler"},
+        about="seconds_wait",
+    ),
     Picture("Learning rate", {"lr": "lr"}),
     Picture("Speed (tokens per second)", {"tokens_per_second": "tokens/s"}),
     Picture("Warm-up: loss (nats per token)", {"loss": "cross-entropy"}, phase="warmup"),
