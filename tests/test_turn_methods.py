@@ -89,9 +89,8 @@ class Believer(CharacterPolicy):
 
     def logp(self, tokens):
         width = tokens.max_response
-        rows = [
-            [-1.0 / len(p)] * len(r) + [0.0] * (width - len(r)) for p, r in zip(*vars(tokens).values(), strict=True)
-        ]
+        both = zip(tokens.prompt_ids, tokens.response_ids, strict=True)
+        rows = [[-1.0 / len(seen)] * len(said) + [0.0] * (width - len(said)) for seen, said in both]
         return type("Scored", (), {"logp_bt": f64(rows)})()
 
 
@@ -166,11 +165,17 @@ def test_what_a_group_shares_keeps_its_sum_and_equal_trajectories_cancel():
 
 
 def test_tokens_behind_the_same_prefix_share_their_advantage():
-    batch = small([1, 0, 0], [3, 3, 3], token_bt=torch.tensor([[5, 6, 7], [5, 6, 8], [4, 6, 7]]))
-    hard = SharedPrefix()(f64([[2, 2, 2], [-1, -1, -1], [-1, -1, -1]]), batch)
-    near(hard, [[0.5, 0.5, 2], [0.5, 0.5, -1], [-1, -1, -1]])
+    fields = {
+        "token_bt": torch.tensor([[5, 6, 7], [5, 6, 8], [4, 6, 7]]),
+        "turn_bt": torch.tensor([[0, 1, 1]] * 3),
+        "state_bs": torch.tensor([[0, 1]] * 3),
+    }
     soft = f64([[2, 2, 2], [-1, -1, -1], [-1, -1, -1]])
+    hard = SharedPrefix()(soft, small([1, 0, 0], [3, 3, 3], **fields))
+    near(hard, [[0.5, 0.5, 2], [0.5, 0.5, -1], [-1, -1, -1]])
     near(hard.sum(0), soft.sum(0))
+    elsewhere = {**fields, "state_bs": torch.tensor([[0, 1], [9, 2], [0, 1]])}
+    near(SharedPrefix()(soft, small([1, 0, 0], [3, 3, 3], **elsewhere)), [[0.5, 2, 2], [0.5, -1, -1], [-1] * 3])
 
 
 # --- EMPG --------------------------------------------------------------------------------------------------------
@@ -247,4 +252,5 @@ def test_progress_replaces_the_outcome():
     batch = two(stats=stats, valid_bs=torch.tensor([[True, False], [True, True]]))
     paid = ProgressReward()(batch)
     near(paid.turn_reward_bs, [[0.7, 0.7], [0.6, 0.2]])
-    near(paid.reward_b, [1.4, 0.8])
+    near(paid.total_reward_b, [1.4, 0.8])
+    near(paid.token_reward_bt, [[0.7, 0, 0, 0.7], [0, 0.6, 0, 0.2]])

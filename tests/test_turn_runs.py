@@ -37,6 +37,7 @@ RUNS = [
     ("st_ppo", ASK),
     ("rae", ASK),
     ("thor", ASK),
+    ({"name": "arpo_branch", "credit": "hard", "chance": 1.0}, ASK),
     ("duration_aware", ASK),
     ("dmpo", ASK),
     ("sdpo_segment", ASK),

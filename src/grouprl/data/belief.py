@@ -14,6 +14,8 @@ from grouprl.policy.tokens import Tokens
 from grouprl.tasks.task import Question
 
 Ids = tuple[int, ...]
+Asked = tuple[Ids, Ids, int]
+"""What was seen, the right answer, and the agent that is to believe in it."""
 
 
 @part("explore")
@@ -36,16 +38,17 @@ class AnswerBelief(Exploration):
         turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), -1)
         asked_for = {question.id: question for question in collected.questions}
         answer_ids = {name: self._answer(question, desk) for name, question in asked_for.items()}
-        asked: dict[tuple[Ids, Ids], int] = {}
+        asked: dict[Asked, int] = {}
         number_bt = torch.full_like(turn_bt, -1)
+        rollout, agents = collected.rollout, collected.tokens.agents
         for b, question in enumerate(collected.questions):
-            rollout = collected.rollout
+            agent = 0 if agents is None else agents[b]
             for turn in range(int(turn_bt[b].max()) + 1):
                 of_turn_t = (turn_bt[b] == turn).nonzero()[:, 0]
                 if len(of_turn_t):
                     seen = (*rollout.prompt_ids[b], *rollout.response_ids[b][: int(of_turn_t[0])], *self._lead(desk))
-                    number_bt[b, of_turn_t] = asked.setdefault((seen, answer_ids[question.id]), len(asked))
-        mean_n = self._believed(list(asked), desk).to(batch.dtype)
+                    number_bt[b, of_turn_t] = asked.setdefault((seen, answer_ids[question.id], agent), len(asked))
+        mean_n = self._believed(list(asked), agents is not None, desk).to(batch.dtype)
         belief_bt = torch.where(number_bt >= 0, mean_n[number_bt.clamp(min=0)], 0)
         return batch.replace(stats={**batch.stats, "answer": belief_bt})
 
@@ -62,9 +65,10 @@ class AnswerBelief(Exploration):
             )
         return tuple(desk.encode(answer))
 
-    def _believed(self, asked: list[tuple[Ids, Ids]], desk: Desk) -> Tensor:
-        """[N] mean log-prob of each answer behind what was seen."""
-        tokens = Tokens(tuple(seen for seen, _ in asked), tuple(answer for _, answer in asked))
+    def _believed(self, asked: list[Asked], apart: bool, desk: Desk) -> Tensor:
+        """[N] mean log-prob of each answer behind what was seen; `apart`: each by the weights of its agent."""
+        seen, answers, agents = zip(*asked, strict=True)
+        tokens = Tokens(seen, answers, agents if apart else None)
         logp_nt = desk.policy.logp(tokens).logp_bt.cpu()
         present_nt = tokens.present_bt()
         return torch.where(present_nt, logp_nt, 0).sum(1) / present_nt.sum(1)

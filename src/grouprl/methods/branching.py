@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from grouprl.methods.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 from grouprl.parts.kl import Estimator
+from grouprl.parts.turn_shared import SharedPrefix
 
 Count = Annotated[int, Field(ge=1)]
 TWO = "at least two answers per question"
@@ -43,6 +44,7 @@ SHARED_PREFIX = Golden(
             "chance": "the paper: b = 0.5",
             "slope": "the paper: w = 0.2",
             "tokens": "the authors' code: 20",
+            "credit": "the authors' code: soft",
             **DEFAULTS,
             "kl_coef": "off, so that no reference is needed",
             "kl_estimator": KL_ESTIMATOR,
@@ -50,8 +52,8 @@ SHARED_PREFIX = Golden(
         differs=[
             "H is the mean entropy per token in nats; the authors sum it over the ten likeliest tokens and over "
             "tokens, and divide it by the logarithm of the vocabulary's size.",
-            "Every episode is judged by itself (the authors' soft attribution); shared tokens get the mean advantage "
-            "of the episodes that share them, because their gradients add up.",
+            "With soft credit every episode is judged by itself, and shared tokens get the mean advantage of the "
+            "episodes that share them because their gradients add up; hard credit gives it to them outright.",
             "Episodes from the beginning that fill a group come after all branches, not one per round.",
             "batch.group is the number of beginnings N; the group that is judged is grow times as large.",
             "The reward (F1, 0.1 for using two tools, -1 for bad format) is the environment's.",
@@ -59,7 +61,21 @@ SHARED_PREFIX = Golden(
         reduces=[SAME_LOSS],
         needs=[TWO, TURNS, KL_NEED],
         source="dongguanting/ARPO vllm_rollout_with_tools.py, as noted in the dossier",
-        golden=[SHARED_PREFIX],
+        golden=[
+            SHARED_PREFIX,
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 2],
+                fields={
+                    "turn_bt": [[0, 1], [0, 1]],
+                    "token_bt": [[5, 6], [5, 7]],
+                    "state_bs": [[0, 1], [0, 1]],
+                },
+                settings={"credit": "hard"},
+                advantage=[[0.0, 0.70710578], [0.0, -0.70710578]],
+                why="both begin with the same turn: (+A - A)/2 = 0; then they part",
+            ),
+        ],
         recommended={"group": 8},
         notes=["With chance 1 and slope 0 every turn branches until the group is full."],
     ),
@@ -69,6 +85,7 @@ def arpo_branch(
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5,
     slope: float = 0.2,
     tokens: Count = 20,
+    credit: Literal["soft", "hard"] = "soft",
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     scale: Scale = "sample_std",
@@ -80,7 +97,7 @@ def arpo_branch(
     """Compose ARPO with branching: GRPO on episodes that branch at unsure turns."""
     branching = EntropyBranching(grow=grow, chance=chance, slope=slope, tokens=tokens)
     loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
-    return loss.with_parts(explore=(branching,))
+    return loss.with_parts(explore=(branching,), normalize=(SharedPrefix(),) if credit == "hard" else ())
 
 
 @entry(

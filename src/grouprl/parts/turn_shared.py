@@ -75,27 +75,33 @@ class SharedSteps(Normalize):
 
 @part("normalize")
 class SharedPrefix(Normalize):
-    """Give a token that several answers of a group share, prefix and all, the mean of their advantages (ARPO, hard).
+    """Give a token that several episodes of a group share, with all before it, the mean of their advantages (ARPO).
 
-    Branched answers share what was drawn before they parted (arXiv:2507.19849). Plain advantages do the same on
-    average while the ratios of a shared token are equal: that is the paper's soft attribution.
+    Branched episodes share what was drawn before they parted (arXiv:2507.19849, hard attribution). Tokens are shared
+    that follow the same tokens of the policy's, in a turn that began in the same state; the first turn always does.
+    Plain advantages come to the same while the ratios of a shared token are equal: that is soft attribution.
     """
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """mean of A over the answers through the token."""
-        active_bt = batch.active_bt & batch.stats_b[:, None]
+        """mean of A over the episodes through the token."""
+        state_bs = batch.need("state_bs", self.name)
+        has_turn(batch, state_bs.shape[1], self.name)
+        turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), 0).clamp(min=0)
+        state_bt = torch.where(turn_bt == 0, 0, state_bs.gather(1, turn_bt))
+        shared_bt = batch.active_bt & batch.stats_b[:, None] & (state_bt >= 0)
         node_bt, _ = nodes(batch)
+        id_n = levels.cross(node_bt[shared_bt], state_bt[shared_bt])
         out_bt = adv_bt.clone()
-        out_bt[active_bt] = levels.mean(adv_bt[active_bt], node_bt[active_bt])
+        out_bt[shared_bt] = levels.mean(adv_bt[shared_bt], id_n)
         return out_bt
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
-        return ("token_bt",)
+        return ("token_bt", "turn_bt", "state_bs")
 
     def words(self) -> str:
         """Describe."""
-        return "tokens that answers of a group share, prefix and all, get the mean of their advantages"
+        return "tokens that episodes of a group share, with all before them, get the mean of their advantages"
 
     def formula(self) -> str:
         """Formula."""
