@@ -228,6 +228,20 @@ def test_a_cut_off_checkpoint_does_not_count_as_a_kept_one(copy: Path) -> None:
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000003", "step-000004"]
 
 
+def test_a_resumed_run_prunes_what_the_killed_one_had_no_time_to(copy: Path, whole: Path) -> None:
+    shutil.copytree(copy / "checkpoints" / "step-000002", copy / "checkpoints" / "step-000001")
+    go_on(copy)
+    kept = [sorted(path.name for path in (folder / "checkpoints").iterdir()) for folder in (copy, whole)]
+    assert kept[0] == kept[1]
+
+
+def test_a_resumed_run_keeps_the_whole_checkpoint_it_went_back_to(copy: Path) -> None:
+    for step in (3, 4):
+        flip(copy / "checkpoints" / f"step-00000{step}" / "data.pt")
+    assert "step-000003 is damaged" in go_on(copy)
+    assert inspect(copy / "checkpoints" / "step-000004") is None
+
+
 def test_references_that_no_kept_checkpoint_needs_go(copy: Path) -> None:
     run = RunFolder.open(copy)
     (copy / "reference-000002.safetensors").write_bytes(b"old")
