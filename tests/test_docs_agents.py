@@ -43,9 +43,7 @@ def test_games_of_the_page_can_be_played(library, task):
 
 
 def test_every_adapter_has_a_paragraph():
-    pages = "".join(
-        (DOCS / page).read_text(encoding="utf-8") for page in ("adapters.md", "agents.md", "environments.md")
-    )
+    pages = "".join((DOCS / f"{page}.md").read_text("utf-8") for page in ("adapters", "agents", "environments"))
     for name in ("gym", "textarena", "pettingzoo", "openenv", "mcp", "program", "reasoning_gym"):
         assert any(each.startswith(f"{name}:") for each in task_names())
         assert f"{name}:" in pages

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -42,7 +43,7 @@ def played(environment, first, choose):
 )
 def test_the_environments_are_sound(spec):
     task = load_task(spec)
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=24)
+    report = check_environment(task.environment, partial(task.question, "train"), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert isinstance(task.environment(), Environment)
     assert isinstance(task.environment(), Judging)

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from functools import partial
 
 import pytest
 
@@ -25,7 +26,7 @@ def begun(task, index=0):
 )
 def test_the_games_are_sound(name):
     task = load_task(f"textarena:{name}")
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=24)
+    report = check_environment(task.environment, partial(task.question, "train"), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert isinstance(task.environment(), Environment)
     assert isinstance(task.environment(), Demonstrator)

@@ -15,6 +15,7 @@ from rich.console import Console
 from chat_policies import chatting
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
+from grouprl.envs.stage_workers import open_stage
 from grouprl.errors import InputError, MissingExtra
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
@@ -211,6 +212,25 @@ def test_rows_are_what_the_policy_drew(function):
         between = [i for i, own in zip(rollout.response_ids[0], episodes.mask_bt[0], strict=False) if not own]
         text = "".join(policy.tokenizer.convert_ids_to_tokens(between))
         assert text.removeprefix("<eos>") == "<|user|>Sure?<eos><|assistant|>"
+
+
+def test_a_program_played_again_is_the_same():
+    policy, task = chatting(), program("tool_loop")
+    starts = [Start(SUM, seed, draws=seed) for seed in range(4)]
+    one, two = (play(policy, task.environment, part, max_turns=3, max_new_tokens=9) for part in (starts, starts[2:]))
+    assert one.rollout.response_ids[2:] == two.rollout.response_ids
+    assert one.transcripts[2:] == two.transcripts
+
+
+def test_programs_in_worker_processes():
+    task = program("two_turns")
+    stage, _ = open_stage(task, 1)
+    try:
+        episodes = play(chatting(), task.environment, [Start(SUM, 0)], max_turns=3, max_new_tokens=5, stage=stage)
+    finally:
+        stage.close()
+    assert not episodes.failures
+    assert episodes.ended == ("terminated",)
 
 
 def test_without_a_template_the_contents_are_the_text():

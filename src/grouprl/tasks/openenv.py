@@ -25,7 +25,7 @@ class OpenEnv(SeededTask):
     field: str | None = Field(
         None, description="the field of actions that the text is; none: the only one, or else actions are JSON objects"
     )
-    beginning: dict[str, Any] = Field(default_factory=dict, description="further data of the server's reset")
+    reset_data: dict[str, Any] = Field(default_factory=dict, description="further data of the server's reset")
     instructions: str = Field("", description="text before the first observation")
     turns: int = Field(16, ge=1, description="most turns of an episode")
     tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")
@@ -81,7 +81,7 @@ class OpenEnv(SeededTask):
             self._wording,
             max_turns=self.turns,
             instructions=self.instructions,
-            options=self.beginning,
+            options=self.reset_data,
             success=self.success,
             invalid=self.invalid,
             timeout=self.timeout,

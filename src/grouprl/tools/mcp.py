@@ -7,6 +7,7 @@ import json
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,7 +144,7 @@ class _Connection:
         self._thread.start()
         try:
             self._client = self._ready.result(START_SECONDS)
-        except TimeoutError:
+        except futures.TimeoutError:
             self.close()
             raise InputError(f"The MCP server '{where}' did not begin within {START_SECONDS:g} seconds") from None
         except Exception as error:
@@ -159,9 +160,9 @@ class _Connection:
         try:
             future = asyncio.run_coroutine_threadsafe(ask(self._client), self._loop)
             return future.result(seconds)
-        except TimeoutError:
+        except futures.TimeoutError:
             future.cancel()
-            raise
+            raise TimeoutError(f"nothing within {seconds:g} s") from None
         except RuntimeError as error:
             raise RunError(f"The session with the MCP server has ended: {error}") from error
 
