@@ -19,6 +19,7 @@ from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box
 from grouprl.sandbox.walls import readable
 
 QUICK = Limits(seconds=1)
+PATIENT = Limits(seconds=60)
 
 
 @pytest.fixture(scope="module", params=LEVELS)
@@ -52,7 +53,7 @@ assert sorted(os.listdir(".")) == ["changed", "sub", "unchanged"]
     assert (outcome.why, outcome.returncode, outcome.stdout, outcome.stderr) == ("ok", 0, "hello Ann rest\n", "err\n")
     assert outcome.files == {"sub/new": bytes(range(256)), "changed": b"old!"}
     assert (outcome.stdout_cut, outcome.stderr_cut, outcome.files_cut) == (False, False, False)
-    assert 0 < outcome.seconds < 5
+    assert 0 < outcome.seconds < 60
 
 
 def test_every_run_begins_afresh(ground):
@@ -105,7 +106,7 @@ print([n for n in range(64) if is_open(n)])
     ],
 )
 def test_why_a_program_ended(ground, code, why, returncode, last):
-    outcome = ground.run(code, limits=QUICK)
+    outcome = ground.run(code, limits=QUICK if why == "timeout" else PATIENT)
     found = outcome.stderr.strip().rpartition("\n")[2]
     assert (outcome.why, outcome.returncode) == (why, returncode), outcome
     assert found.startswith(last)
@@ -125,7 +126,7 @@ def test_tracebacks_show_the_program_and_nothing_else(walled):
 
 
 def test_output_is_cut_at_the_limit_and_the_program_ended(ground):
-    limits = Limits(output_kb=1, seconds=5)
+    limits = Limits(output_kb=1, seconds=60)
     for stream in ("stdout", "stderr"):
         outcome = ground.run(f"import sys\nwhile True: sys.{stream}.write('é' * 100)", limits=limits)
         assert outcome.why == "output"
@@ -144,7 +145,7 @@ def test_links_and_pipes_are_not_taken_out(walled, tmp_path):
     (tmp_path / "secret").write_text("secret")
     code = f"import os\nos.symlink({str(tmp_path / 'secret')!r}, 'link')\nos.symlink('/', 'root')\n"
     code += "os.mkfifo('fifo')\nopen('file', 'w').write('x')\n"
-    outcome = walled.run(code, limits=QUICK)
+    outcome = walled.run(code, limits=PATIENT)
     assert outcome.why == "ok", outcome
     assert outcome.files == {"file": b"x"}
 
@@ -191,7 +192,7 @@ def test_limits_of_time_hold_for_a_deaf_program(ground):
     began = time.monotonic()
     code = "import signal, time\nfor n in (1, 2, 15, 24): signal.signal(n, signal.SIG_IGN)\ntime.sleep(60)"
     assert ground.run(code, limits=Limits(seconds=0.3)).why == "timeout"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_lost_fork_server_is_an_outcome_and_is_replaced(monkeypatch):

@@ -41,9 +41,10 @@ def test_known_answers():
     ],
 )
 def test_what_a_function_returns_is_compared(code, share):
-    scored = passes_tests(code, SQUARES, "f", {"seconds": 1}, partial=True)
+    clock = {"seconds": 1 if code.startswith("while") else 60}
+    scored = passes_tests(code, SQUARES, "f", clock, partial=True)
     assert scored == {"tests": pytest.approx(share), "correct": float(share == 1)}
-    assert passes_tests(code, json.dumps(SQUARES), "f", {"seconds": 1})["tests"] == float(share == 1)
+    assert passes_tests(code, json.dumps(SQUARES), "f", clock)["tests"] == float(share == 1)
 
 
 def test_a_program_cannot_claim_what_it_did_not_compute():

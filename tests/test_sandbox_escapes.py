@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from grouprl.errors import InputError
-from grouprl.sandbox import LEVELS, Sandbox
+from grouprl.sandbox import LEVELS, Limits, Sandbox
 from grouprl.sandbox.escapes import ESCAPES
 from grouprl.sandbox.world import attempt, self_check
 
@@ -37,7 +37,7 @@ def test_in_the_sandbox_it_fails(escape, sandbox):
     escaped, outcome = attempt(escape, sandbox)
     assert not escaped, outcome
     assert outcome.why != "refused"
-    assert sandbox.run("print(1 + 1)").stdout == "2\n"
+    assert sandbox.run("print(1 + 1)", limits=Limits(seconds=60)).stdout == "2\n"
 
 
 def test_each_level_contains_more_than_the_one_below():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ESCAPED = "ESCAPED"
 TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)
-ROOMY = TIGHT.model_copy(update={"seconds": 20})
+ROOMY = TIGHT.model_copy(update={"seconds": 60})
 HEAD = "import json, os, sys\nworld = json.load(sys.stdin)\n"
 
 Check = Callable[[Outcome, "World"], bool]

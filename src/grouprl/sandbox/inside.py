@@ -13,7 +13,6 @@ import random
 import resource
 import signal
 import sys
-import threading
 import traceback
 from typing import Any
 
@@ -105,7 +104,8 @@ def _run(code: str) -> int:
         return 1
     finally:
         with contextlib.suppress(BaseException):
-            threading._shutdown()  # type: ignore[attr-defined]
+            if "threading" in sys.modules:
+                sys.modules["threading"]._shutdown()
             atexit._run_exitfuncs()
 
 

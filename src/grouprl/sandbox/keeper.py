@@ -31,7 +31,7 @@ DRAIN = 1 << 22
 MOST_FILES = 256
 OFTEN = """
     bisect collections copy dataclasses datetime decimal fractions functools heapq itertools linecache math operator
-    random re statistics string textwrap threading traceback typing
+    random re statistics string textwrap traceback typing
 """
 
 
@@ -62,7 +62,7 @@ def main(level: str, packages: tuple[str, ...], requests: int, replies: int) -> 
 
 
 def _prepare() -> None:
-    """Import what programs often import, so that they need not."""
+    """Import what programs often import, so that they need not; not threading, which triples the cost of a fork."""
     for name in OFTEN.split():
         importlib.import_module(name)
     gc.disable()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +17,8 @@ INSIDE = 1000
 NOBODY = 65534
 """Whom root becomes before namespaces are made: limits on processes do not hold for root."""
 FOLDER, TEMPORARY = "/box", "/tmp"
+SHARED = "/tmp"
+"""Where the folders of runs are made that have no file systems of their own."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/lib32", "/libx32", "/sbin")
 LINKER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld-musl-x86_64.path")
@@ -132,7 +133,8 @@ class Landlock(Walls):
     @contextmanager
     def room(self, disk: int) -> Iterator[Room]:
         """Make a temporary folder, removed afterwards with all that is in it."""
-        folder = tempfile.mkdtemp(prefix="grouprl-")
+        folder = os.path.join(SHARED, f"grouprl-{os.urandom(8).hex()}")
+        os.mkdir(folder, 0o700)
         try:
             yield Room(folder, folder)
         finally:
