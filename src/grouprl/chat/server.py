@@ -140,7 +140,6 @@ class Endpoint:
             app, host=host, port=port, log_level="error", lifespan="off", timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
-        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._serve, name="endpoint", daemon=True)
         self._up = threading.Event()
         self._thread.start()
