@@ -22,7 +22,16 @@ def begun(task, index=0):
 
 
 @pytest.mark.parametrize(
-    "name", ["GuessTheNumber-v0", "TicTacToe-v0", "KuhnPoker-v0", "Nim-v0-train", "TowerOfHanoi-v0"]
+    "name",
+    [
+        "Countdown-v0",
+        "ThreePlayerTicTacToe-v0",
+        "GuessTheNumber-v0",
+        "TicTacToe-v0",
+        "KuhnPoker-v0",
+        "Nim-v0-train",
+        "TowerOfHanoi-v0",
+    ],
 )
 def test_the_games_are_sound(name):
     task = load_task(f"textarena:{name}")
@@ -136,7 +145,9 @@ def test_a_game_cut_off_is_nobodys():
     task = load_task({"name": TICTACTOE, "turns": 2, "prompt": "Play!"})
     environment, first = begun(task)
     assert first.text.startswith("Play!\n")
-    environment.step("[0]")
+    assert not environment.step("[0]").truncated
+    last = environment.step("[1]")
+    assert (last.terminated, last.truncated) == (False, True)
     assert environment.scores()["0"] == {"outcome": 0.0, "correct": 0.0}
     environment.close()
     environment.close()
@@ -162,10 +173,12 @@ def test_demonstrations_show_how_actions_are_spelt():
         ("textarena:TicTacTo-v0", "no game 'TicTacTo-v0'.*Did you mean.*'TicTacToe-v0'"),
         ({"name": TICTACTOE, "players": 3}, r"does not begin with 3 player\(s\)"),
         ({"name": GUESS, "config": {"nonsense": 1}}, "refuses 'GuessTheNumber-v0' with"),
+        ("textarena:Debate-v0", "refuses 'Debate-v0'.*API key"),
         ("textarena", "written textarena:<id>"),
     ],
 )
-def test_errors_in_words(spec, message):
+def test_errors_in_words(spec, message, monkeypatch):
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     with pytest.raises(InputError, match=message):
         load_task(spec)
 

@@ -302,3 +302,27 @@ def test_a_program_is_trained(tmp_path):
     rewards = [line["reward_mean"] for line in lines if line["phase"] == "train"]
     assert rewards[0] < 0.25
     assert sum(rewards[-3:]) / 3 > 0.5
+
+
+FORGETFUL = (
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{{ m.content.split('</think>')[-1] if m.role == 'assistant' and not loop.last else m.content }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("history", ["split", "append"])
+def test_a_template_that_rewrites_history_is_handled_as_set(history):
+    """The same setting as for every environment: go on in a new row, or keep what was written all the same."""
+    policy = chatting(FORGETFUL)
+    lead = ((*policy.encode("hm</think>8"), policy.eos_ids[0]),)
+    start = Start(SUM, 0, lead=lead, lead_trained=True)
+    episodes = play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5, history=history)
+    first = "<|system|>Add.<eos><|user|>3+4=<eos><|assistant|>"
+    texts = ["".join(policy.tokenizer.convert_ids_to_tokens(ids)) for ids in episodes.rollout.prompt_ids]
+    if history == "split":
+        assert texts == [first, f"{first}8<eos><|user|>Sure?<eos><|assistant|>"]
+    else:
+        assert texts == [first]
+    with pytest.raises(InputError, match="rewrites history"):
+        play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5)

@@ -35,6 +35,7 @@ class TextArenaEnvironment:
         make: Callable[[], Any],
         players: int,
         *,
+        max_turns: int,
         prompt: str | None = None,
         actions: Sequence[str] = (),
         boards: bool = False,
@@ -44,12 +45,14 @@ class TextArenaEnvironment:
         Args:
             make: returns the game, as `textarena.make` does; its wrappers of observations are left out.
             players: how many play.
+            max_turns: turns, those of all players together, after which the game is cut off.
             prompt: text in place of the game's own explanation.
             actions: what demonstrations choose from; (): what stands in brackets in the latest observation.
             boards: whether who acts, on which board, is the key of the state; without, there is none.
         """
         self._make, self.players, self._prompt, self._actions = make, players, prompt, tuple(actions)
         self._boards, self._board = boards, ""
+        self._max_turns, self._turns = max_turns, 0
         self._phase, self._seen = "new", ""
         self._outcomes: dict[int, float] = {}
 
@@ -78,10 +81,13 @@ class TextArenaEnvironment:
             done, _ = self._game.step(action=action)
         failed = bool(state.game_info.get(player, {}).get("invalid_move"))
         valid = not failed and not getattr(state, "error_count", 0)
-        if done:
+        self._turns += 1
+        late = self._turns >= self._max_turns and not done
+        if done or late:
             self._phase = "ended"
+        if done:
             self._outcomes = {int(who): float(reward) for who, reward in (self._game.close()[0] or {}).items()}
-        return Step(self._observe(), terminated=bool(done), valid=valid)
+        return Step(self._observe(), terminated=bool(done), truncated=late, valid=valid)
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return for each player its `outcome`, and `correct` where that is above 0."""
@@ -113,7 +119,8 @@ class TextArenaEnvironment:
                 self._board = text
             if kind == ObservationType.PROMPT and self._prompt is not None:
                 text = self._prompt
-            if not (kind == ObservationType.PLAYER_ACTION and sender == player):
+            own = kind == ObservationType.PLAYER_ACTION and sender == player
+            if not own and isinstance(text, str):  # some games mix up what is who and what in echoes of actions
                 lines.append(text if sender < 0 else f"Player {sender}: {text}")
         self._seen = "\n".join(line for line in lines if line) + "\n"
         errors = getattr(self._game.state, "error_count", 0)

@@ -62,8 +62,10 @@ class TextArena(SeededTask):
             raise InputError(f"TextArena has no game '{self.id}'", remedy=suggest(self.id, ENV_REGISTRY))
         try:
             return textarena.make(self.id, **self.config)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"TextArena refuses '{self.id}' with {self.config}", str(error)) from error
+        except (ImportError, SyntaxError) as error:
+            raise InputError(f"TextArena's '{self.id}' does not run on this Python: {error}") from error
         except LookupError as error:  # of nltk, with a page of advice
             lacking = next((line.strip() for line in str(error).splitlines() if "not found" in line), str(error))
             raise InputError(
@@ -98,5 +100,10 @@ class TextArena(SeededTask):
     def environment(self) -> TextArenaEnvironment:
         """Return a fresh game."""
         return TextArenaEnvironment(
-            self._make, self._players, prompt=self.prompt, actions=self.actions, boards=self.boards
+            self._make,
+            self._players,
+            max_turns=self.turns,
+            prompt=self.prompt,
+            actions=self.actions,
+            boards=self.boards,
         )
