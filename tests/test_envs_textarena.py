@@ -24,7 +24,6 @@ def begun(task, index=0):
 @pytest.mark.parametrize(
     "name",
     [
-        "Countdown-v0",
         "ThreePlayerTicTacToe-v0",
         "GuessTheNumber-v0",
         "TicTacToe-v0",
@@ -139,6 +138,13 @@ def test_wrappers_of_actions_stay_and_those_of_observations_go():
         assert first.text.count("You are Player 0") == 1
         step = environment.step("4")
         assert step.valid == (name != "TicTacToe-v0-raw")  # brackets are put around it
+
+
+def test_a_reward_that_is_no_number_is_a_failure():
+    environment, _ = begun(load_task("textarena:Countdown-v0"))  # gives the reason in place of the reward
+    environment.step("x")
+    with pytest.raises(RuntimeError, match="the reward 'Invalid.*not a number"):
+        environment.step("x")
 
 
 def test_a_game_cut_off_is_nobodys():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ class TextArenaEnvironment:
         if done or late:
             self._phase = "ended"
         if done:
-            self._outcomes = {int(who): float(reward) for who, reward in (self._game.close()[0] or {}).items()}
+            self._outcomes = _numbers(self._game.close()[0] or {})
         return Step(self._observe(), terminated=bool(done), truncated=late, valid=valid)
 
     def scores(self) -> dict[str, dict[str, float]]:
@@ -141,6 +141,14 @@ class TextArenaEnvironment:
 
     def _misuse(self, what: str) -> InputError:
         return InputError(what, "an object is one game: reset, step until the end, score, close")
+
+
+def _numbers(rewards: Mapping[Any, Any]) -> dict[int, float]:
+    """Return rewards by player. Raises RuntimeError for what is no number: some games mix a reward and its reason up."""
+    for player, reward in rewards.items():
+        if not isinstance(reward, (int, float)):
+            raise RuntimeError(f"the game gave player {player} the reward {reward!r}, not a number")
+    return {int(player): float(reward) for player, reward in rewards.items()}
 
 
 def unwrapped(game: Any) -> tuple[Any, list[Callable[[str], str]]]:

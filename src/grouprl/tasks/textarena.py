@@ -64,8 +64,8 @@ class TextArena(SeededTask):
             return textarena.make(self.id, **self.config)
         except (TypeError, ValueError) as error:
             raise InputError(f"TextArena refuses '{self.id}' with {self.config}", str(error)) from error
-        except (ImportError, SyntaxError) as error:
-            raise InputError(f"TextArena's '{self.id}' does not run on this Python: {error}") from error
+        except (ImportError, SyntaxError, OSError) as error:
+            raise InputError(f"TextArena's '{self.id}' does not run here: {error}") from error
         except LookupError as error:  # of nltk, with a page of advice
             lacking = next((line.strip() for line in str(error).splitlines() if "not found" in line), str(error))
             raise InputError(
