@@ -143,7 +143,7 @@ def test_wrappers_of_actions_stay_and_those_of_observations_go():
 def test_a_reward_that_is_no_number_is_a_failure():
     environment, _ = begun(load_task("textarena:Countdown-v0"))  # gives the reason in place of the reward
     environment.step("x")
-    with pytest.raises(RuntimeError, match="the reward 'Invalid.*not a number"):
+    with pytest.raises(RuntimeError, match=r"the reward 'Invalid.*not a number"):
         environment.step("x")
 
 

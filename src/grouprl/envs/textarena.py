@@ -144,7 +144,7 @@ class TextArenaEnvironment:
 
 
 def _numbers(rewards: Mapping[Any, Any]) -> dict[int, float]:
-    """Return rewards by player. Raises RuntimeError for what is no number: some games mix a reward and its reason up."""
+    """Return rewards by player. Raises RuntimeError for what is no number: some games put the reason there."""
     for player, reward in rewards.items():
         if not isinstance(reward, (int, float)):
             raise RuntimeError(f"the game gave player {player} the reward {reward!r}, not a number")
