@@ -187,8 +187,8 @@ class Ahead:
         return self._arrived.pop(number)
 
     def _hear(self, kind: str, content: Any) -> None:
-        assert self._canary is not None
         if kind == "report":
+            assert self._canary is not None
             self._gap = self._canary.check(content)
             return
         number, drawn, seconds = content
