@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec)
         model = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, UnpicklingError) as error:
         raise InputError(
             f"The model {spec} could not be loaded: {error}", "", "Check the name and the folder"
         ) from error
