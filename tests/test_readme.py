@@ -43,7 +43,7 @@ def test_the_reward_and_the_configuration_fit_together(tmp_path: Path, monkeypat
 
 def test_every_command_shown_exists() -> None:
     known = {info.name for info in app.registered_commands} | {group.name for group in app.registered_groups}
-    shown = set(re.findall(r"^grouprl (\w+)", README, flags=re.MULTILINE))
+    shown = set(re.findall(r"^grouprl ([\w-]+)", README, flags=re.MULTILINE))
     assert shown <= known
     assert {"train", "plan", "eval", "export", "methods"} <= shown
 
