@@ -156,4 +156,5 @@ OF_TURNS = (
     *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),
     *("sdpo_segment", "m_grpo", "hrpo", "ssp"),
 )
-NOT_RUN = dict.fromkeys(OF_TURNS, TURNS)
+WORDS = "needs somebody who names good and poor parts of an answer"
+NOT_RUN = dict.fromkeys(OF_TURNS, TURNS) | {"text2grad": WORDS}

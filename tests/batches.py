@@ -148,7 +148,12 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
     )
     return given.replace(
         keys={**keys, "own": below(2, b), "cut": below(2, b), "episode": torch.arange(b) // 2},
-        marks={**given.marks, "thought": batch.mask_bt & (torch.arange(width) < 3)},
+        marks={
+            **given.marks,
+            "thought": batch.mask_bt & (torch.arange(width) < 3),
+            "good": batch.mask_bt & (batch.entropy_bt > 0.8),
+            "poor": batch.mask_bt & (batch.entropy_bt < 0.3),
+        },
         rewards={"continuations": below(9, b).to(dtype)},
         past={**given.past, "advantage": normal(b), "fewest_calls": visits_b.to(dtype) - 1},
     )

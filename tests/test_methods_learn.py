@@ -22,6 +22,7 @@ SETTINGS = {
     "intuitor": {"external": 1.0},
     "intellect2": {"entropy_coef": 0.0},
     "remix": {"entropy_coef": 0.0},
+    "text2grad": {"kl_coef": 0.0},
     "ufo": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
 }
@@ -66,11 +67,17 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     entropy = float(-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean())
     gap_btv = torch.nn.functional.one_hot(token_bt, 5) - logits.softmax(-1)
     right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
+    right_bt = token_bt == TARGET
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
     known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls")
     return batch.replace(
         keys={"answer": answer_b, "form": token_bt[:, 0], "own": torch.ones_like(answer_b), **same},
-        marks={"plan": batch.mask_bt & (position < 1), "thought": batch.mask_bt & (position < 2)},
+        marks={
+            "plan": batch.mask_bt & (position < 1),
+            "thought": batch.mask_bt & (position < 2),
+            "good": right_bt,
+            "poor": ~right_bt,
+        },
         rewards={"continuations": 8 * batch.reward_b},
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=torch.zeros(64, 1, dtype=torch.int64),
