@@ -427,3 +427,19 @@ def test_a_folder_with_anything_else_is_refused(tmp_path: Path, name: str) -> No
     with pytest.raises(InputError, match="exists already"):
         RunFolder.create(run.path)
     assert (run.path / name).read_text() == "mine"
+
+
+def test_a_pickle_in_a_model_folder_is_not_run(tmp_path: Path) -> None:
+    from transformers import GPT2Config
+
+    from grouprl.policy import load_policy
+    from grouprl.policy.tiny import char_tokenizer
+
+    folder, mark = tmp_path / "model", tmp_path / "mark"
+    tokenizer = char_tokenizer("0123456789")
+    GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    torch.save({"transformer.wte.weight": Bomb(mark)}, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="could not be loaded"):
+        load_policy(folder)
+    assert not mark.exists()
