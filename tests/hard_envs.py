@@ -68,3 +68,16 @@ class HardTask(AskTask):
 
     def environment(self) -> Any:
         return Hard(self.noise)
+
+
+class Moody(Ask):
+    """Raises or hangs at the beginning of some questions; asks of itself, so that it needs no task."""
+
+    def reset(self, question: Any, seed: int) -> Observation:
+        mood = question.columns["seed"] % 8
+        if mood == 0:
+            raise ValueError("not today")
+        if mood == 1:
+            time.sleep(60)
+        self.letter, self.right = "abc"[mood % 3], False
+        return Observation("?", state="start")

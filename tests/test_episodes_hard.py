@@ -229,3 +229,20 @@ def _children_of(parent: int) -> list[int]:
             if b"stage_worker" in words and f"PPid:\t{parent}\n" in status:
                 found.append(int(entry.name))
     return found
+
+
+def test_beginnings_that_raise_or_hang_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grouprl.tasks.environments.PATIENCE", 0.2)
+    path = f"{hard_envs.__file__}:Moody"
+    task = {"name": f"env:{path}", "turns": 2, "tokens": 2, "characters": toy_envs.AskTask.alphabet}
+    own = load_task(task)
+    moods = [own.question("train", i).columns["seed"] % 8 for i in range(16)]
+    assert [own.question("train", i).prompt == "" for i in range(16)] == [mood < 2 for mood in moods]
+    settings = {"reward": {"max_failed_fraction": 0.9}, "environment": {"workers": 1, "timeout": 0.5}}
+    batch = {"prompts": 10, "group": 2}
+    folder = launch(tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_questions": 8}, **settings)
+    rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
+    said = {row["status"] for row in rows}
+    assert "ok" in said
+    assert said & {"error", "timeout"}
+    assert not any(row["used"] for row in rows if row["status"] != "ok")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
 
+PATIENCE = 10.0
+"""Seconds that an environment of one's own has to say how a question begins."""
 METHODS = ("reset", "step", "score", "close")
 
 
@@ -97,12 +101,15 @@ class SeededTask(OptionTask):
         rng = generator(self.seed, self.name, split, index)
         drawn = next(seed for seed in iter(lambda: rng.randrange(2**31), None) if split_of(str(seed)) == split)
         bare = Question(f"{self.name}/{split}/{index}", "", {"seed": drawn})
+        return Question(bare.id, self.first_text(bare), bare.columns)
+
+    def first_text(self, question: Question) -> str:
+        """Return the first observation of a question without a prompt."""
         environment = self.environment()
         try:
-            first = environment.reset(bare, drawn)
+            return str(environment.reset(question, question.columns["seed"]).text)
         finally:
             environment.close()
-        return Question(bare.id, first.text, bare.columns)
 
     def size(self, split: Split) -> None:
         """Return None: both splits are endless."""
@@ -163,6 +170,22 @@ class OwnEnvironment(SeededTask):
             raise InputError(
                 f"The environment '{self.path}' cannot be made with {self.config}", str(error), "See task.config."
             ) from error
+
+    def first_text(self, question: Question) -> str:
+        """Return the first observation, for people; '' where the environment raises, or says nothing for `PATIENCE`.
+
+        Its episodes then fail when they are played, where that is counted, and does not stop a run.
+        """
+        found: list[str] = []
+
+        def look() -> None:
+            with suppress(Exception):
+                found.append(super(OwnEnvironment, self).first_text(question))
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        looking.join(PATIENCE)
+        return found[0] if found else ""
 
     @property
     def name(self) -> str:

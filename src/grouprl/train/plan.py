@@ -129,7 +129,7 @@ def plan(config: Config) -> Plan:
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
     asked = _first_questions(task)
-    prompts = prompts_of(asked, method, task, facts)
+    prompts = [] if facts.environment else prompts_of(asked, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
     answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
