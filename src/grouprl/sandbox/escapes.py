@@ -107,11 +107,11 @@ print("ESCAPED")
 """,
     "rlimits",
 )
-_add("memory bomb", "use 600 MB", "held = bytearray(b'x') * (600 << 20)\nprint('ESCAPED')", "rlimits")
+_add("memory bomb", "use 300 MB", "held = bytearray(b'x') * (300 << 20)\nprint('ESCAPED')", "rlimits")
 _add(
     "memory beside the heap",
-    "use 600 MB of shared pages",
-    "import mmap\nheld = mmap.mmap(-1, 600 << 20)\nheld.write(b'x' * (600 << 20))\nprint('ESCAPED')",
+    "use 300 MB of shared pages",
+    "import mmap\nheld = mmap.mmap(-1, 300 << 20)\nheld.write(b'x' * (300 << 20))\nprint('ESCAPED')",
     "rlimits",
 )
 _add("memory in a file", "use memory that no limit counts", "os.memfd_create('x')\nprint('ESCAPED')")
@@ -119,7 +119,7 @@ _add("endless output", "print without end", "for _ in range(4000):\n    print('x
 _add(
     "a million lines of errors",
     "print without end to the standard error",
-    "for n in range(10**6):\n    print(n, file=sys.stderr)",
+    "for _ in range(1000):\n    sys.stderr.write('error\\n' * 1000)",
     "rlimits",
     _printed,
 )

@@ -150,7 +150,7 @@ def _unprotected(program: str, stdin: str, world: World) -> Outcome:
             capture_output=True,
             cwd=folder,
             env=os.environ | {world.variable: "secret"},
-            timeout=60,
+            timeout=300,
         )
         why: Why = "ok" if done.returncode == 0 else "error" if done.returncode > 0 else "killed"
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
