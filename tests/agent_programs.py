@@ -92,6 +92,13 @@ def tool_loop(prompt, base_url, api_key):
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
 
+def slow(prompt, base_url, api_key):
+    for _ in range(2):
+        time.sleep(0.3)
+        answer_once(prompt, base_url, api_key)
+    return "7"
+
+
 def crashing(prompt, base_url, api_key):
     answer_once(prompt, base_url, api_key)
     raise ValueError("cannot read the answer")

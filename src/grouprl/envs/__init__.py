@@ -2,7 +2,7 @@
 
 from grouprl.envs.adventure import Adventure
 from grouprl.envs.calculator import Calculator
-from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Step
+from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Patient, Step
 from grouprl.envs.game import Game, Outcome
 from grouprl.envs.guess import Guess
 from grouprl.envs.keys import Keys
@@ -24,6 +24,7 @@ __all__ = [
     "Keys",
     "Observation",
     "Outcome",
+    "Patient",
     "Screen",
     "Search",
     "Signals",

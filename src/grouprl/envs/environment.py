@@ -98,6 +98,18 @@ class Judging(Protocol):
 
 
 @runtime_checkable
+class Patient(Protocol):
+    """An environment that waits for something outside this process.
+
+    Where many are called at once each is told of its call before any is waited for, so that they wait together.
+    """
+
+    def begin_call(self, method: str, *arguments: Any) -> None:
+        """Begin what `method`, 'reset' or 'step', is going to wait for; it is called next, with the same arguments."""
+        ...
+
+
+@runtime_checkable
 class Demonstrator(Protocol):
     """An environment that can show an imperfect next action."""
 

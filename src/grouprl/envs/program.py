@@ -95,6 +95,7 @@ class ProgramEnvironment:
         self._events: queue.Queue[Event] = queue.Queue()
         self._key = uuid.uuid4().hex
         self._stop: Callable[[], None] | None = None
+        self._begun = False
         self._asked: Asked | None = None
         self._said: tuple[Mapping[str, Any], ...] = ()
         self._tools: tuple[Mapping[str, Any], ...] = ()
@@ -106,12 +107,9 @@ class ProgramEnvironment:
         Raises:
             InputError: if the object was used before, or the program ends without a request.
         """
-        if self._stop is not None:
-            raise InputError("reset() was called twice", "an object is one run of the program")
-        self._columns = question.columns
-        desk = Desk.here()
-        desk.sessions[self._key] = self._events
-        self._stop = self._launch(question, desk.url, self._key, self._events.put)
+        if not self._begun:
+            self._start(question)
+        self._begun = False
         shown = self._wait()
         if shown is None:
             why = f" ({self._end.what})" if isinstance(self._end, Crashed) else ""
@@ -120,16 +118,21 @@ class ProgramEnvironment:
 
     def step(self, action: str) -> Step:
         """Answer the program's request, and wait for the next one or the end."""
-        if self._asked is None:
-            raise InputError(f"step({action!r}) was called when no request was waiting")
-        request = self._asked.request
-        self._said = said(request, Choice(action, "stop"))
-        self._asked.reply.set_result(action)
-        self._asked = None
+        if not self._begun:
+            self._answer(action)
+        self._begun = False
         shown = self._wait()
         if isinstance(self._end, Crashed) and self._crash_is_failure:
             raise RuntimeError(f"the program failed: {self._end.what}")
         return Step(shown or Observation(""), terminated=shown is None, valid=not isinstance(self._end, Crashed))
+
+    def begin_call(self, method: str, *arguments: Any) -> None:
+        """Start the program, or answer it, without waiting for what it does then."""
+        if method == "reset":
+            self._start(arguments[0])
+        else:
+            self._answer(arguments[0])
+        self._begun = True
 
     def score(self) -> dict[str, float]:
         """Return what the judge says of the result; a program that was cut off or crashed is not judged."""
@@ -147,6 +150,21 @@ class ProgramEnvironment:
             self._asked = None
             if isinstance(waiting, Asked) and not waiting.reply.done():
                 waiting.reply.set_exception(Refusal("The episode is over", status=410))
+
+    def _start(self, question: Question) -> None:
+        if self._stop is not None:
+            raise InputError("reset() was called twice", "an object is one run of the program")
+        self._columns = question.columns
+        desk = Desk.here()
+        desk.sessions[self._key] = self._events
+        self._stop = self._launch(question, desk.url, self._key, self._events.put)
+
+    def _answer(self, action: str) -> None:
+        if self._asked is None:
+            raise InputError(f"step({action!r}) was called when no request was waiting")
+        self._said = said(self._asked.request, Choice(action, "stop"))
+        self._asked.reply.set_result(action)
+        self._asked = None
 
     def _wait(self) -> Observation | None:
         """Return the next request as an observation; None where the program has ended."""

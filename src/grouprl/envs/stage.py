@@ -6,11 +6,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from grouprl.envs.environment import Patient
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
 Call = tuple[int, tuple[Any, ...]]
 """Number of an episode, and what its environment's method is called with."""
 
+WAITING = object()
+"""Stands for the answer of an environment that was told of a call and not yet asked for what comes of it."""
 LONGEST_TEXT = 1_000_000
 """Characters of an observation; an environment that says more has failed."""
 
@@ -42,6 +45,7 @@ class Environments:
         self._make = make
         self._held: dict[int, Any] = {}
         self._luck: dict[int, Any] = {}
+        self._begun: set[int] = set()
 
     def __contains__(self, number: int) -> bool:
         return number in self._held
@@ -49,18 +53,21 @@ class Environments:
     def __iter__(self) -> Any:
         return iter(list(self._held))
 
-    def call(self, method: str, number: int, arguments: tuple[Any, ...]) -> Any | Failure:
-        """Call `method` of environment `number`; what it raises becomes a Failure."""
+    def call(self, method: str, number: int, arguments: tuple[Any, ...], *, early: bool = False) -> Any | Failure:
+        """Call `method` of environment `number`; what it raises becomes a Failure.
+
+        `early`: an environment that is `Patient` is only told of the call, and WAITING is returned.
+        """
         try:
-            return _short(self._called(method, number, arguments))
+            return _short(self._called(method, number, arguments, early))
         except (Exception, SystemExit) as error:
             made = method != "reset" or number in self._held
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
             return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
-    def _called(self, method: str, number: int, arguments: tuple[Any, ...]) -> Any:
-        if method == "reset":
+    def _called(self, method: str, number: int, arguments: tuple[Any, ...], early: bool) -> Any:
+        if method == "reset" and number not in self._begun:
             self._held[number] = self._make()
         elif method == "score":
             return _scores(self._held[number])
@@ -68,8 +75,15 @@ class Environments:
             return self._held[number].demonstrate(self._luck_of(number, arguments))
         elif method == "close":
             self._luck.pop(number, None)
+            self._begun.discard(number)
             return self._held.pop(number).close() if number in self._held else None
-        return getattr(self._held[number], method)(*arguments)
+        environment = self._held[number]
+        if early and method in ("reset", "step") and isinstance(environment, Patient):
+            environment.begin_call(method, *arguments)
+            self._begun.add(number)
+            return WAITING
+        self._begun.discard(number)
+        return getattr(environment, method)(*arguments)
 
     def _luck_of(self, number: int, parts: tuple[Any, ...]) -> Any:
         from grouprl.tasks.task import generator  # tasks are built on environments, so this cannot stand above
@@ -86,8 +100,12 @@ class HereStage:
         self._held = Environments(make)
 
     def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
-        """Call one after the other."""
-        return [self._held.call(method, number, arguments) for number, arguments in calls]
+        """Call one after the other; those that wait for something outside wait at the same time."""
+        found = [self._held.call(method, number, arguments, early=True) for number, arguments in calls]
+        return [
+            self._held.call(method, number, arguments) if each is WAITING else each
+            for each, (number, arguments) in zip(found, calls, strict=True)
+        ]
 
     def clear(self) -> None:
         """Close what is left."""
