@@ -43,7 +43,10 @@ class TextArena(SeededTask):
             MissingExtra: if textarena is not installed.
             InputError: if there is no such game, or it does not begin with so many players.
         """
-        found = self.players or players_of(self._make, MOST_PLAYERS)
+        try:
+            found = self.players or players_of(self._make, MOST_PLAYERS)
+        except OSError as error:
+            raise InputError(f"TextArena's '{self.id}' does not run here: {error}") from error
         if found is None:
             raise InputError(f"TextArena's '{self.id}' did not begin", f"1 to {MOST_PLAYERS} players were tried")
         self._players = found
