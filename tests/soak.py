@@ -180,7 +180,8 @@ def watch(process: BaseProcess, folder: Path, found: Soaked, plan: list[tuple[in
     while process.is_alive():
         time.sleep(0.1)
         step = step_of(folder)
-        if not plan and step >= last and (mb := resident_mb(process)):
+        training = last <= step < found.steps  # the end loads and writes other things
+        if not plan and training and (mb := resident_mb(process)):
             found.memory.append((step, mb))
         if plan and step >= plan[0][0]:
             fault = plan.pop(0)[1]
