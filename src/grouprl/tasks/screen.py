@@ -13,7 +13,7 @@ from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
 
-LABELS = ("back", "call", "edit", "find", "help", "join", "mail", "open", "play", "save", "undo", "view")
+LABELS = tuple("abcdefghijkl")
 WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
 
 
@@ -21,8 +21,8 @@ WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
 class ScreenTask(EnvironmentTask):
     """Operate a simulated screen: touch what is asked for, scroll to it, fill in a word.
 
-    The prompt is "save: mail1122 save4576>": the goals, then the widgets of the page, each with its left, top, right
-    and bottom. Actions are "tap 45", "type bob" and "scroll".
+    The prompt is "c1122 h4576:h>": the widgets of the page, each with its left, top, right and bottom, then the goals.
+    Actions are "tap 45", "type bob" and "scroll".
     """
 
     levels = tuple(
@@ -67,7 +67,7 @@ class ScreenTask(EnvironmentTask):
         columns = {"pages": pages, "goals": goals}
         screen = self.environment()
         screen.begin(columns, rng)
-        return f"{','.join(goals)}: {screen.show()}>", columns
+        return f"{screen.show()}:{','.join(goals)}>", columns
 
     def solve(self, question: Question) -> str:
         """Return the actions that are needed, one per line."""
