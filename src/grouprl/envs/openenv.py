@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LARGEST_MESSAGE = 16 << 20
 """Bytes of an observation."""
+CLOSING = 1.0
+"""Seconds that a server is given to close a session itself."""
 REFUSED = "VALIDATION_ERROR"
 """The server's code for an action that it cannot read."""
 FULL = "CAPACITY_REACHED"
@@ -136,8 +138,9 @@ class OpenEnvEnvironment:
         if self._socket is not None:
             from websockets.exceptions import ConnectionClosed
 
-            with contextlib.suppress(ConnectionClosed):
+            with contextlib.suppress(ConnectionClosed, TimeoutError):  # the server hangs up, at once or soon
                 self._socket.send(json.dumps({"type": "close"}))
+                self._socket.recv(CLOSING)
         self._held.close()
         self._socket, self._phase = None, "closed"
 
