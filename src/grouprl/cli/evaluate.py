@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.policy.team import Team
     from grouprl.tasks import Task
-    from grouprl.train.config import Reward
+    from grouprl.train.config import Reward, Sampling
     from grouprl.train.evaluate import Evaluation
 
 
@@ -71,6 +72,7 @@ def eval_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.envs.stage_workers import open_stage
     from grouprl.train.evaluate import evaluate
     from grouprl.train.reward import opened_reward
 
@@ -79,7 +81,13 @@ def eval_command(
     defaults = subject.defaults
     ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
     console, scoring = Console(), subject.reward.model_copy(update={"function": reward} if reward else {})
-    with opened_reward(scoring, subject.task) as (judge, notes), _progress(Console(stderr=True)) as progress:
+    acted = subject.task.environment() is not None
+    stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
+    with (
+        opened_reward(scoring, subject.task) as (judge, notes),
+        closing(stage) if stage is not None else nullcontext(),
+        _progress(Console(stderr=True)) as progress,
+    ):
         bar = progress.add_task("answers", total=None)
         found = evaluate(
             subject.policy,
@@ -91,28 +99,36 @@ def eval_command(
             max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
             seed=defaults["seed"] if seed is None else seed,
             greedy=greedy is not False,
-            reward=judge if scoring.function or subject.task.environment() is None else None,
+            reward=judge if scoring.function or not acted else None,
             correct_at=scoring.correct_at,
             shown=show,
+            stop=subject.sampling.stop,
+            history=subject.sampling.history,
+            stage=stage,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:
         typer.echo(json.dumps(as_data(found, subject), ensure_ascii=False))
     else:
         show_evaluation(found, subject, console)
-    for note in notes:
+    for note in [*notes, *[why_here] * bool(why_here)]:
         Console(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is asked what: a policy, a task, their name, the settings that hold unless others are given, the reward."""
+    """Who is asked what: a policy, a task, their name, the settings that hold unless others are given, the reward.
+
+    `sampling` says how turns end and go on, `acting` where environments act.
+    """
 
     policy: CausalPolicy | Team
     task: Task
     title: str
     defaults: dict[str, Any]
     reward: Reward
+    sampling: Sampling
+    acting: dict[str, Any]
 
 
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str) -> Subject:
@@ -128,7 +144,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         )
     from grouprl.policy import load_policy
     from grouprl.tasks import load_task
-    from grouprl.train.config import Reward
+    from grouprl.train.config import Acting, Reward, Sampling
 
     if source == "tiny":
         raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
@@ -141,7 +157,8 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         "max_new_tokens": loaded.max_new_tokens,
         "seed": 0,
     }
-    return Subject(load_policy(source, device=device), loaded, source, defaults, Reward())
+    policy = load_policy(source, device=device)
+    return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump())
 
 
 def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
@@ -160,7 +177,8 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
         "max_new_tokens": config.sampling.max_new_tokens or asked.max_new_tokens,
         "seed": config.seed,
     }
-    return Subject(trained.policy, asked, f"{run}, {trained.when}", defaults, reward)
+    title, acting = f"{run}, {trained.when}", config.environment.model_dump()
+    return Subject(trained.policy, asked, title, defaults, reward, config.sampling, acting)
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:
