@@ -70,16 +70,17 @@ WORDS = {
     "group": "Drawn and trained tokens grow with the group, the questions are read and trained once whatever its size: "
     "both grow a little less than in proportion. The update's memory ends where a pass is full.",
     "prompt": "A question is read and trained once for all its answers, so its tokens count an eighth of theirs: "
-    "small exponents that rise with the question's share. Beyond the products each answer's queries attend to the "
-    "question's keys; that part is not shared.",
+    "small exponents that rise with the question's share. Beyond the products each answer attends to the question's "
+    "keys; for an update those are laid out once per answer, which is what long questions cost besides.",
     "answer": "Every token costs the same products, and attention in proportion to its place. For an update the "
     "attention is a product of matrices and stays near the arithmetic. For drawing it is one query per row: it reads "
     "all keys and values for each token, is bound by the memory and not by products, and is why the measured exponent "
     "rises towards 2 while that of the products stays near 1.",
     "hidden": "Products grow with the square of the hidden size, elementwise operations in proportion, calls not at "
     "all: the measured exponent lies below that of the products and approaches it with size.",
-    "vocabulary": "Only the output layer grows: its products, and in drawing softmax, entropy and choice over [rows, "
-    "vocabulary]. An update holds one chunk of logits; its memory grows with the weights' gradient alone.",
+    "vocabulary": "Only the output layer grows: its products, and softmax, entropy and choice over [rows, vocabulary]. "
+    "An update holds one chunk of logits and computes it anew in the backward pass: a third more products of the "
+    "output layer, and a memory that does not grow with the vocabulary beyond the weights' gradient.",
 }
 
 
@@ -125,7 +126,7 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
 
     needed = peak(update)
     work.run(tokens, gradient=True)
-    kept = min(PASS, numbers(point)) * bytes_per_token(policy.model.config.get_text_config(), 4) / MB
+    kept = min(policy.pass_tokens, numbers(point)) * bytes_per_token(policy.model.config.get_text_config(), 4) / MB
     products = sum(work.seconds("cpu").values())
     return {"update_s": median(update, repeats), "update_products_s": products, "update_mb": needed, "kept_mb": kept}
 
@@ -212,8 +213,8 @@ tokens in the vocabulary.
 
 - *products*: what the matrix products and the attention alone would take at the rates of this machine (the arithmetic).
 - *cache*: keys and values, each question once: (questions × P + answers × R) × layers × 2 × hidden × 4 bytes.
-- *kept*: what the layers keep for the backward pass of one pass of at most {budget:,} tokens (`grouprl plan` says it of
-  a run). What a measurement has beside it are temporaries and, for the update, nothing that grows with the run.
+- *kept*: what the layers keep for the backward pass of one pass through the model, which has at most {budget:,} tokens,
+  and on a CPU no more than stay near its cache. What a measurement has beside it are temporaries.
 - *exponent*: slope of log(cost) over log(size), over all points and over the last two. 1 is in proportion.
 
 {sections}

@@ -94,7 +94,8 @@ Medians over {steps} steps. Both libraries run in processes of their own and tak
 else the machine does disturbs both; wall-clock times are those of a machine that was not idle, CPU seconds suffer less
 from that. Both start from the same warmed-up model folder and answer the same questions with the same group size,
 temperature, learning rate, reward function, loss (token mean, group mean and sample standard deviation, no KL) and one
-optimiser step per rollout. Neither evaluates nor saves; TRL's logging is off, this library's metrics are on. TRL's
+optimiser step per rollout. The learning rate is so small that both draw from the same policy throughout, and lengths
+stay alike. Neither evaluates nor saves; TRL's logging is off, this library's metrics are on. TRL's
 `update` is its training step without generation, scoring and preparation; `other` holds the rest.
 
 - A: {a} (0.156 million parameters)

@@ -130,8 +130,10 @@ def join(parts: Sequence[Collected]) -> Collected:
 
 
 def subset(collected: Collected, rows: np.ndarray) -> Collected:
-    """The rows of `rows` ([N] int or [B] bool)."""
+    """The rows of `rows` ([N] int or [B] bool); what was given where those are all, in order."""
     index = np.flatnonzero(rows) if rows.dtype == bool else rows
+    if np.array_equal(index, np.arange(len(collected))):
+        return collected
     rollout, scores, where = collected.rollout, collected.scores, torch.from_numpy(index)
     return Collected(
         questions=tuple(collected.questions[i] for i in index),

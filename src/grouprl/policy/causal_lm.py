@@ -78,7 +78,7 @@ class CausalPolicy(Trainable):
         self.pass_settings = passes
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
-        self._pass_tokens = min(self.token_budget, cached_tokens(text, self.device))
+        self._cached_tokens = cached_tokens(text, self.device)
         kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
         self._engine: Engine = choose_engine(model, engine, passes, kept)
         self.value_head = self._build_value_head() if value_head else None
@@ -209,9 +209,14 @@ class CausalPolicy(Trainable):
         for rows in self.passes(tokens, live_b.nonzero()[:, 0].tolist()):
             self._backward_pass(tokens.rows(rows), [None if c is None else c[rows] for c in given], cross)
 
+    @property
+    def pass_tokens(self) -> int:
+        """Most tokens of a pass: the budget, or on a CPU what its cache holds."""
+        return min(self.token_budget, self._cached_tokens)
+
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""
-        return split_rows(tokens, rows, self._pass_tokens, shared=self._engine.shares_prompts)
+        return split_rows(tokens, rows, self.pass_tokens, shared=self._engine.shares_prompts)
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) and yield the rows of each pass with its states; adapters' dropout is off."""

@@ -21,7 +21,7 @@ class LeanDecoder:
     def __init__(self, lean: LeanModel, past: Past | None = None) -> None:
         self.lean, self.weights, self.past = lean, decoding_weights(lean), past
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
         """Read the prompts, long ones with those of about their length, and make room for every row.
 
@@ -97,12 +97,12 @@ class LeanDecoder:
             x = self._rest(layer, x, out.transpose(1, 2).reshape(count * late, -1))
         return x.view(count, late, -1)[:, -1]
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
         """Keys and values of the rows `index_n`, [layers,2,N,kv_heads,slots,d]: prompts end at slot `layout.width`."""
         return torch.stack([cache.written(index_n) for cache in self._caches])
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
         """Append one token to each row."""
         heads = self.lean.heads
@@ -115,6 +115,7 @@ class LeanDecoder:
             x = self._rest(layer, x, cache.attend(qkv[:, :heads]))
         return self.weights.head(self.weights.norm(x))
 
+    @torch.inference_mode()
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n`."""
         if isinstance(self._position, torch.Tensor):

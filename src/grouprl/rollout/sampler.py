@@ -199,7 +199,7 @@ class _Writer:
         self.leaving: list[Leaving] | None = None
         """What rows leave behind in the decoder; None where nobody wants it."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def write(
         self,
         decoder: Decoder,

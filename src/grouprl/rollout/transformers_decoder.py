@@ -25,7 +25,7 @@ class TransformersDecoder:
         self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
         self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
         """Read the prompts; where the cache is ordinary, long ones with those of about their length."""
         from .roomy_cache import empty_cache, roomy_cache
@@ -55,7 +55,7 @@ class TransformersDecoder:
         position_nl = torch.arange(width, device=device) - pad_n1
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
         """Append one token to each row; recurrent models look at the new token alone."""
         self._used += 1
@@ -68,6 +68,7 @@ class TransformersDecoder:
         self._position = self._position + 1
         return logits_rv
 
+    @torch.inference_mode()
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n`."""
         self._cache.reorder_cache(index_n)
