@@ -24,7 +24,7 @@ class ProposeTask(EnvironmentTask):
     The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its answer "12".
     """
 
-    levels = tuple({"largest": largest} for largest in (9, 20, 50, 90))
+    levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 90))
 
     largest: int = Field(20, ge=2, le=90, description="the largest answer")
     attempts: int = Field(4, ge=1, description="how often the solver tries a problem")
@@ -78,7 +78,7 @@ class HostTask(EnvironmentTask):
     The prompt is "b>d>a:"; "b", "db", "ad" and "." do the job. Adding costs 0.1.
     """
 
-    levels = tuple({"length": length, "roles": roles} for length, roles in ((2, 6), (2, 8), (3, 8), (4, 8)))
+    levels = tuple({"length": length, "roles": roles} for length, roles in ((2, 6), (2, 8), (3, 6), (3, 8), (4, 8), (5, 8)))
 
     length: int = Field(2, ge=1, le=8, description="roles that a job takes")
     roles: int = Field(8, ge=2, le=8, description="roles to choose from")
