@@ -150,7 +150,7 @@ CLAIMS: tuple[Claim, ...] = (
     *(*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED),
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
-TURNS = "gives credit to turns, of which a single answer has one; docs/agents.md compares such methods"
+TURNS = "gives credit to turns, of which a single answer has one; docs/credit.md compares such methods"
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
     *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),

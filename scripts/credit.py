@@ -1,7 +1,7 @@
 """Does finer credit help over plain GRPO on tasks of many turns?
 
 Methods that judge single turns run against GRPO, which gives every token of an episode the same advantage: same seeds,
-same warmed-up model, same number of episodes. docs/agents.md says by how much they differ, with a 95 % interval over
+same warmed-up model, same number of episodes. docs/credit.md says by how much they differ, with a 95 % interval over
 seeds, also where finer credit does not help. Finished runs are kept in the output folder and not repeated.
 """
 
@@ -42,8 +42,8 @@ ARENAS: dict[str, Arena] = {
 }
 """Tasks of many turns with one reward at the end."""
 FINER: Mapping[str, Sequence[Setup]] = {
-    "keys": ("gigpo", "salt", "empg", "ui_s1", "multi_turn_ppo"),
-    "guess": ("igpo", "gigpo", "salt"),
+    "keys": ("gigpo", "salt", "empg", "ui_s1"),
+    "guess": ("igpo", "gigpo"),
 }
 """What is compared with GRPO in each arena."""
 MEASURES = {
@@ -65,15 +65,15 @@ def claims() -> list[Claim]:
 
 
 def write(rows: Sequence[Mapping[str, Any]], turns: Mapping[str, tuple[float, float]], docs: Path) -> None:
-    """Write agents.md and agents.json."""
+    """Write credit.md and credit.json."""
     docs.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-    write_text(docs / "agents.json", f"[\n{lines}\n]\n")
-    write_text(docs / "agents.md", page(rows, turns))
+    write_text(docs / "credit.json", f"[\n{lines}\n]\n")
+    write_text(docs / "credit.md", page(rows, turns))
 
 
 def page(rows: Sequence[Mapping[str, Any]], turns: Mapping[str, tuple[float, float]]) -> str:
-    """Return the text of docs/agents.md."""
+    """Return the text of docs/credit.md."""
     sections = []
     for arena, made in ARENAS.items():
         before, first = turns[arena]
@@ -116,9 +116,9 @@ def starting_points(found: Mapping[str, Any], seeds: int) -> dict[str, tuple[flo
 
 def main(
     out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
-        "runs/agents"
+        "runs/credit"
     ),
-    docs: Annotated[Path, typer.Option(help="Where agents.md and agents.json are written.")] = Path("docs"),
+    docs: Annotated[Path, typer.Option(help="Where credit.md and credit.json are written.")] = Path("docs"),
     seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
 ) -> None:
@@ -134,7 +134,7 @@ effects.ARENAS.update(ARENAS)  # also in the processes that run them, which impo
 
 PAGE = """# Does finer credit help on tasks of many turns?
 
-Recorded by `scripts/agents.py`: {seeds} seeds each, all runs of an arena from one warmed-up tiny model. A method and
+Recorded by `scripts/credit.py`: {seeds} seeds each, all runs of an arena from one warmed-up tiny model. A method and
 GRPO differ in nothing but the method: the same questions, as many episodes, the same optimiser. Intervals are 95 % of
 the mean paired difference over seeds (Student).
 
@@ -142,8 +142,7 @@ the mean paired difference over seeds (Student).
 
 {verdicts}
 
-`multi_turn_ppo` trains its critic from nothing in these few steps. A toy of 70,000 parameters
-can show whether an idea acts; that it pays at scale it cannot show.
+A toy of 70,000 parameters can show whether an idea acts; that it pays at scale it cannot show.
 
 {sections}
 """
