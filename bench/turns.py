@@ -32,7 +32,7 @@ from grouprl.train.files import write_text
 ENVIRONMENTS = 256
 SLOW = 0.002
 """Seconds that a step of the slow environment takes."""
-HEAD = ["way", "tokens/s", "quartiles", "× single answers", "quartiles", "waiting for environments"]
+HEAD = ["way", "tokens/s", "tokens per s of processor time", "× single answers", "quartiles", "in environments"]
 
 
 @dataclass
@@ -98,34 +98,42 @@ def many(policy: Any, stage: Stage, count: int, kept_gb: float, slow: float = 0.
     return int(episodes.mask_bt.sum()), clocked.seconds
 
 
-def measured(ways: dict[str, Way], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Return (tokens per second, share of the time spent in environments) of every round, way by way."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+@dataclass(frozen=True)
+class Round:
+    """Tokens per second of the clock and of this process's processor time, and the share of time in environments."""
+
+    speed: float
+    processor: float
+    waited: float
+
+
+def measured(ways: dict[str, Way], rounds: int) -> dict[str, list[Round]]:
+    """Return every round, way by way."""
+    found: dict[str, list[Round]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
-            begun = time.perf_counter()
+            begun, busy = time.perf_counter(), time.process_time()
             tokens, waited = way()
-            taken = time.perf_counter() - begun
+            taken, used = time.perf_counter() - begun, time.process_time() - busy
             if number:  # the first round warms up
-                found[name].append((tokens / taken, waited / taken))
+                found[name].append(Round(tokens / taken, tokens / used, waited / taken))
     return found
 
 
-def rows(found: dict[str, list[tuple[float, float]]], against: str) -> list[list[str]]:
+def rows(found: dict[str, list[Round]], against: str) -> list[list[str]]:
     """Return the table."""
-    base = [speed for speed, _ in found[against]]
+    base = [each.processor for each in found[against]]
     table = []
     for name, rounds in found.items():
-        speeds, waits = [speed for speed, _ in rounds], [wait for _, wait in rounds]
-        ratios = [speed / other for speed, other in zip(speeds, base, strict=True)]
+        ratios = [each.processor / other for each, other in zip(rounds, base, strict=True)]
         table.append(
             [
                 name,
-                f"{statistics.median(speeds):,.0f}",
-                _quartiles(speeds, ",.0f"),
+                f"{statistics.median(each.speed for each in rounds):,.0f}",
+                f"{statistics.median(each.processor for each in rounds):,.0f}",
                 f"{statistics.median(ratios):.2f}",
                 _quartiles(ratios, ".2f"),
-                "" if name == against else f"{statistics.median(waits):.1%}",
+                "" if name == against else f"{statistics.median(each.waited for each in rounds):.1%}",
             ]
         )
     return table
@@ -141,7 +149,8 @@ PAGE = """# Many turns
 Measured by `bench/turns.py`: {count} environments at once, each ending on its own after 1 to {turns} turns; an action
 has {action} tokens, an observation {seen}, the first one {prompt}. A single answer has as many tokens as all actions of
 an episode together. Only tokens of the policy count. Medians of {rounds} rounds in which the ways take turns; the
-machine was not idle, so the ratios to the single answers of the same round say more than the speeds.
+machine was not idle. So ratios are those of processor time, which other processes disturb less than the clock;
+what workers use is not in it. The last column is the share of the clock's time until environments had answered.
 {facts}
 
 {table}
