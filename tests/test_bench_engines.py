@@ -92,8 +92,11 @@ def test_peak_is_that_of_the_call_alone():
 
 
 def test_verdicts_name_what_was_missed():
-    assert engines.verdict([("a", {"ratio": 2.0, "goal": 1.5})]) == "Every goal is met."
-    assert "b (1.00 of 2)" in engines.verdict([("a", {"ratio": 2.0, "goal": 1.5}), ("b", {"ratio": 1.0, "goal": 2.0})])
+    near, far = {"ratio": 2.0, "goal": 1.5, "over_products": 1.9}, {"ratio": 1.0, "goal": 2.0, "over_products": 2.6}
+    assert engines.verdict([("a", near)]) == "Every goal beside `generate` is met. All within 2 × products."
+    found = engines.verdict([("a", near), ("b", far)])
+    assert "Missed: b (1.00 of 2)." in found
+    assert "Above 2 × products: b (2.6)." in found
     job = {
         "ratio": {"cpu": {"median": 1.5}}, "goal": 2.0, "ours_over_products": 2.0, "trl": {"cpu": 3.0},
         "products": {"seconds": 1.0},
