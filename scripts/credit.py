@@ -43,7 +43,7 @@ ARENAS: dict[str, Arena] = {
 """Tasks of many turns with one reward at the end."""
 FINER: Mapping[str, Sequence[Setup]] = {
     "keys": ("gigpo", "salt", "empg", "ui_s1"),
-    "guess": ("igpo", "gigpo"),
+    "guess": ("igpo", "gigpo", "salt", "empg"),
 }
 """What is compared with GRPO in each arena."""
 MEASURES = {
