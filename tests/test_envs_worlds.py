@@ -155,7 +155,7 @@ def test_objects_are_single_use_and_close_twice(task):
 )
 def test_check_env_finds_no_problem(task):
     task = task()
-    report = check_environment(task.environment, lambda i: task.question("train", i), episodes=24)
+    report = check_environment(task.environment, lambda i: task.question("train", i), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert report.shown.chooser == "demonstrated"
 
