@@ -32,12 +32,12 @@ ARENAS: dict[str, Arena] = {
     "keys": Arena(
         "fetch a key in a grid and reach the door in at most nine moves, paid at the door alone: where single moves "
         "decide, and the same cell is reached in many episodes of a group",
-        merged(SMALL, {"task": {"name": "keys", "size": 3, "walls": 1}, "warmup": {"steps": 200}, "steps": 24}),
+        merged(SMALL, {"task": {"name": "keys", "size": 3, "walls": 1}, "warmup": {"steps": 200}, "steps": 72}),
     ),
     "guess": Arena(
         "find a hidden number among 15 in at most four guesses, paid when it is found: what a guess tells is known at "
         "once",
-        merged(SMALL, {"task": {"name": "guess", "numbers": 15}, "warmup": {"steps": 200}, "steps": 24}),
+        merged(SMALL, {"task": {"name": "guess", "numbers": 15}, "warmup": {"steps": 200}, "steps": 72}),
     ),
 }
 """Tasks of many turns with one reward at the end."""

@@ -78,7 +78,9 @@ class HostTask(EnvironmentTask):
     The prompt is "b>d>a:"; "b", "db", "ad" and "." do the job. Adding costs 0.1.
     """
 
-    levels = tuple({"length": length, "roles": roles} for length, roles in ((2, 6), (2, 8), (3, 6), (3, 8), (4, 8), (5, 8)))
+    levels = tuple(
+        {"length": length, "roles": roles} for length, roles in ((2, 6), (2, 8), (3, 6), (3, 8), (4, 8), (5, 8))
+    )
 
     length: int = Field(2, ge=1, le=8, description="roles that a job takes")
     roles: int = Field(8, ge=2, le=8, description="roles to choose from")
