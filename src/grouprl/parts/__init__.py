@@ -89,6 +89,7 @@ __all__ = [
     "adaptive_clip",
     "advantage",
     "aggregate",
+    "annealed",
     "beta",
     "budget",
     "build_part",
