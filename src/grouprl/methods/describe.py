@@ -194,6 +194,10 @@ _WHEN = {
     "one_token_turns": "every turn is one token",
     "no_turn_rewards": "turns earn nothing by themselves",
     "all_drawn": "all answers were drawn for this step",
+    "one_turn": "every answer is one turn",
+    "distinct_states": "no state comes twice",
+    "all_valid": "every turn is valid",
+    "equal_durations": "all actions take equally long",
 }
 
 
