@@ -157,4 +157,7 @@ OF_TURNS = (
     *("sdpo_segment", "m_grpo", "hrpo", "ssp", "duration_aware"),
 )
 WORDS = "needs somebody who names good and poor parts of an answer"
-NOT_RUN = dict.fromkeys(OF_TURNS, TURNS) | {"text2grad": WORDS}
+AHEAD = "is for answers drawn ahead of training: see docs/async.md"
+NOT_RUN = {**dict.fromkeys(OF_TURNS, TURNS), **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), AHEAD)} | {
+    "text2grad": WORDS
+}

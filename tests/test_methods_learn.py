@@ -71,7 +71,14 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
     known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls")
     return batch.replace(
-        keys={"answer": answer_b, "form": token_bt[:, 0], "own": torch.ones_like(answer_b), **same},
+        keys={
+            "answer": answer_b,
+            "form": token_bt[:, 0],
+            "own": torch.ones_like(answer_b),
+            "episode": batch.group_b,
+            **same,
+        },
+        agent_b=torch.zeros(64, dtype=torch.int64),
         marks={
             "plan": batch.mask_bt & (position < 1),
             "thought": batch.mask_bt & (position < 2),

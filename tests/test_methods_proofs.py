@@ -281,7 +281,9 @@ def test_what_a_run_must_provide():
     assert grouprl.method("dapo", dynamic_sampling=False).refill is None
     assert grouprl.method("ppo").critic is not None
     critics = {n for n, e in grouprl.methods().items() if "@" not in n and e.build().critic}
-    assert critics == {"apa", "d_ppo", "dapo_direct", "mdpo", "ppo", "rto", "trpo", "turn_ppo", "vapo", "vc_ppo"}
+    answers = {"apa", "d_ppo", "dapo_direct", "mdpo", "ppo", "rto", "text2grad", "trpo", "vapo", "vc_ppo"}
+    turns = {"duration_aware", "multi_turn_ppo", "spa_rl", "st_ppo", "turn_ppo", "ufo"}
+    assert critics == answers | turns
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp_baseline", "gspo", "raft", "reinforce_rej"])

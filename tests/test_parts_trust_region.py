@@ -47,6 +47,9 @@ class Bandit:
     def named_parameters(self):
         yield "theta", self.theta_sa
 
+    def owners(self) -> list[list[nn.Parameter]]:
+        return [self.parameters()]
+
 
 def logits_of_a_bandit(states: int = 3, actions: int = 4, dtype=torch.float64) -> torch.Tensor:
     return torch.randn(states, actions, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)

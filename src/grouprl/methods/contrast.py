@@ -85,18 +85,22 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "answer": batch.reward_b.long(),
             "plan": torch.arange(len(zero)),
             "own": zero + 1,
+            "episode": torch.arange(len(zero)),
             **dict.fromkeys(("form", "variant", "budget", "cut"), zero),
         },
-        marks={"plan": torch.zeros_like(batch.mask_bt)},
+        agent_b=zero,
+        valid_bs=torch.ones_like(batch.mask_bt[:, :1]),
+        marks=dict.fromkeys(("plan", "thought", "good", "poor"), torch.zeros_like(batch.mask_bt)),
         stats={
-            "certainty": torch.zeros_like(old_bt),
-            "influence": torch.zeros_like(old_bt),
+            **dict.fromkeys(("certainty", "influence", "progress"), torch.zeros_like(old_bt)),
+            "answer": old_bt,
+            "duration": torch.ones_like(old_bt),
             "logp@0.8": old_bt,
             "logp@1.2": old_bt,
             "expert": old_bt,
             "value_after": torch.zeros_like(old_bt),
         },
-        past=dict.fromkeys(("visits", "mean", "std", "baseline", "advantage"), zero_b),
+        past=dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls"), zero_b),
     )
 
 
