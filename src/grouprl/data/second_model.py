@@ -5,6 +5,7 @@ Each begins as a copy of the initial policy and learns from pairs of a right and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -201,7 +202,7 @@ class GlobalValue(SecondModel):
 def whole(tokens: Tokens, policy: Any) -> Tokens:
     """Return rows with one more token, whose state is that of the whole answer."""
     end = policy.eos_ids[0]
-    return Tokens(tokens.prompt_ids, tuple((*ids, end) for ids in tokens.response_ids))
+    return replace(tokens, response_ids=tuple((*ids, end) for ids in tokens.response_ids))
 
 
 def labels(pairs: Collected) -> Tensor:

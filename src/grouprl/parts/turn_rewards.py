@@ -100,7 +100,7 @@ class RankDiscount(Shaping):
 
     def formula(self) -> str:
         """Formula."""
-        return "r_k ← r_k / log2(k + 1),  counted from 1"
+        return "r_k ← r_k / log2(k + 1),  k from 1"
 
 
 @part("shape")
