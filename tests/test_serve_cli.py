@@ -23,7 +23,13 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'gr
 def serving(*arguments):
     """Run `grouprl serve`; yield a client and the process."""
     command = [sys.executable, "-m", "grouprl.cli.app", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     try:
         said = process.stdout.readline()
         found = re.search(r"Serving (\S+) at (\S+)", said)
