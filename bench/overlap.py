@@ -65,12 +65,14 @@ def records(folder: Path, phase: str) -> list[dict[str, Any]]:
 
 def race(runner: Runner, rounds: int, steps: int) -> report.Rows:
     """Seconds per step of the synchronous run with one and two threads, and of asynchronous ones with one each."""
+    warmup = {"steps": 300, "batch": 64, "lr": 3e-3}
     job = {
         "task": "addition",
+        "model": runner.warm({"task": "addition", "warmup": warmup, "eval": {"every": 0, "final_questions": 16}}),
         "method": TOKEN_MEAN,
         "steps": steps,
-        "batch": {"prompts": 16, "minibatches": 2},
-        "optim": {"lr": 1e-5},
+        "batch": {"prompts": 32, "minibatches": 2},
+        "optim": {"lr": 1e-8},
         "eval": {"every": 0, "final_questions": 16},
     }
     kinds = {
@@ -78,6 +80,7 @@ def race(runner: Runner, rounds: int, steps: int) -> report.Rows:
         "synchronous, 2 threads": {"threads": 2},
         "async_steps 1, 1 thread each": {"threads": 1, "async_steps": 1},
         "async_steps 4, 1 thread each": {"threads": 1, "async_steps": 4},
+        "async_steps 1, proximal: sampler": {"threads": 1, "async_steps": 1, "proximal": "sampler"},
     }
     found: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
     for _ in range(rounds):
@@ -188,7 +191,7 @@ def _page(
     if raced:
         found += [
             "## Seconds per step",
-            f"`addition` by an untrained tiny model, 16 questions of 16 answers, two optimiser steps each, {rounds} "
+            f"`addition` by a warmed-up tiny model, 32 questions of 16 answers, two optimiser steps each, {rounds} "
             "rounds, the second half of each run, medians. `drawing` and `update` are the seconds of the two halves of "
             "a step, wherever they ran; the spread is that of the rounds.",
             report.markdown(RACE_HEAD, raced),
