@@ -21,6 +21,8 @@ from grouprl.tasks import load_task
 from grouprl.tasks.task import Question
 from grouprl.train.config import parse_config
 from grouprl.train.session import start
+from grouprl.train.update import update
+from grouprl.train.warmup import demonstration_batch
 from small import near
 from test_episodes_runs import launch, records, run_config
 
@@ -74,16 +76,11 @@ def test_one_call_each_with_the_planners_reward_has_the_planners_advantage() -> 
 def team_rows(tmp_path: Path, part: AlignCalls, terms: int = 3) -> tuple[Any, Any, Any]:
     """Rows of a task of a planner with workers before and after alignment, and the notes."""
     session = start(parse_config(run_config(task={"name": "team", "terms": terms})), tmp_path / "run")
-    from grouprl.train.warmup import demonstration_batch, warmup_rate
-
     optimizer = torch.optim.AdamW(session.policy.parameters(), lr=1e-2)
-    from grouprl.train.update import update
-
     sft = method("sft")
     for _ in range(60):
         batch = demonstration_batch(session.policy, session.task, session.source.take(16), 0)
         update(session.policy, optimizer, sft, sft.judge(batch))
-    assert warmup_rate is not None
     plain = session.desk.draw(session.desk.take(6))
     return plain, part(plain, session.desk), session.desk
 

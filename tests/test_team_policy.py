@@ -151,6 +151,9 @@ def test_what_separate_weights_cannot_do_is_refused() -> None:
 
     assert not reasons()
     assert "a statistic of one policy" in reasons(method="intuitor")
+    assert "trust_region looks inside one model" in reasons(method="trpo")
+    assert "value_pretraining looks inside one model" in reasons(method="vc_ppo")
+    assert "statistic" not in reasons(method="igpo")
     assert "draws with one model" in reasons(run={"async_steps": 1, "threads": 1})
     (idle,) = [n for n in plan(parse_config(run_config(task="addition", model=SIGNALS["model"]))).idle if "agents" in n]
     assert "one agent" in idle

@@ -130,6 +130,8 @@ class GradientVariance(Allocation):
     is right anywhere the answers are split evenly.
     """
 
+    one_policy: ClassVar[bool] = True
+
     probe: Count = 8
     alpha: NonNegative = 1e-3
     beta: NonNegative = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -122,6 +122,8 @@ class DifficultyTargeted(Chooser):
     the run begins, standardised over the questions. "ledger": the pass rate at the last visit; questions never asked
     count as wanted, and nothing is probed.
     """
+
+    one_policy: ClassVar[bool] = True
 
     target: Share = 0.5
     temperature: Annotated[float, Field(gt=0)] = 1e-3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -27,6 +27,8 @@ class ValuePretraining(Prelude):
     `ridge` is the penalty on its weights (not on the bias) in units of the mean sum of squares of a hidden dimension.
     Before the fit each rollout is foreseen with the head as it is: `value_loss` and `explained_variance`.
     """
+
+    one_policy: ClassVar[bool] = True
 
     steps: Count = 50
     ridge: Positive = 1e-4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -31,6 +31,8 @@ class CurvatureMask(Learning):
     off. G is g itself ("sgd") or what AdamW would make of it with its own moments ("adam"). The vocabulary is reduced
     to the sampled token and the `top` likeliest.
     """
+
+    one_policy: ClassVar[bool] = True
 
     objective: Threshold = 1e-2
     policy: Threshold = 1e-4

@@ -83,6 +83,8 @@ class Part:
     """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
     entropy: ClassVar[bool] = False
     """Whether the formula needs the policy's current entropies, with gradient."""
+    one_policy: ClassVar[bool] = False
+    """Whether the part looks inside a single model, so that agents cannot have models of their own."""
 
     @property
     def cross(self) -> float | None:

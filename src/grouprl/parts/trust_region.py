@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -59,6 +59,8 @@ class TrustRegion(Learning):
     policy stays as it is. A critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout;
     the trunk it shares moves by the natural step alone.
     """
+
+    one_policy: ClassVar[bool] = True
 
     delta: Annotated[float, Field(gt=0)] = 0.01
     damping: Annotated[float, Field(ge=0)] = 0.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grouprl.data.desk import data_parts
 from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.tasks.task import Task
@@ -45,11 +46,13 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
     wrong = [name for name in names if not name or "." in name or "/" in name or name == "value_head"]
     if wrong:
         yield f"the agent {wrong[0]!r} cannot have a model of its own: its name would be that of a folder of weights"
-    read = sorted(need for need in method.needs() if need.startswith("stats."))
+    filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
+    read = sorted(need for need in method.needs() if need.startswith("stats.") and need not in filled)
     if read or method.cross is not None:
         what = f"batch.{read[0]}" if read else "a cross-entropy at another temperature"
         yield f"{method.name} reads {what}, a statistic of one policy, and each agent has its own. {REMEDY}"
-    if method.learn is not None and method.learn.name in ("trust_region", "curvature_mask"):
-        yield f"{method.learn.name} looks at one model's curvature, and each agent has its own. {REMEDY}"
+    for part in method.parts():
+        if part.one_policy:
+            yield f"{part.name} looks inside one model, and each agent has its own. {REMEDY}"
     if config.run.async_steps:
         yield "run.async_steps draws with one model, and each agent has its own. Set it to 0, or model.agents: shared"

@@ -60,7 +60,7 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[dict
     files = {int(path.stem.partition("-")[2]): path for path in sorted(folder.glob("rollouts/step-*.parquet"))}
     if not files:
         raise InputError(
-            f"no rollouts are stored in {folder}", "run.rollouts_every says which steps are", "Check the path"
+            f"no rollouts are stored in {folder}", "run.rollouts_every says which steps are stored", "Check the path"
         )
     number = max(files) if step is None else step
     if number not in files:
