@@ -153,3 +153,18 @@ def test_an_empty_file_is_told_to_be_empty(tmp_path):
     path.write_text("# nothing but a comment\n")
     with pytest.raises(InputError, match="is empty"):
         load_config(str(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"agents": "sepparate"}}, "model.agents = 'sepparate'. Input should be 'shared' or 'separate'"),
+        ({"run": {"threads": "foo"}}, "run.threads = 'foo'. Input should be a valid integer"),
+        ({"run": {"threads": 0}}, "or: Input should be 'auto'"),
+    ],
+)
+def test_a_setting_that_may_be_several_things_is_named_as_it_is_written(change, message):
+    with pytest.raises(InputError) as caught:
+        parse_config(change)
+    assert message in str(caught.value)
+    assert "functools" not in str(caught.value)

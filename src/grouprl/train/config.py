@@ -374,9 +374,13 @@ def _value(text: str) -> Any:
     return value
 
 
+UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
+"""What pydantic puts behind a key that may be one thing or another: which of them was tried."""
+
+
 def _in_words(error: pydantic.ValidationError) -> InputError:
     first = error.errors()[0]
-    path = [str(x) for x in first["loc"]]
+    path = _path(first)
     key = ".".join(path)
     if not path and first["type"] != "value_error":
         return InputError(f"the configuration is {shortened(first['input'])}", str(first["msg"]))
@@ -385,7 +389,12 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     if first["type"] == "value_error":
         rule = str(first["msg"]).removeprefix("Value error, ")
         return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
-    return InputError(f"{key} = {shortened(first['input'])}", str(first["msg"]))
+    ways = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
+    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(ways))
+
+
+def _path(error: Any) -> list[str]:
+    return [name for name in map(str, error["loc"]) if not UNION_TAG.fullmatch(name)]
 
 
 def _keys(path: Sequence[str]) -> list[str]:
