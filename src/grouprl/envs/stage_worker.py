@@ -8,8 +8,10 @@ import faulthandler
 import importlib.util
 import json
 import os
+import select
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -27,17 +29,19 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     sys.path[:] = hello["path"]
     shared.limit_resources(hello["memory"])
     shared.use_bare_package(hello["package"])
-    serve(hello["parcel"], calls, replies)
+    serve(hello["parcel"], calls, requests, replies)
 
 
-def serve(parcel: Any, calls: Any, replies: int) -> None:
-    """Answer calls one after the other."""
+def serve(parcel: Any, calls: Iterator[Any], requests: int, replies: int) -> None:
+    """Answer calls one after the other; environments that wait for something outside wait at the same time."""
+    from grouprl.envs.environment import Patient
     from grouprl.envs.plain import to_plain
-    from grouprl.envs.stage import Environments
+    from grouprl.envs.stage import WAITING, Environments
     from grouprl.rewards.sending import unpack
 
     task: Any = unpack(parcel)
     held, own = Environments(task.environment), os.getpid()
+    patient = isinstance(task.environment(), Patient)
 
     def reply(*values: Any) -> None:
         if os.getpid() != own:  # a child that the environment forked and that returned from it
@@ -47,8 +51,25 @@ def serve(parcel: Any, calls: Any, replies: int) -> None:
             rest = rest[os.write(replies, rest) :]
 
     reply("ready")
-    for number, method, episode, arguments in calls:
-        reply("answer", number, to_plain(held.call(method, episode, arguments)))
+    for batch in together(calls, requests) if patient else ([call] for call in calls):
+        begun = [held.call(method, episode, arguments, early=True) for _, method, episode, arguments in batch]
+        for (number, method, episode, arguments), found in zip(batch, begun, strict=True):
+            found = held.call(method, episode, arguments) if found is WAITING else found
+            reply("answer", number, to_plain(found))
+
+
+def together(calls: Iterable[Any], requests: int) -> Iterator[list[Any]]:
+    """Yield calls that have come by now and may be begun together: of different episodes, for what they show."""
+    batch: list[Any] = []
+    for call in calls:
+        _, method, episode, _ = call
+        if batch and (method not in ("reset", "step") or episode in [other for _, _, other, _ in batch]):
+            yield batch
+            batch = []
+        batch.append(call)
+        if not select.select([requests], [], [], 0)[0]:
+            yield batch
+            batch = []
 
 
 def _beside(path: str) -> ModuleType:

@@ -21,7 +21,7 @@ from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
 
 PATIENCE = 10.0
-"""Seconds that an environment of one's own has to say how a question begins."""
+"""Seconds that an environment that is not this package's has to say how a question begins."""
 METHODS = ("reset", "step", "score", "close")
 
 
@@ -104,7 +104,25 @@ class SeededTask(OptionTask):
         return Question(bare.id, self.first_text(bare), bare.columns)
 
     def first_text(self, question: Question) -> str:
-        """Return the first observation of a question without a prompt."""
+        """Return the first observation, for people; of code that may fail or hang, '' where it does.
+
+        Its episodes then fail when they are played, where that is counted, and does not stop a run. `PATIENCE` is how
+        long it has.
+        """
+        if not self.needs_clock:
+            return self._begin(question)
+        found: list[str] = []
+
+        def look() -> None:
+            with suppress(Exception):
+                found.append(self._begin(question))
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        looking.join(PATIENCE)
+        return found[0] if found else ""
+
+    def _begin(self, question: Question) -> str:
         environment = self.environment()
         try:
             return str(environment.reset(question, question.columns["seed"]).text)
@@ -171,22 +189,6 @@ class OwnEnvironment(SeededTask):
                 f"The environment '{self.path}' cannot be made with {self.config}", str(error), "See task.config."
             ) from error
 
-    def first_text(self, question: Question) -> str:
-        """Return the first observation, for people; '' where the environment raises, or says nothing for `PATIENCE`.
-
-        Its episodes then fail when they are played, where that is counted, and does not stop a run.
-        """
-        found: list[str] = []
-
-        def look() -> None:
-            with suppress(Exception):
-                found.append(super(OwnEnvironment, self).first_text(question))
-
-        looking = threading.Thread(target=look, daemon=True)
-        looking.start()
-        looking.join(PATIENCE)
-        return found[0] if found else ""
-
     @property
     def name(self) -> str:
         """The import path after "env:"."""
@@ -216,6 +218,11 @@ class OwnEnvironment(SeededTask):
     def alphabet(self) -> str:
         """As the option says."""
         return self.characters
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the class is not this package's."""
+        return not str(getattr(self._make, "__module__", "")).startswith("grouprl.")
 
     def environment(self) -> Any:
         """Return a fresh environment."""

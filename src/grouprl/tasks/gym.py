@@ -136,6 +136,11 @@ class Gym(SeededTask):
         actions = "".join(self._words) or "0123456789.-+e "
         return "".join(sorted({*self.instructions, *self._signs, *actions, *">!"}))
 
+    @property
+    def needs_clock(self) -> bool:
+        """True: the environment is Gymnasium's, or who knows whose."""
+        return True
+
     def environment(self) -> GymEnvironment:
         """Return a fresh episode."""
         return GymEnvironment(

@@ -119,6 +119,11 @@ class PettingZoo(SeededTask):
         """The characters of instructions, observations and actions."""
         return "".join(sorted({*self.instructions, *self._signs, *"0123456789.-+e >!"}))
 
+    @property
+    def needs_clock(self) -> bool:
+        """True: the environment is PettingZoo's, or who knows whose."""
+        return True
+
     def environment(self) -> PettingZooEnvironment:
         """Return a fresh episode."""
         return PettingZooEnvironment(

@@ -14,6 +14,7 @@ from grouprl.envs.program import CommandLaunch, DemonstratedProgram, FunctionLau
 from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import Example, Reward, import_object
 from grouprl.rewards.judging import judge
+from grouprl.rewards.sending import harmless
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Question, Split, Task
@@ -114,6 +115,11 @@ class Program(OptionTask):
     def alphabet(self) -> str:
         """As the option says."""
         return self.characters
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the reward or the expert may never return; the program itself has a clock of its own."""
+        return self._expert is not None or not harmless(self._judge)
 
     def environment(self) -> ProgramEnvironment:
         """Return a fresh run of the program."""

@@ -114,6 +114,11 @@ class Task(ABC):
         """
         return None
 
+    @property
+    def needs_clock(self) -> bool:
+        """Whether an environment may never return: where it runs code that is not this package's own."""
+        return False
+
     def final_answer(self, question: Question, text: str) -> str | None:
         """Return what an answer finally says, for comparing answers with each other; None where it says nothing.
 

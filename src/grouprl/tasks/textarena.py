@@ -100,6 +100,11 @@ class TextArena(SeededTask):
         """As the option says."""
         return self.tokens
 
+    @property
+    def needs_clock(self) -> bool:
+        """True: the game is TextArena's."""
+        return True
+
     def environment(self) -> TextArenaEnvironment:
         """Return a fresh game."""
         return TextArenaEnvironment(

@@ -10,12 +10,14 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.errors import InputError
 from grouprl.rewards import Example, Reward, exact_match, import_object
+from grouprl.rewards.sending import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Question, Split, Task
-from grouprl.tools import FORMS, FormName, PythonTool, Toolbox, ToolEnvironment
+from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
+from grouprl.tools.mcp import McpTool
 
 
 @register_task("tools", argument="path")
@@ -99,6 +101,12 @@ class ToolTask(OptionTask):
         """Return the other task's right answer, given without a tool."""
         right = self._inner.solution(question)
         return None if right is None else FORMS[self.form].answer(right)
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the reward of the final answer, or a tool without a time limit, may never return."""
+        unlimited = any(each.seconds is None and not own_clock(each) for each in self._toolbox.tools.values())
+        return unlimited or not harmless(self._inner.reward)
 
     def environment(self) -> ToolEnvironment:
         """Return a fresh episode; the tools are shared."""
@@ -204,6 +212,11 @@ class PythonToolTask(EnvironmentTask):
             Example("p(3*4)\n=13", columns, False),
             Example("p(3*4)", columns, False),
         )
+
+
+def own_clock(tool: Tool) -> bool:
+    """Whether a tool ends by itself: the sandbox and MCP servers are given limited time."""
+    return isinstance(tool, McpTool) or isinstance(tool.function, PythonTool)
 
 
 def _slipped(text: str, rng: random.Random) -> str:

@@ -207,7 +207,8 @@ class Acting(Section):
 
     workers: Whole | Literal["auto"] = "auto"
     """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
-    clock. `auto`: one per core for environments of yours, none for those of this package, which always return."""
+    clock. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
+    return."""
     timeout: Positive = 60.0
     """Seconds that one call of an environment may take, in workers; one that takes longer has failed."""
     memory_gb: Positive = 4.0
