@@ -209,6 +209,15 @@ def test_reward_errors_are_counted_over_the_window():
     assert finding.severity == "warning"
     assert "2 answers (0.2 %) of the last 10 steps" in finding.words
     assert found(history(since=31, reward_errors=12.0))["reward_errors"].severity == "alarm"
+    assert "environment" not in finding.words
+
+
+def test_who_failed_is_said():
+    fell = found(history(since=40, reward_errors=2.0, environment_errors=1.0, reward_timeouts=1.0))["reward_errors"]
+    assert "could not be scored and were left out. The environment failed on 1 of them." in fell.words
+    assert "took longer than environment.timeout" in fell.words
+    late = found(history(since=40, reward_errors=2.0, environment_errors=0.0, reward_timeouts=1.0))["reward_errors"]
+    assert "took longer than reward.timeout" in late.words
 
 
 def test_collapse_of_pass_rate():

@@ -47,6 +47,7 @@ LOGGED = [
     "refill_rounds",
     "rows_dropped",
     "reward_errors",
+    "environment_errors",
     "value_loss",
     "explained_variance",
     "tokens",

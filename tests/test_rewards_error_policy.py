@@ -8,6 +8,7 @@ import pytest
 
 from grouprl.errors import InputError, RunError
 from grouprl.rewards import ErrorPolicy, score
+from grouprl.rewards.contract import Failure
 
 
 def scored(outcomes):
@@ -105,3 +106,16 @@ def test_bad_settings():
 
 def test_no_samples():
     assert ErrorPolicy().apply(scored(""), np.array([], dtype=np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [(["environment"], "The environment failed"), (["reward", "environment"], "The reward or environment failed")],
+)
+def test_it_says_who_failed(by, words):
+    def fails(completion, who):
+        return Failure("no", status="error", by=who)
+
+    scores = score(fails, ["x"] * len(by), [{"who": each} for each in by], ids=[f"q{i}" for i in range(len(by))])
+    with pytest.raises(RunError, match=f"^{words}; for instance sample q0: no"):
+        ErrorPolicy("raise").apply(scores, np.zeros(len(by), dtype=int))

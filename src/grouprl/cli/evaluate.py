@@ -232,7 +232,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     for note in found.notes:
         console.print(f"[yellow]note:[/] {note}", highlight=False)
     if found.failed:
-        console.print(f"[yellow]note:[/] the reward failed on {found.failed} answers; they are left out")
+        console.print(f"[yellow]note:[/] {found.failed} answers could not be scored; they are left out")
 
 
 def _show_answers(found: Evaluation, console: Console) -> None:

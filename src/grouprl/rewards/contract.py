@@ -39,13 +39,18 @@ class Example:
     correct: bool
 
 
+By = Literal["reward", "environment"]
+"""Whose fault it is that an answer has no score."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """What a reward did instead of returning a value: a sentence, and the traceback if it raised."""
+    """What a reward or an environment did instead of what it should: a sentence, and the traceback if it raised."""
 
     what: str
     trace: str = ""
     status: Literal["error", "bad_value", "timeout"] = "bad_value"
+    by: By = "reward"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What to do with samples whose reward failed: leave them out, within a budget."""
+"""What to do with samples whose reward or environment failed: leave them out, within a budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mode = Literal["drop_row", "drop_group", "zero", "raise"]
 
 
 class ErrorPolicy:
-    """Decide which samples stay when a reward failed on some, and stop the run when it fails too often.
+    """Decide which samples stay when a reward or environment failed on some, and stop the run if that is too often.
 
     Modes: "drop_row" leaves out the sample; "drop_group" its whole group, so that no group is judged by the part of
     it that happened to be scored; "zero" gives it reward 0 and keeps it; "raise" stops at the first failure.
@@ -87,15 +87,16 @@ class ErrorPolicy:
         if not failed_b.any():
             return
         if self.mode == "raise":
-            raise _stop("The reward failed", problems)
+            raise _stop("", problems)
         if longest >= self.max_consecutive:
-            raise _stop(f"The reward failed on {longest} samples in a row", problems)
+            raise _stop(f" on {longest} samples in a row", problems)
         failures = sum(self._recent)
         if failures > self.max_fraction * self.window:
-            raise _stop(f"The reward failed on {failures} of the last {len(self._recent)} samples", problems)
+            raise _stop(f" on {failures} of the last {len(self._recent)} samples", problems)
 
 
-def _stop(what: str, problems: list[Problem]) -> RunError:
+def _stop(how_often: str, problems: list[Problem]) -> RunError:
     failures = [problem for problem in problems if problem.status != "not_applicable"] or problems
+    who = " or ".join(sorted({problem.by for problem in failures}, reverse=True))
     trace = f"\n{failures[0].trace}" if failures[0].trace else ""
-    return RunError(f"{what}; for instance {failures[0]}{trace}")
+    return RunError(f"The {who} failed{how_often}; for instance {failures[0]}{trace}")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from grouprl.errors import InputError, suggest
 from grouprl.rewards.contract import (
+    By,
     Columns,
     Failure,
     Reward,
@@ -37,6 +38,8 @@ class Verdict:
     correct: bool = False
     what: str = ""
     trace: str = ""
+    by: By = "reward"
+    """Who failed, where the status says that somebody did."""
 
 
 class Judge(ABC):
@@ -191,7 +194,7 @@ def _check(value: Any, reward: Reward, weights: Mapping[str, float], correct_at:
 
 def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
     if isinstance(value, Failure):
-        return Verdict(value.status, what=value.what, trace=value.trace)
+        return Verdict(value.status, what=value.what, trace=value.trace, by=value.by)
     if value is None:
         return Verdict("not_applicable", what="the reward returned None (does not apply)")
     named = value if isinstance(value, Mapping) else {"reward": value}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.errors import InputError, suggest
-from grouprl.rewards.contract import Columns, Reward
+from grouprl.rewards.contract import By, Columns, Reward
 from grouprl.rewards.judging import FAILED, Status, Verdict, judge
 
 SHOWN_CHARACTERS = 200
@@ -25,6 +25,7 @@ class Problem:
     what: str
     completion: str
     trace: str = ""
+    by: By = "reward"
 
     def __str__(self) -> str:
         return f"sample {self.sample_id}: {self.what} (answer: {self.completion!r})"
@@ -51,7 +52,7 @@ class Scores:
 
     @property
     def failed_b(self) -> NDArray[np.bool_]:
-        """Which samples the reward failed on, by raising, by an unusable value or by taking too long: bool [B]."""
+        """On which samples the reward or environment failed, by raising, unusable values or taking too long: [B]."""
         return np.isin(self.status_b, FAILED)
 
 
@@ -112,7 +113,7 @@ def _collect(verdicts: list[Verdict], completions: Sequence[str], ids: Sequence[
         correct_b=np.array([v.correct for v in verdicts], dtype=np.bool_),
         status_b=np.array([v.status for v in verdicts], dtype="<U14"),
         problems=[
-            Problem(sample_id, v.status, v.what, shorten(text), v.trace)
+            Problem(sample_id, v.status, v.what, shorten(text), v.trace, v.by)
             for v, text, sample_id in zip(verdicts, completions, ids, strict=True)
             if v.status != "ok"
         ],

@@ -246,7 +246,7 @@ class Episode:
         self.ended = "error"
         if self.failure is None:
             where = f"question '{self.start.question.id}', seed {self.start.seed}, turn {len(self.turns)}"
-            self.failure = Failure(f"the environment failed ({where}): {what}", trace, status)
+            self.failure = Failure(f"the environment failed ({where}): {what}", trace, status, "environment")
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
         if self.failure is not None:

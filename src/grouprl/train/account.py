@@ -27,7 +27,7 @@ Key = tuple[int, int, int]
 REASONS = {
     "error": "the reward or environment failed on it",
     "bad_value": "the reward returned what is no reward",
-    "timeout": "the reward took too long on it",
+    "timeout": "the reward or environment took too long on it",
     "not_applicable": "the reward does not apply to it",
     "group": "another answer of its group failed (reward.on_error = drop_group)",
     "no_action": "it holds no action: the episode ended before the policy's turn",

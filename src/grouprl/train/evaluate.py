@@ -60,7 +60,7 @@ class Evaluation:
     """What an evaluation found; `greedy` or `pass_at` is empty when that kind of answer was not drawn.
 
     `length_mean` (tokens) and `truncated` (share) are those of the sampled answers, or of the greedy ones without
-    samples. `failed` counts the answers the reward failed on; they are left out.
+    samples. `failed` counts the answers that the reward or environment failed on; they are left out.
     """
 
     questions: int
@@ -136,7 +136,7 @@ def evaluate(
 
     Raises:
         InputError: a task without held-out questions, nothing to draw, k beyond `samples`.
-        RunError: the reward fails on too many answers.
+        RunError: the reward or the environment fails on too many answers.
     """
     _check_request(questions, samples, k, greedy)
     available = task.size("eval")

@@ -106,15 +106,23 @@ define(
     "reward_errors",
     "answers",
     "outcome",
-    "answers of the step whose reward function raised, timed out or returned nonsense (never counted as 0)",
+    "answers of the step whose reward or environment raised, timed out or returned nonsense (never counted as 0)",
     "0. Anything else means that the scorer, not the model, needs attention",
 )
 define(
     "reward_timeouts",
     "answers",
     "outcome",
-    "answers of the step whose reward took longer than reward.timeout (they are among reward_errors)",
-    "0. A few: the verifier never ends on some texts. Many: reward.timeout is too short, or the machine overloaded",
+    "answers of the step whose reward took longer than reward.timeout, or whose environment took longer than "
+    "environment.timeout (they are among reward_errors)",
+    "0. A few: the verifier never ends on some texts. Many: the time is too short, or the machine overloaded",
+)
+define(
+    "environment_errors",
+    "rows",
+    "outcome",
+    "rows of the step whose environment raised, hung, or returned nonsense (they are among reward_errors)",
+    "0. Anything else means that the environment needs attention: the column `problem` of the rollouts names episodes",
 )
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,10 +32,18 @@ def collected_metrics(collected: Collected) -> dict[str, float]:
     metrics = {
         "reward_errors": float(collected.scores.failed_b.sum()),
         "reward_timeouts": float((collected.scores.status_b == "timeout").sum()),
+        **_environment_errors(collected),
         "rows_dropped": float((~collected.kept_b).sum()),
         "tokens": float(collected.length_b.sum()),
     }
     return metrics | _drawn_metrics(drawn) if len(drawn) else metrics
+
+
+def _environment_errors(collected: Collected) -> dict[str, float]:
+    """How many of the rows without a score the environment failed on, where there is one."""
+    if collected.records is None:
+        return {}
+    return {"environment_errors": float(sum(problem.by == "environment" for problem in collected.scores.problems))}
 
 
 def _drawn_metrics(drawn: Collected) -> dict[str, float]:

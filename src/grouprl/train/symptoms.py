@@ -210,9 +210,12 @@ def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
     share = f" ({percent(total / drawn)})" if drawn else ""
     words = f"{total:.0f} answers{share} of the last {len(errors)} steps could not be scored and were left out."
     severity: Severity = "alarm" if drawn and total / drawn >= ERROR_ALARM else "warning"
-    late = sum(past.values("reward_timeouts"))
+    late, fallen = sum(past.values("reward_timeouts")), sum(past.values("environment_errors"))
+    if fallen:
+        words += f" The environment failed on {fallen:.0f} of them."
     if late:
-        words += f" {late:.0f} of them took longer than reward.timeout."
+        clock = "environment.timeout" if fallen >= late else "reward.timeout"
+        words += f" {late:.0f} of them took longer than {clock}."
     remedy = "Read the column `problem` of the stored rollouts: the reason, the traceback and what the reward printed."
     return Finding("reward_errors", severity, words, remedy)
 
