@@ -134,20 +134,22 @@ class Subject:
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str) -> Subject:
     if (Path(source) / "config.yaml").is_file():
         return _run(Path(source), task, checkpoint)
+    from grouprl.policy.hub import folder_meant
+
     if checkpoint is not None:
         raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
+    if source == "tiny":
+        raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
     if task is None:
         raise InputError(
             f"{source} is no run folder, so it is taken for a model",
             "a model is evaluated on a task",
-            f"Name one: grouprl eval {source} --task addition",
+            folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
         )
     from grouprl.policy import load_policy
     from grouprl.tasks import load_task
     from grouprl.train.config import Acting, Reward, Sampling
 
-    if source == "tiny":
-        raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
     loaded = load_task(_task_spec(task))
     defaults = {
         "questions": 1024,

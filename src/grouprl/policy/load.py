@@ -12,6 +12,7 @@ import torch
 
 from ..errors import InputError, suggest
 from .causal_lm import CausalPolicy
+from .hub import check_on_hub
 from .lora import add_lora
 from .passes import AUTO, PassSettings
 from .tiny import PRINTABLE, build_tiny
@@ -122,10 +123,8 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
                 "Give the folder written by save_pretrained",
             )
         spec = str(folder)
-    elif folder.is_absolute() or spec.startswith((".", "~")) or spec.count("/") > 1:
-        raise InputError(
-            f"The folder {spec} does not exist", "A model is 'tiny', a folder or a Hub id", "Check the path"
-        )
+    else:
+        check_on_hub(spec)
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec)
         model = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype)

@@ -1,0 +1,79 @@
+"""Names of models that are no folder here: a mistyped path, or an id of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from ..errors import InputError
+
+RULE = "A model is 'tiny', a folder or a Hub id"
+ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
+MARKS = ("config.json", "config.yaml")
+"""What lies in the folder of a model, or of a run."""
+SECONDS = 10.0
+"""How long the Hub has to say whether it knows a model."""
+MOST = 2000
+"""Entries of folders that are looked at for what may have been meant."""
+
+
+def check_on_hub(spec: str) -> None:
+    """Check that `spec`, which is no folder, may be a Hub id: it is not written like a path, and the Hub knows it.
+
+    What lies in the Hub's cache is not asked for.
+
+    Raises:
+        InputError: it cannot be one, the Hub does not know it, or cannot be reached.
+    """
+    if Path(spec).is_absolute() or spec.startswith((".", "~")) or not ID.fullmatch(spec):
+        raise InputError(f"The folder {spec} does not exist", RULE, folder_meant(spec) or "Check the path")
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    if isinstance(try_to_load_from_cache(spec, "config.json"), str):
+        return
+    try:
+        HfApi().model_info(spec, timeout=SECONDS)
+        return
+    except RepositoryNotFoundError:
+        why = "the Hub knows no such model"
+    except HfHubHTTPError:
+        return  # the loader asks in another way, and says what it is told
+    except Exception as error:  # every version of the Hub's client has its own errors of the network
+        why = f"the Hub cannot be reached ({str(error) or type(error).__name__})"
+    raise InputError(f"{spec} is no folder here, and {why}", RULE, folder_meant(spec) or "Check the name")
+
+
+def folder_meant(spec: str) -> str:
+    """Return as a remedy which folder of a model or a run may have been meant; "" where `spec` is there, or none is."""
+    wanted = Path(spec).expanduser()
+    if wanted.is_dir():
+        return ""
+    known = {_end(found): str(found) for found in islice(_folders(wanted), MOST)}
+    close = difflib.get_close_matches(_end(wanted), known, n=3, cutoff=0.75)
+    return "Did you mean " + " or ".join(known[end] for end in close) + "?" if close else ""
+
+
+def _end(path: Path) -> str:
+    """Return the end of a path, by which it is compared: what stands before is long and mostly right."""
+    return "/".join(path.parts[-2:])
+
+
+def _folders(wanted: Path) -> Iterator[Path]:
+    """Yield folders of models and runs beside the one that is wanted, and below folders beside the one it is in."""
+    places = [wanted.parent]
+    if wanted.parent != Path():
+        places += [place for place in _inside(wanted.parent.parent) if place != wanted.parent]
+    for place in places:
+        yield from (each for each in _inside(place) if any((each / mark).is_file() for mark in MARKS))
+
+
+def _inside(place: Path) -> list[Path]:
+    """Return the folders in a place; none where it cannot be read."""
+    try:
+        return sorted(each for each in place.iterdir() if each.is_dir())
+    except OSError:
+        return []
