@@ -155,7 +155,13 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "poor": batch.mask_bt & (batch.entropy_bt < 0.3),
         },
         rewards={"continuations": below(9, b).to(dtype)},
-        past={**given.past, "advantage": normal(b), "fewest_calls": visits_b.to(dtype) - 1},
+        past={
+            **given.past,
+            "advantage": normal(b),
+            "fewest_calls": visits_b.to(dtype) - 1,
+            "q": torch.sin(3 * batch.reward_b),
+            "v": torch.cos(5 * batch.reward_b),
+        },
     )
 
 

@@ -168,6 +168,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     if "equal_durations" in when:
         stats = {**case.batch.stats, "duration": torch.full_like(case.logp_bt, 3.0)}
         case = dataclasses.replace(case, batch=case.batch.replace(stats=stats))
+    if "known_worth" in when:
+        past = {**case.batch.past, "q": case.batch.reward_b, "v": torch.zeros_like(case.batch.reward_b)}
+        case = dataclasses.replace(case, batch=case.batch.replace(past=past))
     if "distinct_states" in when:
         state_bs = case.batch.need("state_bs", "the test")
         own_bs = torch.arange(state_bs.numel()).view_as(state_bs)

@@ -69,7 +69,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
     right_bt = token_bt == TARGET
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
-    known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls")
+    known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v")
     return batch.replace(
         keys={
             "answer": answer_b,
@@ -98,7 +98,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "influence": (gap_btv * right_tv).sum(-1),
             **tempered,
         },
-        past={name: torch.zeros(64, dtype=torch.float64) for name in known},
+        past={"q": batch.reward_b, **{name: torch.zeros(64, dtype=torch.float64) for name in known}},
         step=step,
         steps=steps,
         last_entropy=entropy,

@@ -27,6 +27,7 @@ from grouprl.data import (
     segments,
     span_feedback,
     success_replay,
+    utterance_replay,
     value_pretraining,
     variants,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "segments",
     "span_feedback",
     "success_replay",
+    "utterance_replay",
     "value_pretraining",
     "variants",
 ]

@@ -12,6 +12,7 @@ from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected
 from grouprl.data.ledger import Ledger
 from grouprl.parts.part import Part, RunFacts
+from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Question, Task
 
 Together = Literal["sum", "mean", "least", "most"]
@@ -81,6 +82,9 @@ class Desk(Protocol):
 
     def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
         """Draw and score the answers that `asks` ask for."""
+
+    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
+        """Draw one answer or turn behind each of these token ids, one seed each; nothing is acted out or scored."""
 
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
         """Return one row per ask with `texts` as answers, scored, of source 'demonstration', log-probs foreign."""

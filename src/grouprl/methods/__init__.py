@@ -60,6 +60,7 @@ from grouprl.methods import (
     turns_rewards,
     turns_shared,
     turns_steps,
+    utterances,
     variants,
 )
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -135,5 +136,6 @@ __all__ = [
     "turns_rewards",
     "turns_shared",
     "turns_steps",
+    "utterances",
     "variants",
 ]

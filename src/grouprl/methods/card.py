@@ -62,6 +62,7 @@ Condition = Literal[
     "distinct_states",
     "all_valid",
     "equal_durations",
+    "known_worth",
 ]
 
 

@@ -198,6 +198,7 @@ _WHEN = {
     "distinct_states": "no state comes twice",
     "all_valid": "every turn is valid",
     "equal_durations": "all actions take equally long",
+    "known_worth": "Q is the reward and V is 0",
 }
 
 

@@ -83,6 +83,22 @@ class Collector:
         rollout = self._generate(rows, greedy=greedy, adapt=adapt)
         return self.scored(rows, rollout, foreign_b, count_failures=count_failures)
 
+    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
+        """Draw one answer or turn behind each of these token ids, drawn as in training; nothing comes of it."""
+        sampling = self.config.sampling
+        with self.watch("rollout"):
+            return self.generate(
+                self.policy,
+                beginnings,
+                n=1,
+                max_new_tokens=self.max_new_tokens,
+                temperature=sampling.temperature,
+                seeds=seeds,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                stop_texts=self._stop,
+            )
+
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
         """Lay texts that the policy did not write out as rows, one per ask: scored, log-probs foreign.
 

@@ -20,6 +20,7 @@ from grouprl.data.ledger import Ledger
 from grouprl.data.source import QuestionSource
 from grouprl.method import Method
 from grouprl.parts.part import Part
+from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Task
 from grouprl.train.collect import Collector, under
 from grouprl.train.config import Config
@@ -145,6 +146,10 @@ class RunDesk:
         rule = self.method.sampling
         adapt = None if rule is None or greedy else rule.adapt(self)
         return self.collector.draw(asks, greedy=greedy, adapt=adapt, count_failures=count_failures)
+
+    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
+        """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
+        return self.collector.act(beginnings, seeds)
 
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
         """Return one row per ask with `texts` as answers."""

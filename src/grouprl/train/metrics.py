@@ -578,6 +578,41 @@ define(
     "small. Large: the rows come from a policy that is long gone",
 )
 define(
+    "turns_stored",
+    "turns",
+    "critic",
+    "turns that the critic of utterances may learn from (ArCHer)",
+    "rises to the store's capacity, then stays",
+)
+define(
+    "critic_q_loss",
+    "reward²",
+    "critic",
+    "squared error of Q against r + gamma·V' over both heads, mean of the step's updates (ArCHer)",
+    "falls, then rises a little whenever the policy finds something new",
+)
+define(
+    "critic_v_loss",
+    "reward²",
+    "critic",
+    "squared error of V against Q' of fresh actions over both heads, mean of the step's updates (ArCHer)",
+    "falls. It stays above 0 as long as actions differ in worth",
+)
+define(
+    "critic_q",
+    "reward",
+    "critic",
+    "mean of the lesser Q of the actions that the policy learns from (ArCHer)",
+    "near the mean reward to come from there on. Far above it: the critic overrates",
+)
+define(
+    "critic_v",
+    "reward",
+    "critic",
+    "mean of the lesser V of the observations where those actions were drawn (ArCHer)",
+    "near critic_q: it is what actions of the policy are worth on average",
+)
+define(
     "branches",
     "episodes",
     "answers",

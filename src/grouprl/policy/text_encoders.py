@@ -1,0 +1,92 @@
+"""Encoders of token ids into one vector per row, for models that judge texts: small, the policy's own trunk, or any."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .lora import is_adapted
+
+Ids = Sequence[Sequence[int]]
+"""N rows of token ids, each with at least one."""
+LIMIT = 512
+"""Tokens that an encoder of its own vocabulary reads at most; the last ones of a row are kept."""
+
+
+class GRUEncoder(nn.Module):
+    """A gated recurrent network over token ids; its last state."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.network = nn.GRU(width, width, batch_first=True)
+
+    def forward(self, rows: Ids) -> Tensor:
+        """Return [N, width]."""
+        ids_nt, length_n = padded(rows, self.embedding.weight.device)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embedding(ids_nt), length_n.cpu(), batch_first=True, enforce_sorted=False
+        )
+        return self.network(packed)[1][0]
+
+
+class TrunkEncoder(nn.Module):
+    """A copy of the policy without its output layer, adapters merged; the hidden state of the last token."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        model = copy.deepcopy(policy.model)
+        model = model.merge_and_unload() if is_adapted(model) else model
+        self.trunk = model.base_model.requires_grad_(True)
+        self.width = int(model.config.get_text_config().hidden_size)
+
+    def forward(self, rows: Ids) -> Tensor:
+        """Return [N, width]."""
+        ids_nt, length_n = padded(rows, self.trunk.device)
+        there_nt = torch.arange(ids_nt.shape[1], device=ids_nt.device) < length_n[:, None]
+        hidden_ntd = self.trunk(input_ids=ids_nt, attention_mask=there_nt.long()).last_hidden_state
+        return hidden_ntd[torch.arange(len(ids_nt), device=ids_nt.device), length_n - 1].float()
+
+
+class NamedEncoder(nn.Module):
+    """An encoder of transformers with a tokenizer of its own, by name or folder: its pooled state, or the first's."""
+
+    def __init__(self, name: str, policy: Any) -> None:
+        super().__init__()
+        from transformers import AutoModel, AutoTokenizer
+
+        self.policy_decode = policy.decode_all
+        self.tokenizer = AutoTokenizer.from_pretrained(name, truncation_side="left")
+        self.encoder = AutoModel.from_pretrained(name).eval()
+        self.limit = min(LIMIT, self.tokenizer.model_max_length)
+        self.width = int(self.encoder.config.hidden_size)
+
+    def forward(self, rows: Ids) -> Tensor:
+        """Return [N, width]."""
+        given = self.tokenizer(
+            self.policy_decode(rows), padding=True, truncation=True, max_length=self.limit, return_tensors="pt"
+        )
+        out = self.encoder(**given.to(self.encoder.device))
+        pooled = getattr(out, "pooler_output", None)
+        return (out.last_hidden_state[:, 0] if pooled is None else pooled).float()
+
+
+def build_encoder(name: str, policy: Any, width: int) -> GRUEncoder | TrunkEncoder | NamedEncoder:
+    """Return the encoder `name` for the policy's token ids: "gru" of `width`, "policy", or a model of transformers."""
+    if name == "gru":
+        return GRUEncoder(policy.model.config.get_text_config().vocab_size, width)
+    return TrunkEncoder(policy) if name == "policy" else NamedEncoder(name, policy)
+
+
+def padded(rows: Ids, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return token ids [N,T], 0 behind the end of a row, and the lengths [N]."""
+    length_n = torch.tensor([len(ids) for ids in rows], device=device)
+    ids_nt = torch.zeros(len(rows), int(length_n.max()), dtype=torch.int64)
+    for row, ids in enumerate(rows):
+        ids_nt[row, : len(ids)] = torch.as_tensor(ids)
+    return ids_nt.to(device), length_n
