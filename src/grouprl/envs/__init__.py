@@ -3,6 +3,7 @@
 from grouprl.envs.adventure import Adventure
 from grouprl.envs.calculator import Calculator
 from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Patient, Step
+from grouprl.envs.faithful import Faithful
 from grouprl.envs.game import Game, Outcome
 from grouprl.envs.guess import Guess
 from grouprl.envs.keys import Keys
@@ -12,12 +13,14 @@ from grouprl.envs.signals import Signals
 from grouprl.envs.sql import Sql
 from grouprl.envs.team import Team
 from grouprl.envs.tictactoe import TicTacToe
+from grouprl.envs.wordle import Wordle
 
 __all__ = [
     "Adventure",
     "Calculator",
     "Demonstrator",
     "Environment",
+    "Faithful",
     "Game",
     "Guess",
     "Judging",
@@ -32,4 +35,5 @@ __all__ = [
     "Step",
     "Team",
     "TicTacToe",
+    "Wordle",
 ]

@@ -81,18 +81,17 @@ class Screen(Game):
         return Outcome(self._answer(done, right), reward, ended, valid=done is not None)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Do what leads on, touching the box anywhere, or with a certain chance slip."""
-        target = self.target()
+        """Do what leads on, touching the box in its first corner, or with a certain chance slip."""
         if rng.random() < self.noise:
-            return rng.choice([f"tap {rng.randrange(10)}{rng.randrange(10)}", self._spell(self._any(rng), rng)])
-        return self._spell(target, rng)
+            return rng.choice([f"tap {rng.randrange(10)}{rng.randrange(10)}", self._spell(self._any(rng))])
+        return self._spell(self.target())
 
     def way(self) -> list[str]:
         """Return the actions that reach all goals from the beginning, touching each box in its first corner."""
         probe, actions = Screen(self.max_turns), []
         probe.pages, probe.goals = self.pages, self.goals
         while not probe.correct:
-            actions.append(self._spell(probe.target(), None))
+            actions.append(self._spell(probe.target()))
             probe.act(actions[-1])
         return actions
 
@@ -112,10 +111,9 @@ class Screen(Game):
         return rng.choice([GuiTarget("tap", box=tuple(box)), GuiTarget("scroll"), GuiTarget("type", text=label)])
 
     @staticmethod
-    def _spell(target: GuiTarget, rng: random.Random | None) -> str:
+    def _spell(target: GuiTarget) -> str:
         if target.kind == "type":
             return f"type {target.text}"
         if target.box is None:
             return "scroll"
-        x1, y1, x2, y2 = target.box
-        return f"tap {x1}{y1}" if rng is None else f"tap {rng.randint(x1, x2)}{rng.randint(y1, y2)}"
+        return f"tap {target.box[0]}{target.box[1]}"

@@ -72,7 +72,28 @@ def gui_r1(action: GuiAction | None, target: GuiTarget) -> float:
     return 0.2 + 0.8 * (action.kind == target.kind and placed and worded)
 
 
-GUI_REWARDS: dict[str, Callable[[GuiAction | None, GuiTarget], float]] = {"ui_r1": ui_r1, "gui_r1": gui_r1}
+CRAFT = {"name": 0.4, "arguments": 0.4, "format": 0.2}
+"""Weights of the parts of `craft_gui`."""
+
+
+def craft_gui(action: GuiAction | None, target: GuiTarget) -> float:
+    """Return 0.4 kind + 0.4 arguments + 0.2 format: rule parts in [0, 1], as CRAFT-GUI adds them (arXiv 2508.11360).
+
+    The arguments of a right kind are its place, 1 inside the box, or its text, by its word F1; without either they are
+    right. The paper's weights are not known to us.
+    """
+    if action is None:
+        return 0.0
+    named = action.kind == target.kind
+    said = text_f1(action.text, target.text) if target.box is None else float(inside(action.point, target.box))
+    return CRAFT["name"] * named + CRAFT["arguments"] * named * said + CRAFT["format"]
+
+
+GUI_REWARDS: dict[str, Callable[[GuiAction | None, GuiTarget], float]] = {
+    "ui_r1": ui_r1,
+    "gui_r1": gui_r1,
+    "craft_gui": craft_gui,
+}
 """Rewards of one action by name."""
 
 

@@ -17,7 +17,19 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from grouprl.errors import InputError, MissingExtra, suggest
-from grouprl.rewards import builtin, code, graded, knowing, puzzles, routes, structured
+from grouprl.rewards import (
+    bleu,
+    builtin,
+    code,
+    graded,
+    knowing,
+    puzzles,
+    quality,
+    reflecting,
+    routes,
+    self_search,
+    structured,
+)
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.judging import combine
 
@@ -54,6 +66,7 @@ BUILTIN: dict[str, Reward] = {
         builtin.regex_format,
         builtin.contains_answer_tag,
         builtin.math_equal,
+        bleu.bleu,
         code.passes_tests,
         graded.fuzzy_count,
         graded.mean_relative_accuracy,
@@ -62,7 +75,10 @@ BUILTIN: dict[str, Reward] = {
         knowing.knowledge,
         puzzles.number_after_bar,
         puzzles.reaches_target,
+        quality.quality,
+        reflecting.reflection,
         routes.whole_path,
+        self_search.self_search,
         structured.json_match,
         structured.tool_calls,
     )

@@ -2,13 +2,18 @@
 
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
+from grouprl.tasks.asking import SelfSearch
+from grouprl.tasks.choosing import Choose
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.countdown import Countdown
+from grouprl.tasks.criticising import Critic
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
+from grouprl.tasks.faithful import FaithfulTask
 from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.gym import Gym
 from grouprl.tasks.huggingface import HuggingFace
+from grouprl.tasks.inspecting import Inspect
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.maze import Maze
 from grouprl.tasks.mcp import McpTask
@@ -19,12 +24,15 @@ from grouprl.tasks.program import Program
 from grouprl.tasks.reading import Chart, Counting
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
+from grouprl.tasks.reflecting import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
+from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
+from grouprl.tasks.speeding import Speed
 from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.task import Message, Question, Split, Task
@@ -32,6 +40,7 @@ from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
 from grouprl.tasks.tools import PythonToolTask, ToolTask
+from grouprl.tasks.wordle import WordleTask
 
 __all__ = [
     "Addition",
@@ -39,15 +48,19 @@ __all__ = [
     "CalculatorTask",
     "Chain",
     "Chart",
+    "Choose",
     "CodeTask",
     "Countdown",
     "Counting",
+    "Critic",
     "EnvironmentTask",
+    "FaithfulTask",
     "GeneratedTask",
     "GuessTask",
     "Gym",
     "HostTask",
     "HuggingFace",
+    "Inspect",
     "Jsonl",
     "KeysTask",
     "Maze",
@@ -65,14 +78,18 @@ __all__ = [
     "Question",
     "ReasoningGym",
     "Recall",
+    "Reflect",
+    "Retell",
     "Reverse",
     "RowTask",
     "Schema",
     "ScreenTask",
     "SearchTask",
     "SeededTask",
+    "SelfSearch",
     "SignalsTask",
     "Sorting",
+    "Speed",
     "Split",
     "SqlTask",
     "Summands",
@@ -84,6 +101,7 @@ __all__ = [
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "WordleTask",
     "describe_tasks",
     "load_task",
     "register_task",

@@ -14,6 +14,8 @@ from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
 
 LABELS = tuple("abcdefghijkl")
+FEW = 6
+"""Labels to choose from where there are no more widgets."""
 WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
 
 
@@ -22,7 +24,7 @@ class ScreenTask(EnvironmentTask):
     """Operate a simulated screen: touch what is asked for, scroll to it, fill in a word.
 
     The prompt is "c1122 h4576:h>": the widgets of the page, each with its left, top, right and bottom, then the goals.
-    Actions are "tap 45", "type bob" and "scroll".
+    Actions are "tap 45", "type bob" and "scroll". The column `needed` says how many it takes.
     """
 
     levels = tuple(
@@ -33,8 +35,9 @@ class ScreenTask(EnvironmentTask):
     widgets: int = Field(2, ge=1, le=4, description="widgets on a page")
     pages: int = Field(1, ge=1, le=3, description="pages, shown one after the other by scrolling")
     goals: int = Field(1, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
+    mixed: bool = Field(False, description="whether pages and goals are only the most that a question has")
     spare: int = Field(1, ge=0, description="turns beside those that are needed")
-    reward_: Literal["goal", "ui_r1", "gui_r1"] = Field("goal", alias="reward", description="what is paid")
+    reward_: Literal["goal", "ui_r1", "gui_r1", "craft_gui"] = Field("goal", alias="reward", description="what is paid")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
@@ -58,16 +61,17 @@ class ScreenTask(EnvironmentTask):
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return pages of widgets whose boxes do not overlap, and goals among them."""
-        labels = rng.sample(LABELS, self.widgets * self.pages)
+        count, wanted = (rng.randint(1, most) if self.mixed else most for most in (self.pages, self.goals))
+        labels = rng.sample(LABELS[: max(FEW, self.widgets * self.pages)], self.widgets * count)
         pages = [
-            [[label, *box] for label, box in zip(labels[i :: self.pages], _boxes(self.widgets, rng), strict=True)]
-            for i in range(self.pages)
+            [[label, *box] for label, box in zip(labels[i::count], boxes(self.widgets, rng), strict=True)]
+            for i in range(count)
         ]
-        goals = [rng.choice(labels) if i % 2 == 0 else f"={rng.choice(WORDS)}" for i in range(self.goals)]
-        columns = {"pages": pages, "goals": goals}
+        goals = [rng.choice(labels) if i % 2 == 0 else f"={rng.choice(WORDS)}" for i in range(wanted)]
+        columns: dict[str, Any] = {"pages": pages, "goals": goals}
         screen = self.environment()
         screen.begin(columns, rng)
-        return f"{screen.show()}:{','.join(goals)}>", columns
+        return f"{screen.show()}:{','.join(goals)}>", {**columns, "needed": screen.needed}
 
     def solve(self, question: Question) -> str:
         """Return the actions that are needed, one per line."""
@@ -76,10 +80,10 @@ class ScreenTask(EnvironmentTask):
         return "\n".join(screen.way())
 
 
-def _boxes(count: int, rng: random.Random) -> list[tuple[int, int, int, int]]:
-    """Return boxes in different quarters of the screen."""
-    boxes = []
+def boxes(count: int, rng: random.Random) -> list[tuple[int, int, int, int]]:
+    """Return boxes (left, top, right, bottom) in different quarters of the screen."""
+    found = []
     for quarter in rng.sample(range(4), count):
         left, top = 5 * (quarter % 2) + rng.randint(0, 2), 5 * (quarter // 2) + rng.randint(0, 2)
-        boxes.append((left, top, left + rng.randint(0, 2), top + rng.randint(0, 2)))
-    return boxes
+        found.append((left, top, left + rng.randint(0, 2), top + rng.randint(0, 2)))
+    return found

@@ -16,7 +16,7 @@ from grouprl.tasks.task import Task
 
 
 def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, policy: Any) -> Batch:
-    """Return the batch with `keys.answer`, `keys.form`, `marks.plan` and `marks.thought` where the method needs them.
+    """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` where needed.
 
     Plans that the rows were drawn with stay as they are.
     """
@@ -35,6 +35,11 @@ def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, po
         marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))
     if "marks.thought" in needs:
         marks["thought"] = thoughts(batch, collected.rollout.response_ids, windows(policy, [task.thought_end]))
+    for begin, end in (part.signs for part in method.parts() if hasattr(part, "signs")):
+        found = spans(batch, collected.rollout.response_ids, windows(policy, [begin]), windows(policy, [end]))
+        marks["span"] = found | marks.get("span", torch.zeros_like(found))
+    if "marks.said" in needs:
+        marks["said"] = said(batch, collected)
     return batch.replace(keys=keys, marks=marks)
 
 
@@ -45,6 +50,15 @@ def add_statistics(policy: Any, batch: Batch, needs: Sequence[str]) -> Batch:
     from grouprl.policy.statistics import add_statistics as fill
 
     return fill(policy, batch, needs)
+
+
+def said(batch: Batch, collected: Collected) -> Tensor:
+    """[B,T] bool: tokens that an environment wrote, those of chat templates between turns among them."""
+    present_bt = collected.tokens.present_bt()
+    if "turn_bt" not in collected.extras:
+        return torch.zeros_like(batch.mask_bt)
+    acted_bt = torch.from_numpy(collected.extras["turn_bt"][:, : batch.size[1]] >= 0)
+    return present_bt & ~acted_bt & ~batch.mask_bt
 
 
 def numbered(values: Iterable[Hashable]) -> Tensor:
@@ -94,3 +108,27 @@ def thoughts(batch: Batch, response_ids: Sequence[Sequence[int]], signs: Sequenc
         ]
         mark_bt[row, : min(ends, default=0)] = True
     return mark_bt & batch.mask_bt
+
+
+def spans(
+    batch: Batch,
+    response_ids: Sequence[Sequence[int]],
+    begins: Sequence[tuple[int, ...]],
+    ends: Sequence[tuple[int, ...]],
+) -> Tensor:
+    """[B,T] bool: the policy's tokens from one of `begins` to the next of `ends` (token ids), both included."""
+    mark_bt = torch.zeros_like(batch.mask_bt)
+    for row, ids in enumerate(response_ids):
+        opened: int | None = None
+        for place in range(len(ids)):
+            if opened is None:
+                opened = place if _at(ids, place, begins) else None
+            elif width := _at(ids, place, ends):
+                mark_bt[row, opened : place + width] = True
+                opened = None
+    return mark_bt & batch.mask_bt
+
+
+def _at(ids: Sequence[int], place: int, signs: Sequence[tuple[int, ...]]) -> int:
+    """Return how many tokens the longest sign at `place` has; 0 where none stands there."""
+    return max((len(sign) for sign in signs if tuple(ids[place : place + len(sign)]) == sign), default=0)

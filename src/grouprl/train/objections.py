@@ -21,14 +21,14 @@ from grouprl.train.episodes import demonstrates, environments
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
     *("token_bt", "max_length", "rewards", "inputs", "source_b", "step", "steps", "last_entropy"),
-    *("keys.answer", "keys.form", "marks.thought", "past.visits", "past.mean", "past.std"),
+    *("keys.answer", "keys.form", "marks.thought", "marks.span", "past.visits", "past.mean", "past.std"),
 )
 """Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic, others with data parts."""
 
 
 OF_TURNS = (
     *("turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b"),
-    *("keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
+    *("marks.said", "keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
 )
 """Batch fields that a run fills besides where its task has an environment."""
 

@@ -1,0 +1,73 @@
+"""A hidden word, guessed with hints letter by letter."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from grouprl.envs.game import Game, Outcome
+
+PLACED, ELSEWHERE, ABSENT = "+~-"
+
+
+def marks(guess: str, hidden: str) -> str:
+    """Return a sign per letter: "+" in its place, "~" elsewhere in the word, "-" not in it, or not that often."""
+    left = Counter(theirs for ours, theirs in zip(guess, hidden, strict=True) if ours != theirs)
+    signs = ""
+    for ours, theirs in zip(guess, hidden, strict=True):
+        found = ours != theirs and left[ours] > 0
+        left[ours] -= found
+        signs += PLACED if ours == theirs else ELSEWHERE if found else ABSENT
+    return signs
+
+
+class Wordle(Game):
+    """A list of words, "bad cab fed>", one of which is hidden; guesses are answered with `marks`, "-+~>".
+
+    Columns: `words`, `hidden`. Finding the word earns the guesses allowed less those that failed, 0 without: LMRL-Gym's
+    -1 for every guess that fails (Abdulhai et al. 2023), plus a constant. What is no word of the list is invalid and
+    answered with "!>". The state is what the hints leave possible.
+    """
+
+    def __init__(self, max_turns: int, noise: float = 0.3) -> None:
+        """Prepare an episode of at most `max_turns` guesses; `noise` is the chance of a thoughtless demonstration."""
+        super().__init__(max_turns)
+        self.noise = noise
+        self.words: list[str] = []
+        self.possible: list[str] = []
+        self.hidden = ""
+        self.found = False
+
+    def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
+        """Hide a word."""
+        self.words, self.hidden = list(columns["words"]), columns["hidden"]
+        self.possible = list(self.words)
+
+    @property
+    def state(self) -> str:
+        """The words that the hints allow."""
+        return " ".join(self.possible)
+
+    @property
+    def legal(self) -> tuple[str, ...]:
+        """The words."""
+        return tuple(self.words)
+
+    @property
+    def correct(self) -> bool:
+        """Whether the word was found."""
+        return self.found
+
+    def act(self, action: str) -> Outcome:
+        """Guess."""
+        if action not in self.words:
+            return Outcome("!>", valid=False)
+        hint, self.found = marks(action, self.hidden), action == self.hidden
+        self.possible = [word for word in self.possible if marks(action, word) == hint]
+        return Outcome(f"{hint}>", float(self.found * (self.max_turns - self.turns)), ended=self.found)
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Guess a word that the hints allow, or with a certain chance any."""
+        return rng.choice(self.words if rng.random() < self.noise else self.possible)

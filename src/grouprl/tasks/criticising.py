@@ -1,0 +1,111 @@
+"""Actions on a screen that are judged before they are done."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from grouprl.envs.screen import read_action
+from grouprl.rewards import Example, Reward
+from grouprl.rewards.contract import known_examples
+from grouprl.rewards.criticising import critique
+from grouprl.rewards.gui import GuiTarget, hits
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.screen import LABELS, boxes
+from grouprl.tasks.task import Question
+
+WEIGHTS = (0.2, 0.5, 0.3)
+"""Of form, verdict and suggestion."""
+
+
+@known_examples(
+    ("4576|n|tap 45", {"box": [4, 5, 7, 6], "right": False}, True),
+    ("4576|y|tap 45", {"box": [4, 5, 7, 6], "right": False}, False),
+    ("4576|n|tap 11", {"box": [4, 5, 7, 6], "right": False}, False),
+    ("n|tap 45", {"box": [4, 5, 7, 6], "right": False}, False),
+)
+def gui_critic(completion: str, box: list[int], right: bool) -> dict[str, float]:
+    """Return 0.2 for the form, 0.5 for the verdict and 0.3 for an action that would be right (`critique`).
+
+    The form is a thought, "y" or "n", and an action, with bars between. `correct` is 1 for all three.
+    """
+    thought, verdict, action = (*completion.split("|"), "", "")[:3] if completion.count("|") == 2 else ("", "", "")
+    done = read_action(action)
+    form = bool(thought) and verdict in ("y", "n") and done is not None
+    agrees = verdict == ("y" if right else "n")
+    suggests = done is not None and hits(done, GuiTarget("tap", box=tuple(box)))
+    paid = critique(form, agrees, suggests, WEIGHTS)
+    return {"critique": paid, "correct": float(form and agrees and suggests)}
+
+
+@register_task("critic")
+class Critic(GeneratedTask):
+    """Say before it is done whether an action on a screen is right, and which one would be.
+
+    The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the one that is asked for, and an action. The
+    answer "4576|n|tap 45" has the box, the verdict "y" or "n", and a right action. A demonstration looks at another
+    widget, judges wrongly or leaves the box out now and then.
+    """
+
+    levels = tuple({"widgets": widgets, "near": near} for near in (0.0, 0.5) for widgets in (2, 3, 4))
+
+    widgets: int = Field(2, ge=2, le=4, description="widgets on the screen")
+    near: float = Field(0.0, ge=0, le=1, description="share of wrong actions that touch just beside the box")
+    noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
+
+    @property
+    def max_new_tokens(self) -> int:
+        """A box, a verdict, an action, the end, and a few more."""
+        return 16
+
+    @property
+    def alphabet(self) -> str:
+        """Labels, digits, and the signs of prompts and answers."""
+        return "".join(sorted({*LABELS, *"tapyn"})) + "0123456789 :|>"
+
+    @property
+    def reward(self) -> Reward:
+        """0.2 for the form, 0.5 for the verdict, 0.3 for the action."""
+        return gui_critic
+
+    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a screen, a goal, and an action that is right half of the time."""
+        labels, placed = rng.sample(LABELS, self.widgets), boxes(self.widgets, rng)
+        meant, right = rng.randrange(self.widgets), rng.random() < 0.5
+        touched = placed[meant] if right else placed[rng.choice([i for i in range(self.widgets) if i != meant])]
+        point = _inside(touched, rng)
+        if not right and rng.random() < self.near:
+            left, top, _, bottom = placed[meant]
+            point = (left - 1, top) if left else (left, bottom + 1)
+        shown = " ".join(f"{label}{''.join(map(str, box))}" for label, box in zip(labels, placed, strict=True))
+        columns = {"box": list(placed[meant]), "right": right, "boxes": [list(box) for box in placed]}
+        return f"{shown}:{labels[meant]} tap {point[0]}{point[1]}>", columns
+
+    def demonstrate(self, question: Question, rng: random.Random) -> str:
+        """Judge, now and then with a slip."""
+        box, verdict = question.columns["box"], "y" if question.columns["right"] else "n"
+        slip = rng.choice(("widget", "verdict", "thought", "action")) if rng.random() < self.noise else ""
+        if slip == "widget":
+            box = rng.choice(question.columns["boxes"])
+        if slip == "verdict":
+            verdict = rng.choice("yn")
+        x, y = (rng.randrange(10), rng.randrange(10)) if slip == "action" else _inside(box, rng)
+        thought = "" if slip == "thought" else "".join(map(str, box)) + "|"
+        return f"{thought}{verdict}|tap {x}{y}"
+
+    def solve(self, question: Question) -> str:
+        """Look the box up, judge, and touch its first corner."""
+        box = question.columns["box"]
+        return f"{''.join(map(str, box))}|{'y' if question.columns['right'] else 'n'}|tap {box[0]}{box[1]}"
+
+    def reward_examples(self) -> tuple[Example, ...]:
+        """Return right answers, and silence."""
+        return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
+
+
+def _inside(box: Any, rng: random.Random) -> tuple[int, int]:
+    left, top, right, bottom = box
+    return rng.randint(left, right), rng.randint(top, bottom)

@@ -1,0 +1,119 @@
+"""Reflection, retelling, inspection, speed, critic, tools, self-search: questions, demonstrations, solutions."""
+
+import pytest
+
+from grouprl.rewards import check_reward, score
+from grouprl.tasks import Choose, Critic, Inspect, Reflect, Retell, ScreenTask, SelfSearch, Speed
+from grouprl.tasks.search import lands, people
+from grouprl.tasks.task import split_of
+
+TASKS = [Choose, Critic, Inspect, Reflect, Retell, SelfSearch, Speed]
+LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
+
+
+def scores(task, answer, count=300):
+    questions = [task.question("train", index) for index in range(count)]
+    return score(
+        task.reward, [answer(q) for q in questions], [q.columns for q in questions], ids=[q.id for q in questions]
+    )
+
+
+@pytest.mark.parametrize(("task", "level"), LEVELS)
+def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
+    task = task(level=level)
+    found = scores(task, task.solution, 60)
+    assert found.ok_b.all()
+    assert found.correct_b.all()
+    assert check_reward(task.reward, task.reward_examples()) >= 5
+    for index in range(60):
+        question = task.question("train", index)
+        assert question.level in (level, 0)
+        for text in (question.prompt, task.solution(question), task.demonstration(question, 0)):
+            assert set(text) <= set(task.alphabet)
+        assert len(task.solution(question)) < task.max_new_tokens
+        assert len(task.demonstration(question, 0)) < task.max_new_tokens
+
+
+@pytest.mark.parametrize(
+    ("task", "low", "high"),
+    [
+        (Choose(), 0.3, 0.5),
+        (Critic(), 0.5, 0.7),
+        (Inspect(), 0.5, 0.7),
+        (Reflect(), 0.7, 0.85),
+        (Retell(), 0.4, 0.55),
+        (SelfSearch(), 0.55, 0.75),
+        (Speed(), 0.55, 0.75),
+    ],
+)
+def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
+    found = scores(task, lambda q: task.demonstration(q, seed=0))
+    assert found.ok_b.all()
+    assert low < found.correct_b.mean() < high
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_questions_are_determined_and_splits_disjoint(task):
+    one, again, other = task(seed=5), task(seed=5), task(seed=6)
+    questions = [one.question("train", index) for index in range(80)]
+    assert [again.question("train", index) for index in range(80)] == questions
+    assert again.demonstration(questions[3], 1) == one.demonstration(questions[3], 1)
+    seen = {one.content(q.prompt) for q in questions}
+    held = {other.content(other.question("eval", index).prompt) for index in range(40)}
+    assert not seen & held
+    assert all(split_of(content) == "eval" for content in held)
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(ValueError, match="larger pictures"):
+        Inspect(letters=3, most=5)
+
+
+def test_facts_of_held_out_questions_are_told_by_others():
+    """What a held-out question about a land needs is in questions to train on: who lives where, what lies where."""
+    task = SelfSearch(people=60)
+    told = {tuple(step) for i in range(2000) for step in task.question("train", i).columns["path"]}
+    held = [task.question("eval", index) for index in range(100)]
+    steps = [tuple(step) for question in held for step in question.columns["path"]]
+    assert sum(step in told for step in steps) / len(steps) > 0.9
+    facts = people(0, 60)
+    for question in held:
+        person = question.prompt.split()[0]
+        town = facts[person]["lives"]
+        assert question.columns["answer"] == (town if len(question.columns["path"]) == 1 else lands(0)[town])
+
+
+def test_pictures_are_rated_by_their_flaws():
+    task = Inspect()
+    for index in range(60):
+        question = task.question("train", index)
+        (shown, asked), answer = question.prompt[:-1].split(":"), question.columns["answer"]
+        flaws = [len(picture) - picture.count(".") for picture in shown.split("/")]
+        if asked == "rate":
+            assert answer == {"rating": 5 - flaws[0] / 2}
+        elif asked == "flaw":
+            assert answer == {"flaw": max(shown), "severity": flaws[0]}
+        else:
+            assert answer == {"better": "A" if flaws[0] < flaws[1] else "B"}
+            assert flaws[0] != flaws[1]
+
+
+def test_a_critic_is_shown_right_and_wrong_actions():
+    task = Critic(near=1.0)
+    rights = []
+    for index in range(80):
+        question = task.question("train", index)
+        x, y = int(question.prompt[-3]), int(question.prompt[-2])
+        left, top, right, bottom = question.columns["box"]
+        assert question.columns["right"] == (left <= x <= right and top <= y <= bottom)
+        rights.append(question.columns["right"])
+    assert 25 < sum(rights) < 55
+
+
+def test_a_mixed_screen_has_ways_of_all_lengths():
+    task = ScreenTask(pages=2, goals=2, mixed=True)
+    questions = [task.question("train", index) for index in range(80)]
+    assert {question.columns["needed"] for question in questions} == {1, 2, 3}
+    assert all(len(task.solution(q).splitlines()) == q.columns["needed"] <= task.max_turns for q in questions)
+    whole = ScreenTask(pages=2, goals=2)
+    assert all(len(whole.question("train", i).columns["pages"]) == 2 for i in range(20))
