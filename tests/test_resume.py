@@ -32,6 +32,7 @@ SETTINGS = {
     "skywork_r1v2": {"name": "skywork_r1v2"},
     "dvpo": {"name": "dvpo", "pretraining_steps": 5},
     "remix": {"name": "remix", "reincarnation": 3},
+    "archer": {"name": "archer", "critic_steps": 5, "critic_batch": 8, "actions": 12, "warmup": 1, "baseline": True},
 }
 """Methods with and without state of their own: critics, references, curricula, budgets, stored rows, preludes."""
 
@@ -49,7 +50,7 @@ def small_run(method: str) -> dict:
         "steps": 6,
         "seed": 3,
         "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method in ("remax", "trpo") else 2},
+        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method in ("remax", "trpo", "archer") else 2},
         "optim": {"lr": 1e-3, "rise": 2},
         "eval": {"every": 2, "questions": 8, "final_questions": 8},
         "run": {"checkpoint_every": 2, "threads": 1},
