@@ -146,15 +146,17 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         steps=10,
         last_entropy=0.7,
     )
+    pair_b = torch.arange(b) // 2
     return given.replace(
-        keys={**keys, "own": below(2, b), "cut": below(2, b), "episode": torch.arange(b) // 2},
+        keys={**keys, "own": below(2, b), "cut": below(2, b), **dict.fromkeys(("episode", "review"), pair_b)},
         marks={
             **given.marks,
+            "said": ~batch.mask_bt & batch.mask_bt.flip(1).cummax(1).values.flip(1),
             "thought": batch.mask_bt & (torch.arange(width) < 3),
             "good": batch.mask_bt & (batch.entropy_bt > 0.8),
             "poor": batch.mask_bt & (batch.entropy_bt < 0.3),
         },
-        rewards={"continuations": below(9, b).to(dtype)},
+        rewards={"continuations": below(9, b).to(dtype), "#density": (pair_b % 3).to(dtype) / 2},
         past={
             **given.past,
             "advantage": normal(b),
@@ -211,9 +213,13 @@ def pieces_of(method: Method, group_b: Tensor, g: torch.Generator) -> list[Tenso
     return [p[torch.randperm(len(p), generator=g)] for p in pieces]
 
 
-def padded(case: Case, left: int, right: int, garbage: float) -> Case:
-    """The same case with more positions, and `garbage` at every position outside the mask."""
+def padded(case: Case, left: int, right: int, garbage: float, *, said: bool = False) -> Case:
+    """The same case with more positions, and `garbage` at every position outside the mask.
+
+    `said`: the environment's tokens keep their values, for methods that read them.
+    """
     mask_bt = torch.nn.functional.pad(case.batch.mask_bt, (left, right))
+    known_bt = torch.nn.functional.pad(case.batch.mask_bt | (case.batch.marks["said"] & said), (left, right))
 
     def pad(x: Any) -> Any:
         if isinstance(x, Mapping):
@@ -221,9 +227,11 @@ def padded(case: Case, left: int, right: int, garbage: float) -> Case:
         if not isinstance(x, Tensor) or x.shape != case.batch.mask_bt.shape or x is case.batch.mask_bt:
             return x
         fill = garbage if x.is_floating_point() else -1
-        return torch.nn.functional.pad(x, (left, right), value=0).masked_fill(~mask_bt, fill)
+        return torch.nn.functional.pad(x, (left, right), value=0).masked_fill(~known_bt, fill)
 
     fields = {name: pad(x) for name, x in vars(case.batch).items()}
+    if said:
+        fields["marks"] |= {"said": torch.nn.functional.pad(case.batch.marks["said"], (left, right))}
     batch = Batch(**{**fields, "mask_bt": mask_bt})
     return Case(batch, *(pad(x) for x in (case.logp_bt, case.entropy_bt, case.value_bt, case.cross_bt)))
 

@@ -91,11 +91,15 @@ def ragged(rows: list, lengths: list[int], fill: float, dtype: torch.dtype = tor
 def golden_case(golden: Golden) -> Case:
     lengths = list(golden.lengths)
     mask_bt = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    if "mask_bt" in golden.fields:
+        mask_bt = golden_field("mask_bt", golden.fields["mask_bt"], lengths)
     old_bt = torch.full(mask_bt.shape, -1.0, dtype=torch.float64)
     shift_bt = torch.zeros_like(old_bt) if golden.log_ratio is None else ragged(golden.log_ratio, lengths, 0.0)
     fields = {"group_b": torch.tensor(golden.groups or [0] * len(lengths)), "old_bt": old_bt, "behavior_bt": old_bt}
     for key, value in golden.fields.items():
         whole, _, entry = key.partition(".")
+        if key == "mask_bt":
+            continue
         if entry:
             fields[whole] = fields.get(whole, {}) | {entry: golden_field(key, value, lengths)}
         else:
@@ -138,7 +142,7 @@ def test_golden_values(name, index):
     if golden.grad is not None:
         (grad_bt,) = torch.autograd.grad(value, logp_bt)
         torch.testing.assert_close(grad_bt, ragged(golden.grad, list(golden.lengths), 0.0), **close)
-        assert not grad_bt[~mask_bt].any()
+        assert not grad_bt[~(mask_bt | case.batch.marks.get("said", mask_bt))].any()
 
 
 # --- reductions ---------------------------------------------------------------------------------------------------
@@ -216,7 +220,7 @@ def test_split_and_order_do_not_matter(name, seed, drift, rewards):
 @pytest.mark.parametrize("garbage", [7.5, math.nan, math.inf, -math.inf])
 def test_padding_does_not_matter(name, garbage):
     method, case = grouprl.method(name), random_case(3)
-    wide = outcome(method, padded(case, 2, 3, garbage))
+    wide = outcome(method, padded(case, 2, 3, garbage, said="marks.said" in method.needs()))
     trim = {key: getattr(wide, key)[:, 2:-3] for key in GRADIENTS}
     assert not wide.grad_bt[:, :2].any()
     assert not wide.grad_bt[:, -3:].any()

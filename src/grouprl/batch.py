@@ -25,9 +25,11 @@ SOURCES = {
     "reference": 4,
     "verification": 5,
     "extra": 6,
+    "review": 7,
 }
 """Where a row can come from: drawn for this step, drawn with a hint, written by the task, drawn in an earlier step,
-drawn by the initial policy, a question about the rightness of an answer, drawn besides the group."""
+drawn by the initial policy, a question about the rightness of an answer, drawn besides the group, the policy's review
+of an episode."""
 
 
 class Rows(Protocol):

@@ -124,6 +124,8 @@ class Method:
     def weigh(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
         batch = batch.replace(weight_bt=self.aggregate(batch))
+        for term in self.regularize:
+            batch = term.weigh(batch)
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
         return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
 
@@ -141,7 +143,7 @@ class Method:
         weight_bt = batch.need("weight_bt", "method.loss (call method.prepare first)")
         if logp_bt.shape != batch.mask_bt.shape:
             raise InputError(f"logp_bt has shape {list(logp_bt.shape)}", f"it must be {list(batch.mask_bt.shape)}")
-        logp_bt = torch.where(batch.mask_bt, logp_bt, 0)
+        whole_bt, logp_bt = logp_bt, torch.where(batch.mask_bt, logp_bt, 0)
         if entropy_bt is not None:
             entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
         if cross_bt is not None:
@@ -153,8 +155,8 @@ class Method:
         value = policy_bt.sum()
         metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
         for term in self.regularize:
-            extra = term(logp_bt, batch, entropy_bt)
-            term_value = (weight_bt * extra.loss_bt).sum()
+            extra = term(whole_bt if term.beyond else logp_bt, batch, entropy_bt)
+            term_value = (term.weights(batch) * extra.loss_bt).sum()
             value = value + term_value
             name = term.name.removesuffix("_loss")
             metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}

@@ -33,6 +33,8 @@ class Ask:
     """Token ids that every answer begins with. They are scored with the answer and never trained on."""
     lead_turns: tuple[tuple[int, ...], ...] = ()
     """Token ids of the first turns of every episode: acted out in its environment before the policy goes on."""
+    opening: Prompt | None = None
+    """What an episode shows in the place of its first observation, such as the same with advice; None: that itself."""
     lead_seen: tuple[str, ...] = ()
     """What those turns showed when they were first played, one text each; another one now is an error. () unchecked."""
     lead_trained: bool = False

@@ -11,6 +11,7 @@ from grouprl.batch import Batch
 from grouprl.data.ask import Ask, Prompt
 from grouprl.data.collected import Collected
 from grouprl.data.ledger import Ledger
+from grouprl.data.lessons import Lesson, Shown
 from grouprl.parts.part import Part, RunFacts
 from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Question, Task
@@ -86,6 +87,9 @@ class Desk(Protocol):
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Draw one answer or turn behind each of these token ids, one seed each; nothing is acted out or scored."""
 
+    def spoken(self, asks: Sequence[Ask]) -> Collected:
+        """Draw an answer to each of `asks` beside the environment, unscored: reward 0, no upper limit of tokens."""
+
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
         """Return one row per ask with `texts` as answers, scored, of source 'demonstration', log-probs foreign."""
 
@@ -105,6 +109,8 @@ class Desk(Protocol):
 class DataPart(Part):
     """Base of the parts that decide what is collected. Which methods it has says its kind."""
 
+    teaches: ClassVar[bool] = False
+    """Whether the part has `lessons`."""
     ahead: ClassVar[bool] = False
     """Whether the part may choose for a step while the results of the steps before it are still on their way
     (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
@@ -124,6 +130,14 @@ class DataPart(Part):
     def behind(self, task: Task, run: RunFacts) -> int:
         """Most tokens by which this part exceeds the answer limit behind a prompt."""
         return 0
+
+    def letters(self) -> str:
+        """Return the characters beside the task's that the policy reads and writes because of this part."""
+        return ""
+
+    def lessons(self, one: Shown, other: Shown, policy: Any) -> list[Lesson]:
+        """Return what a warm-up shows besides two episodes of one question that the environment acted in itself."""
+        return []
 
     def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
         """Return the batch of the rows to train on with what only this part can compute (`value_bt` …)."""
@@ -191,6 +205,14 @@ class Prelude(DataPart):
     def piece(self, number: int, desk: Desk) -> dict[str, float]:
         """Do piece `number` (from 0); returns its metrics."""
         raise NotImplementedError
+
+
+def alphabet_of(task: Task, parts: Iterator[Part]) -> str:
+    """Return the characters of a task and of what `parts` let the policy read and write; "" when unknown."""
+    if not task.alphabet:
+        return ""
+    more = "".join(part.letters() for part in data_parts(parts))
+    return "".join(dict.fromkeys(task.alphabet + more))
 
 
 def data_parts(parts: Iterator[Part]) -> list[DataPart]:

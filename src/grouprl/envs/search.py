@@ -92,6 +92,11 @@ class Search(Game):
         self.read.append(found)
         return Outcome(f"{self.documents[found]}>", info=counted)
 
+    def score(self) -> dict[str, float]:
+        """Return `correct`, and as '#density' the share of the documents read that the answer needs."""
+        needed = {corpus_of(self.documents).best(query) for query in self.path}
+        return {**super().score(), "#density": sum(each in needed for each in self.read) / max(1, len(self.read))}
+
     def demonstrate(self, rng: random.Random) -> str:
         """Search for what is needed and answer; with a certain chance search needlessly, badly, or answer too early."""
         following = [query for query in self.path if corpus_of(self.documents).best(query) not in self.read]

@@ -80,17 +80,18 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     return batch.replace(
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=zero[:, None],
-        rewards={"continuations": zero_b},
+        rewards={"continuations": zero_b, "#density": zero_b},
         keys={
             "answer": batch.reward_b.long(),
             "plan": torch.arange(len(zero)),
             "own": zero + 1,
             "episode": torch.arange(len(zero)),
+            "review": torch.arange(len(zero)),
             **dict.fromkeys(("form", "variant", "budget", "cut"), zero),
         },
         agent_b=zero,
         valid_bs=torch.ones_like(batch.mask_bt[:, :1]),
-        marks=dict.fromkeys(("plan", "thought", "good", "poor"), torch.zeros_like(batch.mask_bt)),
+        marks=dict.fromkeys(("plan", "thought", "good", "poor", "said"), torch.zeros_like(batch.mask_bt)),
         stats={
             **dict.fromkeys(("certainty", "influence", "progress"), torch.zeros_like(old_bt)),
             "answer": old_bt,

@@ -16,7 +16,7 @@ from grouprl.parts.ratio import log_ratio, symbol
 from grouprl.parts.selection import Selection
 from grouprl.parts.weighting import Weighting
 
-Source = Literal["guided", "demonstration", "replay", "reference", "verification", "extra"]
+Source = Literal["guided", "demonstration", "replay", "reference", "verification", "extra", "review"]
 Inner = Literal["token_mean", "sequence_mean", "constant_length"]
 _AGGREGATES: dict[str, type[Aggregate]] = {
     "token_mean": TokenMean,
@@ -30,6 +30,7 @@ PLURAL: dict[str, str] = {
     "reference": "answers of the initial policy",
     "verification": "verifications",
     "extra": "extra answers",
+    "review": "reviews",
 }
 
 

@@ -23,11 +23,22 @@ Coefficient = Annotated[float, Field(ge=0)]
 class Regularizer(Part):
     """Base: extra token losses from log-probs, the batch and (where asked for) entropies."""
 
+    beyond: ClassVar[bool] = False
+    """Whether the term reads log-probs of tokens that the policy did not write; otherwise these are 0."""
     coef: float
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return token losses [B,T], differentiable in `logp_bt` and `entropy_bt`."""
         raise NotImplementedError
+
+    def weigh(self, batch: Batch) -> Batch:
+        """Return a weighed optimiser step with what `weights` reads: it comes from all rows of the step."""
+        return batch
+
+    def weights(self, batch: Batch) -> Tensor:
+        """[B,T] weights with which the token losses add up."""
+        weight_bt: Tensor = batch.need("weight_bt", self.name)
+        return weight_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows whose gradient is exactly zero whatever the log-probs are."""

@@ -38,6 +38,8 @@ class Start:
     """Whether tokens of the lead count as the policy's own."""
     turns: int | None = None
     """Turns at most, where they are fewer than everybody's."""
+    opening: str | tuple[Message, ...] | None = None
+    """What the policy is shown in the place of the first observation; None: that itself."""
 
 
 @dataclass
@@ -148,6 +150,11 @@ class Episode:
     def addressed(self) -> Context | None:
         """The context that the last observation goes on; None where it begins one."""
         return None if self.shown.fresh else self._open.get(self.shown.agent)
+
+    @property
+    def opening(self) -> str | tuple[Message, ...] | None:
+        """What the next row begins with in the place of what the environment shows; None but for the first."""
+        return None if self.contexts else self.start.opening
 
     def begin(self, messages: tuple[Message, ...] | str, prompt_ids: list[int], went_on: Context | None) -> None:
         """Open a context for the agent that acts next; `went_on` is the one it goes on from in other words."""

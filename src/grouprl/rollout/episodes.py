@@ -248,7 +248,10 @@ class _Table:
         for episode in episodes:
             context, shown = episode.addressed, episode.shown
             if context is None:
-                begun.append((episode, self.between.first(episode.start.question, shown), None))
+                first = (
+                    self.between.first(episode.start.question, shown) if episode.opening is None else episode.opening
+                )
+                begun.append((episode, first, None))
             elif (other := self.between.rewritten(context, shown)) is not None:
                 begun.append((episode, other, context))
             else:

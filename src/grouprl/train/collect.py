@@ -21,12 +21,20 @@ from grouprl.errors import InputError
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.episode import Record, Turn
 from grouprl.rollout.episodes import Episodes, play
 from grouprl.rollout.sampler import Adapt, Rollout, generate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Task
 from grouprl.train.config import Config
-from grouprl.train.episodes import environments, extras_of, score_episodes, start_of, with_function
+from grouprl.train.episodes import (
+    environments,
+    extras_of,
+    extras_of_texts,
+    score_episodes,
+    start_of,
+    with_function,
+)
 from grouprl.train.stopwatch import Stopwatch
 
 GREEDY = -1
@@ -80,7 +88,8 @@ class Collector:
         foreign_b = np.array([ask.temperature not in (None, heat) or adapt is not None for ask, _ in rows], dtype=bool)
         if self.make is not None:
             return self._played(rows, foreign_b, greedy=greedy, adapt=adapt, count_failures=count_failures)
-        rollout = self._generate(rows, greedy=greedy, adapt=adapt)
+        budgets = [min(ask.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for ask, _ in rows]
+        rollout = self._generate(rows, budgets, greedy=greedy, adapt=adapt)
         return self.scored(rows, rollout, foreign_b, count_failures=count_failures)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
@@ -98,6 +107,26 @@ class Collector:
                 top_k=sampling.top_k,
                 stop_texts=self._stop,
             )
+
+    def spoken(self, asks: Sequence[Ask]) -> Collected:
+        """Draw an answer to each of `asks` beside the environment: rows of one turn that nobody scored, reward 0."""
+        rows = [(ask, ask.first) for ask in asks]
+        budgets = [ask.max_new_tokens or self.max_new_tokens for ask, _ in rows]
+        rollout = self._generate(rows, budgets, greedy=False, adapt=None)
+        texts = tuple(self.policy.decode_all(rollout.response_ids))
+        zero_b, none_b = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        scores = Scores(zero_b, {}, none_b, np.full(len(rows), "ok"), [])
+        collected = self._collected(rows, rollout, texts, scores, none_b)
+        agent, ended = self.task.agents[0], rollout.truncated_b.tolist()
+        return replace(
+            collected,
+            group_b=collected.group_b * len(self.task.agents),
+            extras={**collected.extras, **extras_of_texts(rows, rollout)},
+            records=tuple(
+                Record(agent, "truncated" if late else "terminated", (Turn(0, "", text),))
+                for text, late in zip(texts, ended, strict=True)
+            ),
+        )
 
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
         """Lay texts that the policy did not write out as rows, one per ask: scored, log-probs foreign.
@@ -249,9 +278,8 @@ class Collector:
         found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
         return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
-    def _generate(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Rollout:
+    def _generate(self, rows: Rows, budgets: Sequence[int], *, greedy: bool, adapt: Adapt | None) -> Rollout:
         sampling = self.config.sampling
-        budgets = [min(ask.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for ask, _ in rows]
         with self.watch("rollout"):
             return self.generate(
                 self.policy,

@@ -151,6 +151,10 @@ class RunDesk:
         """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
         return self.collector.act(beginnings, seeds)
 
+    def spoken(self, asks: Sequence[Ask]) -> Collected:
+        """Draw an answer to each of `asks` beside the environment."""
+        return self.collector.spoken(asks)
+
     def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
         """Return one row per ask with `texts` as answers."""
         return self.collector.written(asks, texts)

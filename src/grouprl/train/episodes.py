@@ -15,6 +15,7 @@ from grouprl.errors import InputError
 from grouprl.rewards.scoring import Scores, score
 from grouprl.rollout.between import Between, History
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
+from grouprl.rollout.sampler import Rollout
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
 
@@ -66,6 +67,7 @@ def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
         lead_seen=ask.lead_seen,
         lead_trained=ask.lead_trained,
         turns=ask.max_turns,
+        opening=ask.opening,
     )
 
 
@@ -124,6 +126,28 @@ def extras_of(episodes: Episodes, asked: Sequence[tuple[Ask, int]]) -> dict[str,
         "keys.context": episodes.context_b,
         "keys.caller": episodes.caller_b,
         "keys.luck": luck_e[which_b],
+    }
+
+
+def extras_of_texts(asked: Sequence[tuple[Ask, int]], rollout: Rollout) -> dict[str, np.ndarray]:
+    """Return the same for answers given beside the environment, which are rows of one turn that earns nothing."""
+    size_b = np.array([len(ids) for ids in rollout.response_ids])
+    present_bt = np.arange(size_b.max()) < size_b[:, None]
+    ordinal_b, number_b = (np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in asked), strict=True))
+    endings = np.where(rollout.truncated_b.numpy(), ENDINGS.index("truncated"), ENDINGS.index("terminated"))
+    return {
+        "mask_bt": present_bt,
+        "turn_bt": np.where(present_bt, 0, -1),
+        "turn_reward_bs": np.zeros((len(asked), 1)),
+        "state_bs": np.full((len(asked), 1), -1),
+        "valid_bs": np.ones((len(asked), 1), dtype=bool),
+        "agent_b": np.zeros(len(asked), dtype=np.int64),
+        "keys.ended": endings.astype(np.int64),
+        "keys.question": ordinal_b,
+        "keys.episode": ordinal_b * ANSWERS + number_b,
+        "keys.context": np.zeros(len(asked), dtype=np.int64),
+        "keys.caller": np.full(len(asked), -1),
+        "keys.luck": number_b,
     }
 
 

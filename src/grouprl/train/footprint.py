@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from grouprl.data.desk import alphabet_of
 from grouprl.errors import InputError
+from grouprl.methods.compose import compose
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
@@ -97,7 +99,8 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
     models = []
     for name in model_names(config, task).values():
         if name == "tiny":
-            models.append(build_tiny(task.alphabet or PRINTABLE, **config.model.tiny.model_dump()))
+            alphabet = alphabet_of(task, compose(config.method).method.parts())
+            models.append(build_tiny(alphabet or PRINTABLE, **config.model.tiny.model_dump()))
         elif (found := _read_pretrained(name)) is not None:
             models.append(found)
         else:

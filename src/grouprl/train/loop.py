@@ -125,6 +125,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
                 questions=size,
                 history=config.sampling.history,
                 stage=session.collector.stage,
+                teachers=[part for part in data_parts(session.method.parts()) if part.teaches],
             )
             rate = warmup_rate(config.warmup, session.step)
             losses = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)
@@ -269,6 +270,7 @@ def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts:
         epochs=epochs,
         seed=session.config.seed * 1_000_003 + session.step,
         grad_clip=session.config.optim.grad_clip,
+        desk=session.desk,
     )
 
 

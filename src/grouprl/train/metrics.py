@@ -619,6 +619,45 @@ define(
     "episodes that began with turns of another one",
     "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
 )
+define("reviews", "reviews", "answers", "episodes that the policy was asked to review", "as many as are drawn")
+define(
+    "reviews_no_room",
+    "reviews",
+    "answers",
+    "episodes that are too long to be reviewed: transcript and review do not fit the model's positions",
+    "0. Otherwise give the model more positions, or a form of reviews with shorter prompts",
+)
+define(
+    "reviews_unread",
+    "reviews",
+    "answers",
+    "reviews that cannot be read: neither a verdict nor a turn that there was",
+    "falls to few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
+)
+define(
+    "reviews_content",
+    "share",
+    "answers",
+    "share of the reviews that find nothing wrong",
+    "grows with the share of right episodes. 1 from the start: nothing is ever tried again",
+)
+define(
+    "retries", "episodes", "answers", "episodes begun again because of a review", "some, while there is much to mend"
+)
+define(
+    "retries_good",
+    "episodes",
+    "answers",
+    "second attempts from which is learnt how to review and how to act on it",
+    "> 0",
+)
+define(
+    "retry_gain",
+    "reward",
+    "answers",
+    "mean reward of further attempts minus that of the attempts before them",
+    "rises above 0: reviews help",
+)
 define(
     "rows_doubled",
     "rows",
@@ -632,6 +671,27 @@ define(
     "answers",
     "rows of called agents beyond the number that every episode has",
     "few: episodes call about as often as the method expects",
+)
+define(
+    "exam_accuracy",
+    "share",
+    "answers",
+    "share of the exam's held-out questions that the player answers rightly after its update",
+    "rises. Where it stands still, the coach is paid nothing",
+)
+define(
+    "coach_reward",
+    "points",
+    "update",
+    "what the player's accuracy gained in this step, times the method's scale: the coach's advantage",
+    "around 0, more often above it while the player learns",
+)
+define(
+    "player_restored",
+    "count",
+    "update",
+    "1 in a step that gave the player back its best weights",
+    "rare: the accuracy fell too often before",
 )
 define(
     "horizon",

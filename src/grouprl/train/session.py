@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from grouprl.data.desk import alphabet_of
 from grouprl.data.source import QuestionSource
 from grouprl.errors import InputError, RunError
 from grouprl.method import Method
@@ -321,7 +322,7 @@ def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy
     if name == "tiny":
         options = model.tiny.model_dump()
         if task.alphabet:
-            options["alphabet"] = task.alphabet
+            options["alphabet"] = alphabet_of(task, compose(config.method).method.parts())
     if model.lora is not None:
         options["lora"] = model.lora.model_dump()
     return load_policy(

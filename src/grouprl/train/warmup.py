@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from grouprl.batch import Batch
+from grouprl.data.desk import DataPart
+from grouprl.data.lessons import Lesson, Shown
+from grouprl.envs.environment import worth
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError
 from grouprl.policy.tokens import Tokens
+from grouprl.rewards.contract import Failure
 from grouprl.rollout.between import History
-from grouprl.rollout.episodes import Start, demonstrate
+from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
 from grouprl.train.config import Warmup
@@ -31,14 +36,16 @@ def demonstration_batch(
     questions: int | None = None,
     history: History = "refuse",
     stage: Stage | None = None,
+    teachers: Sequence[DataPart] = (),
 ) -> Batch:
     """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted.
 
     `questions` is how many the stream has before it begins anew; None when it never ends. An episode may have several
-    rows; they are of one group. `stage` is where environments act; None: in this process.
+    rows; they are of one group. `stage` is where environments act; None: in this process. Where there are `teachers`
+    each episode is demonstrated twice, and their lessons join.
     """
     if environments(task) is not None:
-        return _episode_batch(policy, task, draws, seed, history, stage)
+        return _episode_batch(policy, task, draws, seed, history, stage, teachers)
     epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
     pairs = [(q, _demonstration(task, q, seed + EPOCH * e)) for (_, q), e in zip(draws, epochs, strict=True)]
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
@@ -58,19 +65,57 @@ def _episode_batch(
     seed: int,
     history: History,
     stage: Stage | None,
+    teachers: Sequence[DataPart],
 ) -> Batch:
     """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a question its own."""
-    starts = [Start(question, answer_seed("demonstrate", seed, ordinal, 0)) for ordinal, question in draws]
+    draws = [*draws, *(draws if teachers else ())]
+    times = np.arange(len(draws)) >= len(draws) / (2 if teachers else 1)
+    starts = [Start(q, answer_seed("demonstrate", seed, n, int(k))) for (n, q), k in zip(draws, times, strict=True)]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
     episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
     if episodes.failures:
         raise InputError(episodes.failures[0].what, "a warm-up imitates environments that act in themselves")
-    return Batch(
+    shown = Batch(
         mask_bt=torch.from_numpy(episodes.mask_bt),
         group_b=torch.tensor([draws[episode][0] for episode in episodes.episode_b.tolist()]),
         reward_b=torch.ones(len(episodes)),
         inputs=episodes.rollout.tokens.of_agents(episodes.agent_b),
     )
+    return _with_lessons(policy, shown, episodes, teachers) if teachers else shown
+
+
+def _with_lessons(policy: Any, shown: Batch, episodes: Episodes, teachers: Sequence[DataPart]) -> Batch:
+    """Add what `teachers` make of each two episodes of a question; episodes of several rows teach nothing."""
+    alone, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
+    row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
+    pairs = [(row_of[i], row_of[i + half]) for i in range(half) if alone[i] and alone[i + half]]
+    found = [
+        (int(shown.group_b[one]), lesson)
+        for one, other in pairs
+        for part in teachers
+        for lesson in part.lessons(_shown(episodes, one), _shown(episodes, other), policy)
+    ]
+    if not found:
+        return shown
+    tokens = episodes.rollout.tokens
+    prompt_ids = [*tokens.prompt_ids, *policy.encode_prompts([lesson.prompt for _, lesson in found])]
+    joined = Tokens.of(prompt_ids, [*tokens.response_ids, *(lesson.response_ids for _, lesson in found)])
+    mask_bt = torch.zeros(len(joined), joined.max_response, dtype=torch.bool)
+    mask_bt[: len(episodes), : shown.mask_bt.shape[1]] = shown.mask_bt
+    for row, (_, lesson) in enumerate(found, start=len(episodes)):
+        mask_bt[row, : len(lesson.own)] = torch.tensor(lesson.own)
+    group_b = torch.cat([shown.group_b, torch.tensor([group for group, _ in found])])
+    return Batch(mask_bt=mask_bt, group_b=group_b, reward_b=torch.ones(len(joined)), inputs=joined)
+
+
+def _shown(episodes: Episodes, row: int) -> Shown:
+    """Return a demonstrated episode of one row."""
+    outcome = episodes.verdicts[row]
+    assert not isinstance(outcome, Failure), "failures end the warm-up before"
+    ids = episodes.rollout.response_ids[row]
+    lesson = Lesson(episodes.prompts[row], tuple(ids), tuple(episodes.mask_bt[row, : len(ids)].tolist()))
+    reward = outcome.get("reward", worth(outcome))
+    return Shown(lesson, episodes.records[row].turns, float(reward), bool(outcome.get("correct", reward >= 1)))
 
 
 def warmup_rate(warmup: Warmup, step: int) -> float:

@@ -1,0 +1,83 @@
+"""Accept an episode, or cut it at its first flaw and go on anew: Search-R2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from grouprl.batch import SOURCES
+from grouprl.data.again import splice
+from grouprl.data.collected import Collected, join, subset
+from grouprl.data.desk import Desk
+from grouprl.data.review_forms import AUTO
+from grouprl.data.reviewing import Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
+from grouprl.parts.part import RunFacts, part
+
+
+@part("explore")
+class CutAndRegenerate(Reviewing):
+    """Search-R2: the policy accepts each of its episodes, or names its first flawed turn (arXiv:2602.03647).
+
+    From there on a rejected episode is drawn anew, and takes the place of the first one (source 'extra', all its tokens
+    trained). Reviews join as rows of source 'review' with the reward of the episode that came of them; `keys.review`
+    says which that is. A review that cannot be read accepts and is not trained on.
+    """
+
+    advises: ClassVar[bool] = False
+    form: str = AUTO
+    tokens: Tokens = None
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Return accepted and regenerated episodes with their reviews."""
+        collected = collected.with_extras(keys__review=collected.extras["keys.episode"])
+        numbers, gone_b = Numbers(collected), np.zeros(len(collected), dtype=bool)
+        found = self.reviews(collected, reviewable(collected), numbers, desk)
+        if found is None:
+            return collected
+        (rows, turns), settled = self._cuts(found), collected
+        nothing = [None] * len(rows)
+        desk.note("retries", len(rows))
+        more = {"lead_trained": True, "source": SOURCES["extra"]}
+        second, parts = attempts(collected, rows, turns, numbers, desk, nothing, **more), []
+        if second is not None:
+            gone_b[second.base_n] = True
+            gain_n = second.rows.scores.reward_b - collected.scores.reward_b[second.base_n]
+            desk.note("retry_gain", float(gain_n.mean()), "mean")
+            parts = [second.rows]
+            settled = join([subset(collected, ~gone_b), second.rows])
+        return splice(collected, gone_b, [*parts, *_judged(found, settled, collected)])
+
+    def _cuts(self, found: Reviews) -> tuple[list[int], list[int]]:
+        """Return the rows that are cut, and behind how many turns."""
+        return [row for _, row, _ in found.retries], [turn for *_, turn in found.retries]
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("keys.review",)
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        count = run.prompts * run.group_size
+        return f"{count} reviews per rollout, which are trained on, and as many episodes anew as they reject"
+
+    def words(self) -> str:
+        """Describe."""
+        return "the policy accepts each episode or names its first flawed turn, from which it is drawn anew"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "y' = y if accepted, else y_{<k} and a new suffix"
+
+
+def _judged(found: Reviews, settled: Collected, collected: Collected) -> list[Collected]:
+    """Return the reviews that could be read, in the groups of their questions, as what came of them was rewarded."""
+    read_n = np.array([review is not None for review in found.read])
+    if not read_n.any():
+        return []
+    reviews, about = subset(found.rows, read_n), found.about[read_n]
+    row_of = {key: row for row, key in enumerate(settled.extras["keys.review"].tolist())}
+    ends = np.array([row_of[key] for key in reviews.extras["keys.review"].tolist()])
+    reviews = replace(reviews, group_b=collected.group_b[about])
+    return [rewarded(reviews, settled.scores.reward_b[ends], settled.scores.correct_b[ends])]

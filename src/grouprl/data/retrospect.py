@@ -1,0 +1,90 @@
+"""Trials of the same episode, each advised by reviews of the ones before: Retroformer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from grouprl.batch import SOURCES
+from grouprl.data.again import splice
+from grouprl.data.collected import Collected, join, subset
+from grouprl.data.desk import Desk
+from grouprl.data.review_forms import AUTO, review_form
+from grouprl.data.reviewing import Attempts, Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
+from grouprl.parts.part import RunFacts, part
+
+Memory = dict[int, tuple[str, ...]]
+"""What reviews have advised so far, by the key of the first trial."""
+
+
+@part("explore")
+class Retrospect(Reviewing):
+    """Retroformer: a review earns by how much the next trial does better, and reviews alone are trained on.
+
+    After each of `trials` trials the policy reviews it, in whatever words; the next trial begins anew, with all reviews
+    so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151). Reviews of a question
+    form its group, as rows of source 'review'; trials are not trained on.
+    """
+
+    form: str = AUTO
+    tokens: Tokens = None
+    trials: Annotated[int, Field(ge=1)] = 1
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Return the reviews, and the first trials as rows that are not trained on."""
+        collected = collected.with_extras(keys__review=collected.extras["keys.episode"])
+        memory: Memory = {}
+        known, rows, reviews = collected, reviewable(collected), []
+        for _ in range(self.trials):
+            found = self.reviews(known, rows, numbers := Numbers(known), desk)
+            if found is None or (next_trial := self._trial(known, collected, found, memory, numbers, desk)) is None:
+                break
+            reviews.append(_earned(known, found, next_trial, desk))
+            known = join([known, found.rows, next_trial.rows])
+            rows = np.arange(len(known) - len(next_trial.rows), len(known))
+        untrained = replace(collected, kept_b=np.zeros(len(collected), dtype=bool))
+        return splice(untrained, np.zeros(len(collected), dtype=bool), reviews)
+
+    def _trial(
+        self, known: Collected, first: Collected, found: Reviews, memory: Memory, numbers: Numbers, desk: Desk
+    ) -> Attempts | None:
+        """Draw the next trial of each reviewed one."""
+        form, openings = review_form(self.form, desk.policy), []
+        prompt_of = dict(zip(first.extras["keys.review"].tolist(), first.prompts, strict=True))
+        for row, text in zip(found.about, found.rows.texts, strict=True):
+            key = int(known.extras["keys.review"][row])
+            memory[key] = (*memory.get(key, ()), text)
+            openings.append(form.guided(prompt_of[key], memory[key]))
+        rows = found.about.tolist()
+        desk.note("retries", len(rows))
+        return attempts(known, rows, [0] * len(rows), numbers, desk, openings, source=SOURCES["guided"])
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("keys.review",)
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        count = run.prompts * run.group_size
+        trials = f"{self.trials} × " if self.trials > 1 else ""
+        return f"{trials}{count} reviews per rollout, which alone are trained on, and as many further trials"
+
+    def words(self) -> str:
+        """Describe."""
+        again = "once" if self.trials == 1 else f"{self.trials} times"
+        return f"episodes are tried again {again}, advised by the policy's reviews; a review earns the difference"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R_review = G_{k+1} - G_k"
+
+
+def _earned(known: Collected, found: Reviews, trial: Attempts, desk: Desk) -> Collected:
+    """Return the reviews that another trial followed, with what they brought, in the groups of their questions."""
+    gain_n = trial.rows.scores.reward_b - known.scores.reward_b[trial.base_n]
+    desk.note("retry_gain", float(gain_n.mean()), "mean")
+    reviews = replace(subset(found.rows, trial.place_n), group_b=known.group_b[trial.base_n])
+    return rewarded(reviews, gain_n, gain_n > 0)
