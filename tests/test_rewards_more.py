@@ -15,11 +15,12 @@ from grouprl.rewards.improving import afterburner, improvement
 from grouprl.rewards.quality import quality
 from grouprl.rewards.reflecting import answers, reflection, target_length, truth_table
 from grouprl.rewards.self_search import self_search, valid
+from grouprl.rewards.stepping import answering, cosine, recall, route_step
 from grouprl.tasks.choosing import reasons, tool_gain
 from grouprl.tasks.criticising import gui_critic
 from grouprl.tasks.speeding import run, shortest, speed_up
 
-REWARDS = [bleu, quality, reflection, self_search, tool_gain, gui_critic, speed_up]
+REWARDS = [bleu, quality, reflection, self_search, route_step, tool_gain, gui_critic, speed_up]
 
 
 def total(parts):
@@ -31,7 +32,7 @@ def test_known_examples_hold(reward):
     assert check_reward(reward) >= 3
 
 
-@pytest.mark.parametrize("name", ["bleu", "quality", "reflection", "self_search"])
+@pytest.mark.parametrize("name", ["bleu", "quality", "reflection", "self_search", "route_step"])
 def test_they_are_found_by_name(name):
     assert load_reward(name).__name__ == name
 
@@ -289,3 +290,41 @@ def test_the_form_of_a_self_search(text, good):
 )
 def test_self_search_by_hand(text, paid):
     assert total(self_search(text, "d")) == pytest.approx(paid)
+
+
+# --- steps of a search (R1-Router) ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "paid"),
+    [
+        ("miru in@text", 1.0),
+        ("miru in@table", 0.5),
+        ("miru in@text,table", 0.5),  # more than one retriever is not the right one
+        ("bako in@text", 0.75),  # one of two words: cosine 1/2
+        ("bako lives@image", 0.0),
+        ("miru in@text,none", 0.0),
+        ("miru in@none", 0.5),
+        ("miru in@web", 0.0),
+        ("miru in", 0.0),
+        ("@text", 0.0),
+        ("=oslo", 0.0),
+    ],
+)
+def test_a_step_of_retrieval_by_hand(text, paid):
+    assert route_step(text, "ret", ["miru in"], "text")["step"] == pytest.approx(paid)
+
+
+def test_answers_are_recalled_as_a_whole_unless_they_are_long():
+    long = "one two three four five six"
+    assert answering("=oslo is it", ["oslo"]) == 1
+    assert answering("=oslo", ["oslo fjord"]) == 0
+    assert answering("=one two three", [long]) == 0.5
+    assert answering("=one two three", [long, "one two three"]) == 1
+    assert answering("=one two three", [long, "seven"]) == 0
+    assert answering("oslo", ["oslo"]) == 0
+    assert recall("a a", "a a a b") == 0.5
+    assert cosine("a a b", "a") == pytest.approx(2 / math.sqrt(5))
+    assert cosine("", "a") == 0
+    with pytest.raises(ValueError, match="kind"):
+        route_step("=oslo", "end", ["oslo"])

@@ -3,11 +3,11 @@
 import pytest
 
 from grouprl.rewards import check_reward, score
-from grouprl.tasks import Choose, Critic, Inspect, Reflect, Retell, ScreenTask, SelfSearch, Speed
+from grouprl.tasks import Choose, Critic, Inspect, Reflect, Retell, Route, ScreenTask, SelfSearch, Speed
 from grouprl.tasks.search import lands, people
 from grouprl.tasks.task import split_of
 
-TASKS = [Choose, Critic, Inspect, Reflect, Retell, SelfSearch, Speed]
+TASKS = [Choose, Critic, Inspect, Reflect, Retell, Route, SelfSearch, Speed]
 LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
@@ -42,6 +42,7 @@ def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
         (Inspect(), 0.5, 0.7),
         (Reflect(), 0.7, 0.85),
         (Retell(), 0.4, 0.55),
+        (Route(), 0.5, 0.72),
         (SelfSearch(), 0.55, 0.75),
         (Speed(), 0.55, 0.75),
     ],

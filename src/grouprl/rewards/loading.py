@@ -28,6 +28,7 @@ from grouprl.rewards import (
     reflecting,
     routes,
     self_search,
+    stepping,
     structured,
 )
 from grouprl.rewards.contract import Reward, inspect_reward
@@ -79,6 +80,7 @@ BUILTIN: dict[str, Reward] = {
         reflecting.reflection,
         routes.whole_path,
         self_search.self_search,
+        stepping.route_step,
         structured.json_match,
         structured.tool_calls,
     )

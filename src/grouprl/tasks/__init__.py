@@ -28,6 +28,7 @@ from grouprl.tasks.reflecting import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
+from grouprl.tasks.routing import Route
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
@@ -35,6 +36,7 @@ from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.speeding import Speed
 from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.structured import Schema, ToolCall
+from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Message, Question, Split, Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.textarena import TextArena
@@ -81,6 +83,7 @@ __all__ = [
     "Reflect",
     "Retell",
     "Reverse",
+    "Route",
     "RowTask",
     "Schema",
     "ScreenTask",
@@ -92,6 +95,7 @@ __all__ = [
     "Speed",
     "Split",
     "SqlTask",
+    "SubgoalsTask",
     "Summands",
     "Table",
     "Task",

@@ -22,7 +22,7 @@ FRUIT = ("figs", "kiwi", "leek", "plum")
 class Retell(GeneratedTask):
     """Tell facts in a sentence that is near to one of two ways in which it may be said.
 
-    The prompt is "ann 7 oslo>", a right answer "ann is 7 and lives in oslo" or "ann of oslo is 7 years old". A
+    The prompt is "ann 47 oslo>", a right answer "ann is 47 and lives in oslo" or "ann of oslo is 47 years old". A
     demonstration says each word wrongly, twice or not at all with a certain chance.
     """
 
@@ -48,7 +48,7 @@ class Retell(GeneratedTask):
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return facts about somebody."""
-        name, age, town, food = rng.choice(NAMES), str(rng.randint(2, 99)), rng.choice(TOWNS), rng.choice(FRUIT)
+        name, age, town, food = rng.choice(NAMES), str(rng.randint(10, 99)), rng.choice(TOWNS), rng.choice(FRUIT)
         told = " ".join((name, age, town, food)[: self.facts + 1])
         return f"{told}>", {"references": list(ways(name, age, town, food, self.facts))}
 

@@ -1,0 +1,72 @@
+"""Rewards of single steps of a search: which sub-question is asked where, and the answer in the end."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from grouprl.rewards.contract import known_examples
+
+ASKED = re.compile(r"(?P<question>[^@=]+)@(?P<where>[a-z]+(?:,[a-z]+)*)")
+ANSWERED = re.compile(r"=(?P<answer>[^@=]+)")
+RETRIEVERS = ("text", "image", "table", "none")
+SHORT = 5
+"""Words up to which an answer is right as a whole or not at all."""
+
+
+@known_examples(
+    ("miru in@text", {"kind": "ret", "gold": ["miru in"], "retriever": "text"}, True),
+    ("miru in@table", {"kind": "ret", "gold": ["miru in"], "retriever": "text"}, False),
+    ("=oslo", {"kind": "ans", "gold": ["oslo"]}, True),
+    ("oslo", {"kind": "ans", "gold": ["oslo"]}, False),
+)
+def route_step(completion: str, kind: str, gold: Sequence[str], retriever: str = "") -> dict[str, float]:
+    """Return R1-Router's reward of a step (Peng et al. 2025, released code): "question@retriever", or "=answer".
+
+    `kind` "ret": half the nearness of the sub-question, half for naming the right retriever alone; 0 for a retriever
+    that there is not, and for "none" beside others. "ans": `recall` of one of the `gold` answers. What cannot be read
+    is worth 0. Cosine of word counts stands for the cosine of embeddings.
+
+    Raises:
+        ValueError: on another kind, or without `gold`.
+    """
+    if kind not in ("ret", "ans") or not gold:
+        raise ValueError(f"the column 'kind' is {kind!r}, not 'ret' or 'ans', or 'gold' is empty: {gold!r}")
+    paid = retrieval(completion, gold[0], retriever) if kind == "ret" else answering(completion, gold)
+    return {"step": paid, "correct": float(paid > 1 - 1e-9)}
+
+
+def retrieval(completion: str, question: str, retriever: str) -> float:
+    """Return 0.5·cosine + 0.5·[the retriever, and no other, is named]."""
+    found = ASKED.fullmatch(completion)
+    named = found["where"].split(",") if found else []
+    mixed = "none" in named and len(named) > 1
+    if found is None or mixed or not set(named) <= set(RETRIEVERS):
+        return 0.0
+    return 0.5 * cosine(found["question"], question) + 0.5 * (named == [retriever])
+
+
+def answering(completion: str, gold: Sequence[str]) -> float:
+    """Return the recall of a long answer; 1 or 0 for a short one (five words), and where there are several."""
+    found = ANSWERED.fullmatch(completion)
+    if found is None:
+        return 0.0
+    recalls = [recall(found["answer"], each) for each in gold]
+    if len(gold) > 1 or len(gold[0].split()) <= SHORT:
+        return float(max(recalls) == 1)
+    return recalls[0]
+
+
+def recall(said: str, gold: str) -> float:
+    """Return the share of the words of `gold` that are said, each as often."""
+    wanted = Counter(gold.lower().split())
+    return sum((wanted & Counter(said.lower().split())).values()) / max(1, wanted.total())
+
+
+def cosine(ours: str, theirs: str) -> float:
+    """Return the cosine between the word counts of two texts; 0 where one has none."""
+    first, second = Counter(ours.lower().split()), Counter(theirs.lower().split())
+    norms = math.sqrt(sum(n * n for n in first.values()) * sum(n * n for n in second.values()))
+    return sum(count * second[word] for word, count in first.items()) / norms if norms else 0.0
