@@ -39,8 +39,8 @@ class Example:
     correct: bool
 
 
-By = Literal["reward", "environment"]
-"""Whose fault it is that an answer has no score."""
+By = Literal["reward", "environment", "demonstration"]
+"""Whose fault it is that an answer has no score, or that there is none to imitate."""
 
 
 @dataclass(frozen=True)

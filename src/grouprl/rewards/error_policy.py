@@ -61,7 +61,7 @@ class ErrorPolicy:
             raise InputError(f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores", "they are equal")
         nowhere = len(scores.status_b) > 0 and bool((scores.status_b == "not_applicable").all())
         failed_b = scores.failed_b | nowhere
-        self._spend(failed_b, scores.problems)
+        self.spend(failed_b, scores.problems)
         if self.mode == "zero":
             scores.reward_b[scores.failed_b] = 0.0
             return scores.ok_b | scores.failed_b
@@ -69,16 +69,12 @@ class ErrorPolicy:
             return scores.ok_b & ~np.isin(group_b, group_b[scores.failed_b])
         return scores.ok_b
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the spent budget, JSON-serialisable, for a checkpoint."""
-        return {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
+    def spend(self, failed_b: NDArray[np.bool_], problems: list[Problem]) -> None:
+        """Count which of some samples failed, bool [B]; `problems` tell of those that did.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._consecutive = int(state["consecutive"])
-        self._recent = [bool(failed) for failed in state["recent"]][-self.window :]
-
-    def _spend(self, failed_b: NDArray[np.bool_], problems: list[Problem]) -> None:
+        Raises:
+            RunError: when the budget is spent, naming a sample.
+        """
         longest = self._consecutive
         for failed in failed_b.tolist():
             self._consecutive = self._consecutive + 1 if failed else 0
@@ -93,6 +89,15 @@ class ErrorPolicy:
         failures = sum(self._recent)
         if failures > self.max_fraction * self.window:
             raise _stop(f" on {failures} of the last {len(self._recent)} samples", problems)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the spent budget, JSON-serialisable, for a checkpoint."""
+        return {"consecutive": self._consecutive, "recent": [int(failed) for failed in self._recent]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._consecutive = int(state["consecutive"])
+        self._recent = [bool(failed) for failed in state["recent"]][-self.window :]
 
 
 def _stop(how_often: str, problems: list[Problem]) -> RunError:

@@ -188,8 +188,10 @@ class Reward(Section):
     correct_at: Float = 1.0
     """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
+    """What becomes of an answer whose reward or environment failed: it is left out, or its whole group, or it is worth
+    0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
     max_failed_fraction: Share = 0.1
-    """More failing rewards than this in one rollout stop the run."""
+    """More failures than this share of 1024 answers (demonstrations of the warm-up count among them) stop the run."""
     workers: Whole | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward

@@ -126,12 +126,15 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
                 history=config.sampling.history,
                 stage=session.collector.stage,
                 teachers=[part for part in data_parts(session.method.parts()) if part.teaches],
+                errors=session.errors,
             )
             rate = warmup_rate(config.warmup, session.step)
-            losses = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)
+            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(draws))}
+            if batch is not None:
+                record["loss"] = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)["loss"]
+                record["tokens"] = float(batch.mask_bt.sum())
+                record["demonstrations_failed"] -= len(batch.group_b.unique())
             session.step += 1
-        tokens = float(batch.mask_bt.sum())
-        record = {"loss": losses["loss"], "lr": rate, "tokens": tokens}
         _log(session, display, clock, "warmup", record)
         if session.step % config.run.checkpoint_every == 0 and session.step < config.warmup.steps:
             session.save()

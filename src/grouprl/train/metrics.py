@@ -118,6 +118,13 @@ define(
     "0. A few: the verifier never ends on some texts. Many: the time is too short, or the machine overloaded",
 )
 define(
+    "demonstrations_failed",
+    "questions",
+    "outcome",
+    "questions of a warm-up step that had no demonstration, as it raised or its environment failed",
+    "0. The warm-up imitates the others; reward.on_error and reward.max_failed_fraction say when a run stops",
+)
+define(
     "environment_errors",
     "rows",
     "outcome",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,11 @@ from grouprl.data.desk import DataPart
 from grouprl.data.lessons import Lesson, Shown
 from grouprl.envs.environment import worth
 from grouprl.envs.stage import Stage
-from grouprl.errors import InputError
+from grouprl.errors import GrouprlError, InputError
 from grouprl.policy.tokens import Tokens
-from grouprl.rewards.contract import Failure
+from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rewards.scoring import Problem, shorten
 from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
@@ -37,25 +40,46 @@ def demonstration_batch(
     history: History = "refuse",
     stage: Stage | None = None,
     teachers: Sequence[DataPart] = (),
-) -> Batch:
+    errors: ErrorPolicy | None = None,
+) -> Batch | None:
     """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted.
 
     `questions` is how many the stream has before it begins anew; None when it never ends. An episode may have several
     rows; they are of one group. `stage` is where environments act; None: in this process. Where there are `teachers`
-    each episode is demonstrated twice, and their lessons join.
+    each episode is demonstrated twice, and their lessons join. A demonstration that fails is left out, in every mode
+    of `errors` but "raise", and counted against its budget (None: the first one ends the run); None when all failed.
+
+    Raises:
+        RunError: naming a demonstration that failed, where `errors` says so.
+        InputError: the task has no demonstrations.
     """
+    errors = errors or ErrorPolicy("raise")
     if environments(task) is not None:
-        return _episode_batch(policy, task, draws, seed, history, stage, teachers)
+        return _episode_batch(policy, task, draws, seed, history, stage, teachers, errors)
     epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
-    pairs = [(q, _demonstration(task, q, seed + EPOCH * e)) for (_, q), e in zip(draws, epochs, strict=True)]
+    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(draws, epochs, strict=True)]
+    _count(errors, [(question.id, answer, "") for (_, question), answer in zip(draws, shown, strict=True)])
+    good = [(n, q, answer) for (n, q), answer in zip(draws, shown, strict=True) if isinstance(answer, str)]
+    if not good:
+        return None
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
     tokens = Tokens.of(
-        policy.encode_prompts([question.prompt for question, _ in pairs]),
-        [[*ids, end] for ids in policy.encode_all([answer for _, answer in pairs])],
+        policy.encode_prompts([question.prompt for _, question, _ in good]),
+        [[*ids, end] for ids in policy.encode_all([answer for _, _, answer in good])],
     )
     mask_bt = tokens.present_bt()
-    ordinals = torch.tensor([ordinal for ordinal, _ in draws])
+    ordinals = torch.tensor([ordinal for ordinal, _, _ in good])
     return Batch(mask_bt=mask_bt, group_b=ordinals, reward_b=torch.ones(len(tokens)), inputs=tokens)
+
+
+def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
+    """Count what was demonstrated, (question, answer or failure, what was said), against the budget of failures."""
+    problems = [
+        Problem(f"{name}#demonstration", found.status, found.what, shorten(said), found.trace, found.by)
+        for name, found, said in shown
+        if isinstance(found, Failure)
+    ]
+    errors.spend(np.array([isinstance(found, Failure) for _, found, _ in shown]), problems)
 
 
 def _episode_batch(
@@ -66,43 +90,55 @@ def _episode_batch(
     history: History,
     stage: Stage | None,
     teachers: Sequence[DataPart],
-) -> Batch:
+    errors: ErrorPolicy,
+) -> Batch | None:
     """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a question its own."""
     draws = [*draws, *(draws if teachers else ())]
     times = np.arange(len(draws)) >= len(draws) / (2 if teachers else 1)
     starts = [Start(q, answer_seed("demonstrate", seed, n, int(k))) for (n, q), k in zip(draws, times, strict=True)]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
     episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
-    if episodes.failures:
-        raise InputError(episodes.failures[0].what, "a warm-up imitates environments that act in themselves")
+    names = [question.id for _, question in draws]
+    _count(errors, list(zip(names, episodes.outcomes, episodes.transcripts, strict=True)))
+    good = [row for row, e in enumerate(episodes.episode_b) if not isinstance(episodes.outcomes[e], Failure)]
+    if not good:
+        return None
+    tokens = episodes.rollout.tokens.of_agents(episodes.agent_b).rows(good)
     shown = Batch(
-        mask_bt=torch.from_numpy(episodes.mask_bt),
-        group_b=torch.tensor([draws[episode][0] for episode in episodes.episode_b.tolist()]),
-        reward_b=torch.ones(len(episodes)),
-        inputs=episodes.rollout.tokens.of_agents(episodes.agent_b),
+        mask_bt=torch.from_numpy(episodes.mask_bt)[good, : tokens.max_response],
+        group_b=torch.tensor([draws[episode][0] for episode in episodes.episode_b[good].tolist()]),
+        reward_b=torch.ones(len(good)),
+        inputs=tokens,
     )
-    return _with_lessons(policy, shown, episodes, teachers) if teachers else shown
+    return _with_lessons(policy, shown, tokens, episodes, [n for n, _ in draws], teachers) if teachers else shown
 
 
-def _with_lessons(policy: Any, shown: Batch, episodes: Episodes, teachers: Sequence[DataPart]) -> Batch:
+def _with_lessons(
+    policy: Any,
+    shown: Batch,
+    tokens: Tokens,
+    episodes: Episodes,
+    ordinals: Sequence[int],
+    teachers: Sequence[DataPart],
+) -> Batch:
     """Add what `teachers` make of each two episodes of a question; episodes of several rows teach nothing."""
-    alone, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
+    once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
+    alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
-    pairs = [(row_of[i], row_of[i + half]) for i in range(half) if alone[i] and alone[i + half]]
     found = [
-        (int(shown.group_b[one]), lesson)
-        for one, other in pairs
+        (ordinals[i], lesson)
+        for i in range(half)
+        if alone[i] and alone[i + half]
         for part in teachers
-        for lesson in part.lessons(_shown(episodes, one), _shown(episodes, other), policy)
+        for lesson in part.lessons(_shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), policy)
     ]
     if not found:
         return shown
-    tokens = episodes.rollout.tokens
     prompt_ids = [*tokens.prompt_ids, *policy.encode_prompts([lesson.prompt for _, lesson in found])]
     joined = Tokens.of(prompt_ids, [*tokens.response_ids, *(lesson.response_ids for _, lesson in found)])
     mask_bt = torch.zeros(len(joined), joined.max_response, dtype=torch.bool)
-    mask_bt[: len(episodes), : shown.mask_bt.shape[1]] = shown.mask_bt
-    for row, (_, lesson) in enumerate(found, start=len(episodes)):
+    mask_bt[: len(tokens), : tokens.max_response] = shown.mask_bt
+    for row, (_, lesson) in enumerate(found, start=len(tokens)):
         mask_bt[row, : len(lesson.own)] = torch.tensor(lesson.own)
     group_b = torch.cat([shown.group_b, torch.tensor([group for group, _ in found])])
     return Batch(mask_bt=mask_bt, group_b=group_b, reward_b=torch.ones(len(joined)), inputs=joined)
@@ -111,7 +147,7 @@ def _with_lessons(policy: Any, shown: Batch, episodes: Episodes, teachers: Seque
 def _shown(episodes: Episodes, row: int) -> Shown:
     """Return a demonstrated episode of one row."""
     outcome = episodes.verdicts[row]
-    assert not isinstance(outcome, Failure), "failures end the warm-up before"
+    assert not isinstance(outcome, Failure), "those that failed are left out before"
     ids = episodes.rollout.response_ids[row]
     lesson = Lesson(episodes.prompts[row], tuple(ids), tuple(episodes.mask_bt[row, : len(ids)].tolist()))
     reward = outcome.get("reward", worth(outcome))
@@ -124,8 +160,14 @@ def warmup_rate(warmup: Warmup, step: int) -> float:
     return warmup.lr * rise * max(0.1, 1 - step / warmup.steps)
 
 
-def _demonstration(task: Task, question: Question, seed: int) -> str:
-    answer = task.demonstration(question, seed)
+def _demonstration(task: Task, question: Question, seed: int) -> str | Failure:
+    try:
+        answer = task.demonstration(question, seed)
+    except GrouprlError:
+        raise
+    except (Exception, SystemExit) as error:
+        what, trace = f"demonstration() raised {type(error).__name__}: {error}", traceback.format_exc()
+        return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error", "demonstration")
     if answer is None:
         raise InputError(
             f"the task '{task.name}' has no demonstrations, but warmup.steps is above 0",
