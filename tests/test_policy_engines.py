@@ -159,7 +159,7 @@ def test_logits_changed_after_the_head_are_noticed_and_scored_as_the_model_gives
 
 
 def test_rows_of_very_different_length_are_padded_in_classes():
-    """Short and long responses behind shared prompts: two classes, and the numbers of the model's own forward."""
+    """Short and long rows of own tokens, with and without a prompt: classes, and the numbers of the model's own forward."""
     assert [rows.tolist() for rows in length_classes(np.array([2, 30, 2, 2, 2, 2, 2, 2]), 4)] == [
         [0, 2, 3, 4, 5, 6, 7],
         [1],
@@ -173,7 +173,7 @@ def test_rows_of_very_different_length_are_padded_in_classes():
     model, tokenizer = build_tiny("0123456789", hidden=16, layers=2, heads=2, intermediate=24, seed=3)
     lean = CausalPolicy(model, tokenizer, engine="lean")
     plain = CausalPolicy(model, tokenizer, engine="transformers")
-    assert len(plan_pass(tokens, torch.float32, torch.device("cpu")).blocks) == 3
+    assert len(plan_pass(tokens, torch.float32, torch.device("cpu")).blocks) == 4
     torch.testing.assert_close(lean.logp(tokens).logp_bt, plain.logp(tokens).logp_bt, rtol=2e-5, atol=2e-5)
     cotangent_bt = torch.from_numpy(generator.normal(size=(16, 25))).float()
     found = []

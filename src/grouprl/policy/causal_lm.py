@@ -20,7 +20,7 @@ from .engine import Engine, Readout
 from .frozen import FrozenPolicy
 from .lean import LeanEngine, LeanModel
 from .lora import dropping, is_adapted
-from .microbatch import join_passes, split_rows
+from .microbatch import join_passes
 from .passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
@@ -216,7 +216,7 @@ class CausalPolicy(Trainable):
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""
-        return split_rows(tokens, rows, self.pass_tokens, shared=self._engine.shares_prompts)
+        return self._engine.split(tokens, rows, self.pass_tokens)
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) and yield the rows of each pass with its states; adapters' dropout is off."""

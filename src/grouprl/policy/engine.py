@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,8 +69,10 @@ class Engine(Protocol):
     """A way to run the model; all ways give the same numbers."""
 
     name: str
-    shares_prompts: bool
-    """Whether rows of one pass with the same prompt run it once."""
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Cut `rows` into passes of at most `budget` tokens, those that can share work side by side."""
+        ...
 
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows of `tokens` in one pass."""

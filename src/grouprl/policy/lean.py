@@ -1,7 +1,7 @@
 """A lean forward pass for Llama-like models over the parameters of the transformers model.
 
-The numbers are those of the model's own forward; what differs is the work: no padding outside attention, a prompt
-shared by several responses is run once, and few, large operations.
+The numbers are those of the model's own forward; what differs is the work: no padding outside attention, what
+several rows begin with is run once, and few, large operations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .lean_ops import HeadLayout, attend, rms_norm, rotate, swiglu
 from .lean_plan import Plan, plan_pass
 from .lean_projection import EXACT, Projection, gated, project
 from .lora import is_linear, linear_weight
-from .passes import Choice, anew, shares
+from .microbatch import split_tree
+from .passes import Choice, anew, pays
 from .tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -216,19 +217,23 @@ class LeanEngine:
 
     Args:
         model: a model that `why_not_lean` has nothing against.
-        shared_prefix: whether rows of one pass with the same prompt run it once.
+        shared_prefix: whether rows of one pass that begin alike run their common beginning once.
         kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
     """
 
     name = "lean"
 
     def __init__(self, model: Any, shared_prefix: Choice = "auto", kept: float = math.inf) -> None:
-        self.lean, self.shared_prefix, self.kept = LeanModel(model), shared_prefix, kept
-        self.shares_prompts = shared_prefix != "off"
+        self.lean, self.kept = LeanModel(model), kept
+        self._pays = pays(shared_prefix)
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Cut `rows` into passes; rows that begin alike are neighbours."""
+        return split_tree(tokens, rows, budget, self._pays)
 
     def read(self, tokens: Tokens) -> Readout:
-        """Run distinct prompts once, responses behind them."""
-        plan = plan_pass(tokens, self.lean.dtype, self.lean.device, shared=shares(self.shared_prefix, tokens))
+        """Run what rows begin with alike once."""
+        plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
         states_md = self.lean.states(plan, len(plan.ids_s) > self.kept)
         return Readout(states_md, plan.target_m, Head(linear_weight(head), head.bias))

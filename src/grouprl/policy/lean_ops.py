@@ -116,24 +116,22 @@ class HeadLayout:
     def __init__(self, plan: Plan, heads: int, kv_heads: int) -> None:
         self.heads, self.kv_heads, self.total = heads, kv_heads, heads + 2 * kv_heads
         self.stream = len(plan.ids_s)
-        self.blocks = [self._index(block, plan.blocks[0].token_rl) for block in plan.blocks]
-        tokens = [block.token_rl for block in plan.blocks]
-        spans = [(0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads)]
-        self.inverse_qkv = self._inverse(
-            [self._rows(t, *span, self.total) for t in tokens for span in spans], self.total
-        )
-        self.inverse_out = self._inverse([self._rows(t, 0, heads, heads) for t in tokens], heads)
+        self.blocks = [self._index(block) for block in plan.blocks]
+        own = torch.cat([self._rows(block.token_rl, 0, heads, heads) for block in plan.blocks])
+        self.own = torch.empty(self.stream * heads + 1, dtype=torch.long, device=own.device)
+        self.own[own] = torch.arange(len(own), device=own.device)
+        self.own = self.own[:-1]
+        self.seen = torch.cat([_keys(block).flatten() for block in plan.blocks])
+        self.seen = self.seen.masked_fill(self.seen < 0, self.stream)
 
-    def _index(self, block: Block, prefix_token_nl: torch.Tensor) -> _BlockIndex:
-        own = block.token_rl
-        keys = own if block.prefix_r is None else torch.cat([prefix_token_nl[block.prefix_r], own], dim=1)
-        packed, plain = self.stream * self.total - 1, self.stream * self.heads - 1
+    def _index(self, block: Block) -> _BlockIndex:
+        own, keys, packed = block.token_rl, _keys(block), self.stream * self.total - 1
         return _BlockIndex(
             block,
             self._rows(own, 0, self.heads, self.total).clamp_(max=packed),
             self._rows(keys, self.heads, self.kv_heads, self.total).clamp_(max=packed),
             self._rows(keys, self.heads + self.kv_heads, self.kv_heads, self.total).clamp_(max=packed),
-            self._rows(own, 0, self.heads, self.heads).clamp_(max=plain),
+            self._rows(own, 0, self.heads, self.heads).clamp_(max=self.stream * self.heads - 1),
             (own < 0)[:, None].expand(-1, self.heads, -1).flatten().nonzero()[:, 0],
         )
 
@@ -143,12 +141,6 @@ class HeadLayout:
         row = token_rl[:, None] * total + head[:, None]
         return row.masked_fill_(token_rl[:, None] < 0, self.stream * total).flatten()
 
-    def _inverse(self, pieces: list[torch.Tensor], total: int) -> torch.Tensor:
-        row = torch.cat(pieces)
-        inverse = torch.empty(self.stream * total + 1, dtype=torch.long, device=row.device)
-        inverse[row] = torch.arange(len(row), device=row.device)
-        return inverse[:-1]
-
     def split(self, qkv_shd: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Return query [R,heads,L,d], key and value [R,kv_heads,keys,d] of every block."""
         flat = _Split.apply(qkv_shd, self)
@@ -157,6 +149,10 @@ class HeadLayout:
     def merge(self, outputs: list[torch.Tensor]) -> torch.Tensor:
         """Return attention outputs [R,heads,L,d] of all blocks as the stream [S, heads * d]."""
         return _Merge.apply(self, *outputs)
+
+
+def _keys(block: Block) -> torch.Tensor:
+    return block.token_rl if block.key_rk is None else block.key_rk
 
 
 class _Split(torch.autograd.Function):
@@ -175,17 +171,19 @@ class _Split(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        layout, pieces, size = ctx.layout, list(grads), grads[0].shape[-1]
-        width = grads[1].shape[2]
-        for first, index in zip(range(3, len(grads), 3), layout.blocks[1:], strict=True):
-            if index.block.prefix_r is None:
-                continue
-            for part in (1, 2):  # keys and values of the prefixes are seen by every branch
-                seen = grads[first + part]
-                pieces[part] = pieces[part] + _sum_rows(seen[:, :, :width], index.block.prefix_r, len(pieces[part]))
-                pieces[first + part] = seen[:, :, width:]
-        flat = torch.cat([piece.reshape(-1, size) for piece in pieces])
-        return flat.index_select(0, layout.inverse_qkv).view(-1, layout.total, size), None
+        layout, size = ctx.layout, grads[0].shape[-1]
+        query = torch.cat([grad.reshape(-1, size) for grad in grads[::3]]).index_select(0, layout.own)
+        seen = torch.cat([_beside(*pair) for pair in zip(grads[1::3], grads[2::3], strict=True)])
+        wide = seen if seen.dtype in (torch.float32, torch.float64) else seen.float()
+        # Keys and values that several rows see get the sum of what comes back, always in the same order.
+        summed = torch.ops.aten.embedding_dense_backward(wide, layout.seen, layout.stream + 1, layout.stream, False)
+        both = summed[:-1].to(seen.dtype).view(layout.stream, -1, size)
+        return torch.cat([query.view(layout.stream, -1, size), both], dim=1), None
+
+
+def _beside(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return keys and values [R,heads,K,d] token by token, [R * K, 2 heads d]."""
+    return torch.cat([key.transpose(1, 2), value.transpose(1, 2)], dim=2).flatten(2).flatten(0, 1)
 
 
 class _Merge(torch.autograd.Function):
@@ -194,7 +192,7 @@ class _Merge(torch.autograd.Function):
         ctx.layout, ctx.shapes = layout, [out.shape for out in outputs]
         size = outputs[0].shape[-1]
         flat = torch.cat([out.reshape(-1, size) for out in outputs])
-        return flat.index_select(0, layout.inverse_out).view(-1, layout.heads * size)
+        return flat.index_select(0, layout.own).view(-1, layout.heads * size)
 
     @staticmethod
     @once_differentiable
@@ -204,23 +202,18 @@ class _Merge(torch.autograd.Function):
         return None, *(part.view(shape) for part, shape in zip(parts, ctx.shapes, strict=True))
 
 
-def _sum_rows(x_rhld: torch.Tensor, group_r: torch.Tensor, groups: int) -> torch.Tensor:
-    """Sum the rows of each group; a product with a 0/1 matrix, so the order of the sum is always the same."""
-    member_nr = (torch.arange(groups, device=group_r.device)[:, None] == group_r).to(x_rhld.dtype)
-    return (member_nr @ x_rhld.flatten(1)).view(groups, *x_rhld.shape[1:])
-
-
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block: Block, *, scaled: bool = False
 ) -> torch.Tensor:
     """Return softmax(query @ key.T / sqrt(d) + bias) @ value, [R,heads,L,d]; query heads share key heads evenly.
 
-    With `scaled` the queries are divided by sqrt(d) already. A block without prefixes is causal: padding lies behind.
+    With `scaled` the queries are divided by sqrt(d) already. Rows that see their own tokens alone are causal:
+    padding lies behind.
     """
     rows, heads, length, size = query.shape
     shared = heads // key.shape[1]
     if query.device.type != "cpu" or key.shape[2] > SHORT_KEYS:
-        causal = block.prefix_r is None
+        causal = block.key_rk is None
         mask, scale = None if causal else block.bias, 1.0 if scaled else None
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared > 1

@@ -1,19 +1,21 @@
 """Where each token of a pass lies: packed for everything that works token by token, padded for attention alone.
 
-A pass is one stream of S tokens without padding: first the prefixes, then the branches. When prompts are shared, a
-prefix is a distinct prompt and a branch is a response, whose tokens attend to their prompt's keys and to their own.
-Otherwise a prefix is a whole sequence, in up to four classes of similar length, and there are no branches. The last
-token of a response predicts nothing and is left out.
+A pass is one stream of S tokens without padding. Where rows begin alike, a token whose whole history they share is in
+the stream once (`histories`): a row's block then holds its own tokens, and its keys are those of its whole history.
+Otherwise every row stands there whole. Rows are padded in up to four classes of similar length. The last token of a
+response predicts nothing and is left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import torch
 
+from .histories import Histories, Ids, histories, read_rows
 from .tokens import Tokens
 
 WORTH_SPLITTING = 0.2
@@ -25,13 +27,13 @@ class Block:
     """Rows that attend alike: index of each row's tokens in the stream, padded on the right.
 
     Attributes:
-        token_rl: stream index of the row's tokens, [R,L]; -1 stands for padding.
-        prefix_r: which prefix's keys come before the row's own, [R]; None for prefixes.
-        bias: added to the attention scores, [1 or R, 1, L, keys]: 0 where a key may be seen, else -inf.
+        token_rl: stream index of the row's own tokens, [R,L]; -1 stands for padding.
+        key_rk: the same of the tokens that they may see, [R,K]; None: their own, each those up to itself.
+        bias: added to the attention scores, [1 or R, 1, L, K]: 0 where a key may be seen, else -inf.
     """
 
     token_rl: torch.Tensor
-    prefix_r: torch.Tensor | None
+    key_rk: torch.Tensor | None
     bias: torch.Tensor
 
 
@@ -44,8 +46,7 @@ class Plan:
         position_s: position of each token in its own sequence, [S].
         state_m: stream index of the state that predicts each response token, [M], row after row.
         target_m: the response tokens, [M].
-        blocks: prefixes, then branches if there are any, in classes of similar length. Where there are branches, all
-            prefixes are one block.
+        blocks: the rows in classes of similar length; each token of the stream is in one row of one block.
     """
 
     ids_s: torch.Tensor
@@ -55,25 +56,21 @@ class Plan:
     blocks: tuple[Block, ...]
 
 
-def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, shared: bool = True) -> Plan:
-    """Lay out the rows of `tokens`; with `shared`, a prompt that several rows have is run once."""
-    distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(tokens.prompt_ids))}
-    if not shared or len(distinct) == len(tokens):
-        return _plan_whole(tokens, dtype, device)
-    return _plan_shared(tokens, distinct, dtype, device)
+def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> Plan:
+    """Lay out the rows of `tokens`; those that begin alike share it where that leaves `pays` times fewer tokens."""
+    rows = read_rows(tokens)
+    tree = histories(rows)
+    return _plan_tree(tokens, rows, tree, dtype, device) if tree.ratio > pays else _plan_whole(tokens, dtype, device)
 
 
 def _plan_whole(tokens: Tokens, dtype: torch.dtype, device: torch.device) -> Plan:
-    prompt_b, response_b = _lengths(tokens)
-    rows = [p + r[:-1] for p, r in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
+    rows, (prompt_b, response_b) = read_rows(tokens), _lengths(tokens)
     length_b = prompt_b + np.maximum(response_b - 1, 0)
     start_b = _starts(length_b)
     state_m = np.repeat(start_b + prompt_b - 1, response_b) + _ramps(response_b)
-    classes = length_classes(length_b, 0)
     blocks = [
-        Block(_padded(start_b[rows], length_b[rows], device), None, _causal(int(length_b[rows].max()), dtype, device))
-        for some in classes
-        for rows in (some[part] for part in length_classes(length_b[some], 0))
+        Block(_padded(start_b[some], length_b[some], device), None, _causal(int(length_b[some].max()), dtype, device))
+        for some in _classes(length_b, 0)
     ]
     return Plan(
         _flat(rows, device),
@@ -84,67 +81,62 @@ def _plan_whole(tokens: Tokens, dtype: torch.dtype, device: torch.device) -> Pla
     )
 
 
-def _plan_shared(
-    tokens: Tokens, distinct: dict[tuple[int, ...], int], dtype: torch.dtype, device: torch.device
-) -> Plan:
-    prompt_b, response_b = _lengths(tokens)
-    prefix_b = np.array([distinct[prompt] for prompt in tokens.prompt_ids])
-    prefix_n = np.array([len(prompt) for prompt in distinct])
-    prefix_start_n = _starts(prefix_n)
-    branch_b = np.maximum(response_b - 1, 0)
-    branch_start_b = prefix_n.sum() + _starts(branch_b)
-    state_m = np.repeat(branch_start_b - 1, response_b) + _ramps(response_b)
-    state_m[_starts(response_b)[response_b > 0]] = (prefix_start_n + prefix_n - 1)[prefix_b[response_b > 0]]
-    blocks = [Block(_padded(prefix_start_n, prefix_n, device), None, _causal(int(prefix_n.max()), dtype, device))]
-    going = branch_b > 0
-    start_r, length_r, prefix_r = branch_start_b[going], branch_b[going], prefix_b[going]
-    for rows in length_classes(length_r, int(prefix_n.max())):
-        blocks.append(_branches(start_r[rows], length_r[rows], prefix_r[rows], prefix_n, dtype, device))
-    ids = [*distinct, *(response[:-1] for response in tokens.response_ids)]
-    position_s = np.concatenate([_ramps(prefix_n), np.repeat(prompt_b, branch_b) + _ramps(branch_b)])
+def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> Plan:
+    paths = dict(zip(tree.order, tree.paths(), strict=True))
+    first, counts = np.array(tokens.prompt_lengths) - 1, tokens.response_lengths
+    state_m = np.concatenate([paths[b][at : at + n] for b, (at, n) in enumerate(zip(first, counts, strict=True))])
+    own_r, known = tree.length_r - tree.common_r, tree.common_r
+    going, order = (own_r > 0).nonzero()[0], np.array(tree.order)
+    blocks = []
+    for some in _classes(own_r[going], int(tree.length_r.max())):
+        chosen = going[some]
+        blocks.append(_behind([paths[b] for b in order[chosen]], known[chosen], dtype, device))
     return Plan(
-        _flat(ids, device),
-        _tensor(position_s, device),
+        _flat([rows[b][c:] for b, c in zip(tree.order, known, strict=True)], device),
+        _tensor(np.repeat(known, own_r) + _ramps(own_r), device),
         _tensor(state_m, device),
         tokens.targets().to(device),
         tuple(blocks),
     )
 
 
-def length_classes(length_r: np.ndarray, prefix: int) -> list[np.ndarray]:
+def _behind(paths: list[np.ndarray], common_r: np.ndarray, dtype: torch.dtype, device: torch.device) -> Block:
+    """Return the block of rows whose first `common_r` tokens are other rows'."""
+    length_r = np.array([len(path) for path in paths])
+    key_rk = np.full((len(paths), length_r.max()), -1)
+    key_rk[np.arange(key_rk.shape[1]) < length_r[:, None]] = np.concatenate(paths)
+    at_rl = common_r[:, None] + np.arange((length_r - common_r).max())
+    token_rl = np.take_along_axis(key_rk, np.minimum(at_rl, key_rk.shape[1] - 1), axis=1)
+    token_rl[at_rl >= length_r[:, None]] = -1
+    alike = bool((common_r == common_r[0]).all())
+    last_rl = _tensor(at_rl[:1] if alike else at_rl, device)
+    hidden = torch.arange(key_rk.shape[1], device=device) > last_rl[:, None, :, None]
+    bias = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
+    return Block(_tensor(token_rl, device), _tensor(key_rk, device), bias)
+
+
+def _classes(length_r: np.ndarray, keys: int) -> Iterator[np.ndarray]:
+    """Cut rows into up to four classes of similar length."""
+    for some in length_classes(length_r, keys):
+        yield from (some[part] for part in length_classes(length_r[some], keys))
+
+
+def length_classes(length_r: np.ndarray, keys: int) -> list[np.ndarray]:
     """Cut rows into one or two classes of similar length, so that a few long rows do not pad all others.
 
-    Attention costs rows * longest * (prefix + longest) in each class; two classes must save `WORTH_SPLITTING` of it.
+    Attention costs rows * longest * (keys + longest) in each class; two classes must save `WORTH_SPLITTING` of it.
     Returns the indices of each class, nothing for no rows.
     """
     if not len(length_r):
         return []
     order, longest = np.argsort(length_r, kind="stable"), int(length_r.max())
     sorted_r, count = length_r[order], np.arange(1, len(length_r) + 1)
-    whole = len(length_r) * longest * (prefix + longest)
-    cost = count * sorted_r * (prefix + sorted_r) + (len(length_r) - count) * longest * (prefix + longest)
+    whole = len(length_r) * longest * (keys + longest)
+    cost = count * sorted_r * (keys + sorted_r) + (len(length_r) - count) * longest * (keys + longest)
     cut = int(cost.argmin()) + 1
     if cost.min() > (1 - WORTH_SPLITTING) * whole:
         return [np.arange(len(length_r))]
     return [np.sort(order[:cut]), np.sort(order[cut:])]
-
-
-def _branches(
-    start_r: np.ndarray,
-    length_r: np.ndarray,
-    prefix_r: np.ndarray,
-    prefix_n: np.ndarray,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Block:
-    own = _causal(int(length_r.max()), dtype, device)
-    seen_nk = np.arange(prefix_n.max()) < prefix_n[:, None]
-    ragged = not seen_nk.all()
-    seen_rk = _tensor(seen_nk[prefix_r] if ragged else seen_nk[:1], device)
-    to_prompt = torch.zeros(seen_rk.shape, dtype=dtype, device=device).masked_fill_(~seen_rk, -torch.inf)
-    rows, width = to_prompt.shape[0], own.shape[-1]
-    bias = torch.cat([to_prompt[:, None, None].expand(-1, 1, width, -1), own.expand(rows, -1, -1, -1)], dim=-1)
-    return Block(_padded(start_r, length_r, device), _tensor(prefix_r, device), bias)
 
 
 def _causal(width: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

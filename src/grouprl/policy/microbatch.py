@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from .histories import histories, read_rows
 from .tokens import Tokens
 
 KEYS_SHARE = 8
-"""A shared prompt costs a further row an eighth of its tokens: its keys and values are laid out once per row."""
+"""What is shared costs a further row an eighth of its tokens: its keys and values are laid out once per row."""
 
 
 def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool = False) -> list[list[int]]:
@@ -33,6 +34,28 @@ def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool
             passes.append([])
             used, cost = 0, length + len(prompt)
         passes[-1].append(row)
+        used += cost
+    return passes
+
+
+def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) -> list[list[int]]:
+    """Cut `rows` into passes as `split_rows` does where a pass runs once whatever its rows begin with alike.
+
+    Rows with long common beginnings are neighbours. Where sharing leaves less than `pays` times fewer tokens, passes
+    are those of rows that share nothing.
+    """
+    read = read_rows(tokens.rows(rows))
+    tree = histories(read)
+    if tree.ratio <= pays:
+        return split_rows(tokens, rows, budget)
+    passes: list[list[int]] = []
+    used = budget + 1
+    for row, common, length in zip(tree.order, tree.common_r.tolist(), tree.length_r.tolist(), strict=True):
+        cost = length - common + common // KEYS_SHARE
+        if used + cost > budget:
+            passes.append([])
+            used, cost = 0, length
+        passes[-1].append(rows[row])
         used += cost
     return passes
 

@@ -38,7 +38,8 @@ class PassSettings:
 
     Attributes:
         packing: several sequences in one row without padding, blind to each other.
-        shared_prefix: a prompt goes through the model once for all its responses.
+        shared_prefix: a prompt goes through the model once for all its responses; the lean engine takes this further,
+            to whatever rows begin with alike.
         checkpointing: only each layer's input is kept for the backward pass; a third more computation.
     """
 
@@ -70,7 +71,12 @@ def sharing_ratio(tokens: Tokens) -> float:
 
 def shares(choice: Choice, tokens: Tokens) -> bool:
     """Tell whether the rows of a pass share their prompts."""
-    return choice != "off" and sharing_ratio(tokens) > (1.0 if choice == "on" else SHARING_PAYS)
+    return sharing_ratio(tokens) > pays(choice)
+
+
+def pays(choice: Choice) -> float:
+    """Return beyond which ratio of tokens sharing is chosen."""
+    return {"on": 1.0, "auto": SHARING_PAYS, "off": math.inf}[choice]
 
 
 def bins(lengths: Sequence[int]) -> list[list[int]]:

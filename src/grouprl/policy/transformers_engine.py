@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 
 from ..errors import InputError
 from .engine import Head, Readout, accepts, head_is_plain
+from .microbatch import split_rows
 from .passes import PACKING_PAYS, PADDED, PassSettings, bins, layers_anew, layers_of, padding_ratio, shares
 from .tokens import Tokens
 
@@ -72,6 +73,10 @@ class TransformersEngine:
                 "Through transformers, shared prompts live in a cache, which must not be written twice",
                 "Switch one of them off, or use a model that the lean engine runs",
             )
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Cut `rows` into passes; rows of one prompt are neighbours."""
+        return split_rows(tokens, rows, budget, shared=self.shares_prompts)
 
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows in the way that costs the fewest tokens."""

@@ -1,0 +1,75 @@
+"""Which tokens of several rows have the same history: a causal model says the same of them, so it reads them once.
+
+Rows are laid out as a tree. A question that several answers share is the commonest case; answers that begin alike,
+branches of one episode and questions behind one instruction are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .tokens import Tokens
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Histories:
+    """Rows in an order in which each has as much as possible in common with the one before it.
+
+    Attributes:
+        order: index of the rows, [R].
+        common_r: how many first tokens a row of this order has in common with the row before it, [R].
+        length_r: tokens of a row of this order, [R].
+    """
+
+    order: tuple[int, ...]
+    common_r: np.ndarray
+    length_r: np.ndarray
+
+    @property
+    def distinct(self) -> int:
+        """Tokens that differ in themselves or in what comes before them."""
+        return int((self.length_r - self.common_r).sum())
+
+    @property
+    def ratio(self) -> float:
+        """Tokens of all rows over distinct ones; 1 for no tokens."""
+        return float(self.length_r.sum() / self.distinct) if self.distinct else 1.0
+
+    def paths(self) -> list[np.ndarray]:
+        """Return where each row's tokens stand among the distinct ones, rows in this order.
+
+        A row's own tokens, those beyond what it has in common, follow those of the rows before it.
+        """
+        found, before, used = list[np.ndarray](), np.zeros(0, dtype=np.int64), 0
+        for common, length in zip(self.common_r.tolist(), self.length_r.tolist(), strict=True):
+            before = np.concatenate([before[:common], np.arange(used, used + length - common)])
+            used += length - common
+            found.append(before)
+        return found
+
+
+def read_rows(tokens: Tokens) -> list[Ids]:
+    """Return what a model reads of each row: the prompt and the response but for its last token."""
+    return [p + r[:-1] for p, r in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
+
+
+def histories(rows: Sequence[Ids]) -> Histories:
+    """Lay rows of token ids out as a tree: the sorted order has the longest common beginnings side by side."""
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    pairs = zip([None, *order[:-1]], order, strict=True) if order else ()
+    common = [0 if before is None else common_beginning(rows[before], rows[row]) for before, row in pairs]
+    return Histories(tuple(order), np.array(common, dtype=np.int64), np.array([len(rows[i]) for i in order], np.int64))
+
+
+def common_beginning(first: Ids, second: Ids) -> int:
+    """Return how many first tokens two rows have in common."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
+    return low
