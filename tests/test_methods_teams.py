@@ -231,6 +231,42 @@ def test_an_invalid_problem_ends_the_episode() -> None:
     assert (step.reward, step.terminated, step.valid) == (-1.0, True, False)
 
 
+def test_a_free_problem_holds_the_number_and_comes_to_anything() -> None:
+    env = Propose(attempts=1, free=True)
+    env.reset(Question("q", "12?", {"answer": 12}), 0)
+    found = [env.valid(problem) for problem in ("7+5", "12+30", "12-30", "30-12+1", "112-3", "12")]
+    assert found == [False, True, False, True, False, False]
+    assert env.step("30-12+1").observation.text == "30-12+1="
+    assert env.step("19").reward == 1.0
+    rng = random.Random(0)
+    asked = Propose(free=True)
+    asked.begin({"answer": 12}, rng)
+    assert all(asked.valid(asked.demonstrate(rng)) for _ in range(50))
+
+
+def test_the_held_out_questions_are_problems_for_the_solver_alone() -> None:
+    task = load_task("propose")
+    question = task.question("eval", 0)
+    env = task.environment()
+    first = env.reset(question, 0)
+    assert (first.text, first.agent) == (question.prompt, "solver")
+    step = env.step(str(value(question.columns["problem"])))
+    assert (step.reward, step.terminated, dict(step.rewards)) == (1.0, True, {})
+    assert env.scores()["solver"] == {"correct": 1.0}
+    assert len({task.question("eval", index).prompt for index in range(40)}) > 20
+
+
+def test_held_out_problems_are_never_tried_in_training() -> None:
+    env = Propose(attempts=1, held_out=lambda problem: problem == "7+5")
+    env.reset(Question("q", "12?", {"answer": 12}), 0)
+    step = env.step("7+5")
+    assert (step.reward, step.terminated, step.valid, env.right) == (0.0, True, True, [])
+    rng = random.Random(0)
+    asked = Propose(held_out=lambda problem: "+" in problem)
+    asked.begin({"answer": 12}, rng)
+    assert all("-" in asked.demonstrate(rng) for _ in range(50))
+
+
 @pytest.mark.parametrize("name", ["propose", "host"])
 def test_every_question_can_be_solved_and_demonstrated(name: str) -> None:
     for level in range(3):

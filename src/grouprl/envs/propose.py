@@ -1,10 +1,10 @@
-"""Self-play on sums: a proposer writes a problem with a given answer, a solver tries it."""
+"""Self-play on sums: a proposer writes a problem for a given number, a solver tries it."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from grouprl.envs.game import Game, Outcome
@@ -24,25 +24,57 @@ def proposer_pay(rate: float, pay: Pay) -> float:
     return 1 - rate if pay == "failure" else 4 * rate * (1 - rate)
 
 
+def around(number: int, rng: random.Random) -> str:
+    """Return a sum or a difference of two numbers, one of them `number`; it is not negative."""
+    other = rng.randint(1, 99)
+    if rng.random() < 0.5:
+        return f"{number}+{other}" if rng.random() < 0.5 else f"{other}+{number}"
+    return f"{max(number, other)}-{min(number, other)}"
+
+
+def coming_to(number: int, rng: random.Random) -> str:
+    """Return a sum or a difference of two numbers that comes to `number`."""
+    if number > 1 and rng.random() < 0.5:
+        first = rng.randint(1, number - 1)
+        return f"{first}+{number - first}"
+    second = rng.randint(1, 99 - number)
+    return f"{number + second}-{second}"
+
+
 class Propose(Game):
     """The proposer sees an answer, "12?", and writes a problem that comes to it, "7+5"; the solver, who sees nothing
     but "7+5=", tries it `attempts` times, each afresh.
 
-    Column: `answer`. A problem has two to four numbers below 100, comes to the answer and does not hold it. What is
-    none ends the episode and earns the proposer `invalid`; a valid one earns 1 - p ("failure") or 4p(1 - p) ("middle"),
-    p the share of right attempts. An attempt earns 1 if it is right. States are the answer, and the problem.
+    Columns: `answer`, or `problem`, which the solver then tries once and nobody proposes. A problem has two to four
+    numbers below 100, comes to the answer and does not hold it; if `free`, it holds the number shown and comes to
+    anything from 0 on. What is none ends the episode and earns the proposer `invalid`; a valid one earns 1 - p
+    ("failure") or 4p(1 - p) ("middle"), p the share of right attempts. An attempt earns 1 if it is right. One that is
+    held out for evaluation earns nothing and is not tried. States are the number shown, and the problem.
     """
 
-    def __init__(self, attempts: int = 4, pay: Pay = "failure", invalid: float = -1.0, noise: float = 0.3) -> None:
+    def __init__(
+        self,
+        attempts: int = 4,
+        pay: Pay = "failure",
+        invalid: float = -1.0,
+        noise: float = 0.3,
+        free: bool = False,
+        held_out: Callable[[str], bool] = lambda problem: False,
+    ) -> None:
         """Prepare an episode; `noise` is the chance that a demonstrated answer is one off."""
         super().__init__(max_turns=attempts + 1)
-        self.attempts, self.pay, self.invalid, self.noise = attempts, pay, invalid, noise
-        self.answer, self.problem = 0, ""
+        self.attempts, self.pay, self.invalid, self.noise, self.free = attempts, pay, invalid, noise, free
+        self.held_out = held_out
+        self.shown, self.problem = 0, ""
         self.right: list[bool] = []
 
     def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
-        """Read the answer."""
-        self.answer = int(columns["answer"])
+        """Read the number shown, or the problem."""
+        self.problem = str(columns.get("problem", ""))
+        if self.problem:
+            self.attempts = 1
+        else:
+            self.shown = int(columns["answer"])
 
     @property
     def agent(self) -> str:
@@ -57,7 +89,7 @@ class Propose(Game):
     @property
     def state(self) -> str:
         """The problem, or the answer that one is wanted for."""
-        return f"{self.problem}=" if self.problem else f"{self.answer}?"
+        return f"{self.problem}=" if self.problem else f"{self.shown}?"
 
     @property
     def correct(self) -> bool:
@@ -65,21 +97,25 @@ class Propose(Game):
         return 2 * sum(self.right) > self.attempts
 
     def valid(self, problem: str) -> bool:
-        """Tell whether `problem` is one that comes to the answer without holding it."""
+        """Tell whether `problem` is one that may be set for the number shown."""
         if not PROBLEM.fullmatch(problem):
             return False
-        return value(problem) == self.answer and str(self.answer) not in re.findall(r"\d+", problem)
+        holds = str(self.shown) in re.findall(r"\d+", problem)
+        return holds and value(problem) >= 0 if self.free else value(problem) == self.shown and not holds
 
     def act(self, action: str) -> Outcome:
         """Propose, or try."""
         if not self.problem:
             if not self.valid(action):
                 return Outcome("", self.invalid, ended=True, valid=False)
+            if self.held_out(action):
+                return Outcome("", ended=True)
             self.problem = action
             return Outcome(f"{self.problem}=")
-        self.right.append(action == str(self.answer))
+        self.right.append(action == str(value(self.problem)))
         ended = len(self.right) == self.attempts
-        pay = {PROPOSER: proposer_pay(sum(self.right) / self.attempts, self.pay)} if ended else {}
+        rate, proposed = sum(self.right) / self.attempts, self.shown > 0
+        pay = {PROPOSER: proposer_pay(rate, self.pay)} if ended and proposed else {}
         return Outcome(f"{self.problem}=", float(self.right[-1]), ended=ended, valid=action.isdigit(), rewards=pay)
 
     def scores(self) -> dict[str, dict[str, float]]:
@@ -89,9 +125,7 @@ class Propose(Game):
     def demonstrate(self, rng: random.Random) -> str:
         """Propose a sum or a difference of two numbers; answer, with a certain chance one off."""
         if self.problem:
-            return str(max(0, self.answer + (rng.choice((-1, 1)) if rng.random() < self.noise else 0)))
-        if self.answer > 1 and rng.random() < 0.5:
-            first = rng.randint(1, self.answer - 1)
-            return f"{first}+{self.answer - first}"
-        second = rng.randint(1, 99 - self.answer)
-        return f"{self.answer + second}-{second}"
+            return str(max(0, value(self.problem) + (rng.choice((-1, 1)) if rng.random() < self.noise else 0)))
+        write = around if self.free else coming_to
+        proposals = iter(lambda: write(self.shown, rng), None)
+        return next(problem for problem in proposals if self.valid(problem) and not self.held_out(problem))

@@ -31,6 +31,10 @@ class Learner(Protocol):
     def method(self) -> Any:
         """The method that judged the rollout."""
 
+    @property
+    def desk(self) -> Any:
+        """The run's side of a data part (`grouprl.data.desk.Desk`): what draws between two steps, and remembers."""
+
     def steps(self, judged: Batch) -> Iterator[Batch]:
         """Yield the weighed batch of each optimiser step, epoch by epoch."""
 

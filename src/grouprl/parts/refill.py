@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
+from grouprl import levels
 from grouprl.batch import Batch
-from grouprl.parts.difficulty import Rate, band_rows, check_band
+from grouprl.parts.difficulty import ROUNDING, Rate, band_rows, check_band
 from grouprl.parts.part import Part, RunFacts, part
 from grouprl.parts.selection import mixed_rows
 
@@ -65,3 +66,44 @@ class DifficultyBand(Part):
     def idle(self, run: RunFacts) -> list[str]:
         """One round is no refill."""
         return ["difficulty_band has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
+
+
+@part("refill")
+class EpisodeBand(Part):
+    """CPMobius: new questions until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
+
+    An episode in which the agent has no row is not wanted. At most `max_rounds` rounds of sampling for one batch; what
+    is missing then is missing.
+    """
+
+    low: Rate = 0.2
+    high: Rate = 0.8
+    agent: Annotated[int, Field(ge=0)] = 0
+    max_rounds: Annotated[int, Field(ge=1)] = 10
+
+    def __post_init__(self) -> None:
+        """Refuse an empty band."""
+        check_band(self.low, self.high)
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of all agents of the episodes inside the band."""
+        episode_b = batch.need("keys.episode", self.name)
+        own_b = (batch.need("agent_b", self.name) == self.agent).to(batch.dtype)
+        mean_b = levels.mean(batch.reward_b, episode_b, own_b)
+        inside_b = (mean_b >= self.low - ROUNDING) & (mean_b <= self.high + ROUNDING)
+        return inside_b & (levels.total(own_b, episode_b) > 0)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b", "keys.episode")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"sample new questions until there are enough episodes in which agent {self.agent} earns between "
+            f"{self.low:g} and {self.high:g} on average, at most {self.max_rounds} rounds"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A band without bounds; one round still leaves episodes out."""
+        return ["episode_band has no effect: it is 0 to 1"] if (self.low, self.high) == (0, 1) else []

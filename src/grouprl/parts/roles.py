@@ -13,7 +13,8 @@ from grouprl.batch import Batch
 from grouprl.levels import Alone, Center, Scale
 from grouprl.parts.advantage import Advantage, Relative
 from grouprl.parts.normalize import Normalize
-from grouprl.parts.part import RunFacts, part
+from grouprl.parts.part import RunFacts, TokenLoss, part
+from grouprl.parts.regularize import EntropyBonus
 from grouprl.parts.shaping import Shaping
 from grouprl.parts.turn_level import has_turn, on_tokens, turn_rewards
 
@@ -206,3 +207,33 @@ class LateAgent(Normalize):
         if self.start == 0:
             return [f"{self.name} has no effect: start is 0"]
         return [] if self.agent < run.agents else [f"{self.name} has no effect: the task has no agent {self.agent}"]
+
+
+@part("regularize")
+class AgentEntropy(EntropyBonus):
+    """-c·H_t on the tokens of agent number `agent` alone (CPMobius's coach)."""
+
+    coef: Annotated[float, Field(ge=0)] = 0.01
+    agent: Whole = 1
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-c·H_t where the row is the agent's."""
+        whole = super().__call__(logp_bt, batch, entropy_bt)
+        own_b = batch.need("agent_b", self.name) == self.agent
+        return TokenLoss(torch.where(own_b[:, None], whole.loss_bt, 0), whole.metrics)
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of other agents."""
+        return (batch.need("agent_b", self.name) != self.agent) | super().zero_rows(batch)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"an entropy bonus of {self.coef:g} nats' worth per token of agent {self.agent}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"- {self.coef:g} · H_t · 1[agent {self.agent}]"

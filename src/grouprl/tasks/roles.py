@@ -9,24 +9,31 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.host import ROLES, Host
-from grouprl.envs.propose import PROPOSER, SOLVER, Pay, Propose
+from grouprl.envs.propose import PROPOSER, SOLVER, Pay, Propose, around, coming_to, value
 from grouprl.rewards import Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Question, Split, check_request, generator, split_of
+
+
+def held_out(problem: str) -> bool:
+    """Tell whether a problem is one of the evaluation's."""
+    return split_of(f"{problem}=") == "eval"
 
 
 @register_task("propose")
 class ProposeTask(EnvironmentTask):
     """Self-play: a proposer writes a sum that comes to a given number, a solver works it out, several times.
 
-    The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its answer "12".
+    The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its answer "12". The held-out
+    questions are problems for the solver alone, which are not tried in training.
     """
 
     levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 90))
 
-    largest: int = Field(20, ge=2, le=90, description="the largest answer")
+    largest: int = Field(20, ge=2, le=90, description="the largest number that is shown to the proposer")
+    free: bool = Field(False, description="whether a problem need only hold the number shown, and may come to any")
     attempts: int = Field(4, ge=1, description="how often the solver tries a problem")
     pay: Pay = Field("failure", description="what a problem earns the proposer: 1 - p, or 4p(1-p) (middle)")
     invalid: float = Field(-1.0, le=0, description="what an invalid problem earns the proposer")
@@ -54,17 +61,38 @@ class ProposeTask(EnvironmentTask):
 
     def environment(self) -> Propose:
         """Return a fresh episode."""
-        return Propose(self.attempts, self.pay, self.invalid, self.noise)
+        return Propose(self.attempts, self.pay, self.invalid, self.noise, self.free, held_out)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return an answer."""
-        answer = rng.randint(2, self.largest)
-        return f"{answer}?", {"answer": answer}
+        """Return a number for the proposer."""
+        shown = rng.randint(2, self.largest)
+        return f"{shown}?", {"answer": shown}
+
+    def question(self, split: Split, index: int) -> Question:
+        """Return question `index` (any number from 0): in training a number to propose for, else a problem to solve.
+
+        Raises:
+            InputError: on an unknown split or a negative index.
+        """
+        check_request(self.name, split, index, None)
+        rng = generator(self.seed, self.name, split, index)
+        while True:
+            prompt, columns = self.draw(rng)
+            if split == "train":
+                return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
+            problem = (around if self.free else coming_to)(columns["answer"], rng)
+            if held_out(problem):
+                columns = {"problem": problem}
+                return Question(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())
 
     def solve(self, question: Question) -> str:
-        """Return a problem and right attempts, one per line."""
-        answer = int(question.columns["answer"])
-        return "\n".join([f"1+{answer - 1}" if answer > 2 else "9-7", *[str(answer)] * self.attempts])
+        """Return a problem, if one is asked for, and right attempts, one per line."""
+        if "problem" in question.columns:
+            return str(value(question.columns["problem"]))
+        rng, proposer = random.Random(0), self.environment()
+        proposer.begin(question.columns, rng)
+        problem = proposer.demonstrate(rng)
+        return "\n".join([problem, *[str(value(problem))] * self.attempts])
 
     def reward_examples(self) -> tuple[Example, ...]:
         """Return right episodes, and silence: played from text, both agents' rewards count."""

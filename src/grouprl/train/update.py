@@ -98,6 +98,7 @@ class Learner:
     epochs: int = 1
     seed: int = 0
     grad_clip: float = 1.0
+    desk: Any = None
 
     def steps(self, judged: Batch) -> Iterator[Batch]:
         """Yield the weighed batch of each optimiser step, epoch by epoch."""
@@ -153,12 +154,15 @@ def update(
     epochs: int = 1,
     seed: int = 0,
     grad_clip: float = 1.0,
+    desk: Any = None,
 ) -> dict[str, float]:
     """Train on one judged rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
+    `desk` is the run's (`grouprl.data.desk.Desk`), for a `learn` part that draws between two steps.
+
     Raises RunError when a gradient is not finite (no step is taken then).
     """
-    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip)
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, desk)
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     records = (learner.take(step) for step in learner.steps(judged)) if method.learn is None else None
