@@ -154,6 +154,35 @@ def test_agents_that_are_out_are_passed_over(monkeypatch):
     assert steps[-1][1].terminated
 
 
+@pytest.mark.parametrize(("other", "own"), [("player_2", "player_1"), ("player_1", "player_2")])
+def test_an_agent_can_play_at_random(other, own):
+    """It is nobody's row, its moves are legal and its own luck's; who wins is the library's business."""
+    task = load_task({"name": TICTACTOE, "random": [other]})
+    assert task.agents == (own,)
+    report = check_environment(task.environment, partial(task.question, "train"), episodes=24, agents=task.agents)
+    assert report.problems == ()
+    question, results, boards = task.question("train", 0), set(), set()
+    for seed in range(40):
+        environment = task.environment()
+        first = environment.reset(question, seed)
+        assert (first.text, first.agent) == (question.prompt, own)
+        steps = played(environment, first, lambda seen: seen.legal[0])
+        assert {agent for agent, _ in steps} == {own}
+        (total,) = {own: 0.0, **earned(steps)}.values()
+        assert environment.scores() == {own: {"correct": float(total > 0)}}
+        results.add(total)
+        boards.add(steps[0][1].observation.text)
+    assert results == {-1.0, 0.0, 1.0} or results == {-1.0, 1.0}
+    assert len(boards) > 3
+
+
+def test_random_agents_are_the_environments():
+    with pytest.raises(InputError, match="no agent 'player_3'"):
+        load_task({"name": TICTACTOE, "random": ["player_3"]})
+    with pytest.raises(InputError, match="one at least is the policy's"):
+        load_task({"name": TICTACTOE, "random": ["player_1", "player_2"]})
+
+
 def test_what_is_no_action_costs_a_turn():
     task = load_task({"name": TICTACTOE, "turns": 2, "invalid": -0.5, "instructions": "Play! "})
     environment = task.environment()

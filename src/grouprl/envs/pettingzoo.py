@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grouprl.envs.environment import Observation, Step
@@ -21,7 +21,8 @@ class PettingZooEnvironment:
 
     The question's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards. A
     reward that arrives at an agent's next turn, or at its end, is that of its latest action. Observations and actions
-    are written as Gymnasium's are (`grouprl.envs.gym`); actions are numbers. Agents that are out are passed over.
+    are written as Gymnasium's are (`grouprl.envs.gym`); actions are numbers. Agents that are out are passed over, and
+    those of `others` choose any legal action.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class PettingZooEnvironment:
         decimals: int = 2,
         success: float | None = None,
         invalid: float = -1.0,
+        others: Sequence[str] = (),
     ) -> None:
         """Prepare an episode; see `grouprl.envs.gym.GymEnvironment`. `max_turns` counts those of all agents."""
+        self._others, self._luck = frozenset(others), random.Random(0)
         self._make, self._max_turns, self._instructions = make, max_turns, instructions
         self._decimals, self._success, self._invalid = decimals, success, invalid
         self._env: Any = None
@@ -57,7 +60,11 @@ class PettingZooEnvironment:
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
         self._totals = dict.fromkeys(self._env.possible_agents, 0.0)
-        self._pass_on()
+        self._luck = random.Random(int(question.columns["seed"]))  # who opens, opens alike for all answers
+        self._totals.update(self._pass_on()[0])
+        self._luck = random.Random(seed)
+        if not self._env.agents or self._env.agent_selection in self._others:
+            raise RuntimeError(f"the episode was over before any agent but {', '.join(sorted(self._others))} acted")
         return self._seen(self._text)
 
     def step(self, action: str) -> Step:
@@ -76,17 +83,20 @@ class PettingZooEnvironment:
         rewards, terminated = self._pass_on()
         for name, reward in rewards.items():
             self._totals[name] += reward
-        over = not self._env.agents
+        rewards = {name: reward for name, reward in rewards.items() if name not in self._others}
+        over, late = not self._env.agents, self._turns >= self._max_turns
         late = late or (over and not terminated)
         if over or late:
             self._phase = "ended"
-        seen = Observation("", agent=agent) if over else self._seen(self._text)
+        unseen = over or self._env.agent_selection in self._others
+        seen = Observation("", agent=agent) if unseen else self._seen(self._text)
         return Step(seen, terminated=over and terminated, truncated=late and not (over and terminated), rewards=rewards)
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return `correct` for each agent: whether its total reward is a success."""
         least = self._success
-        return {a: {"correct": float(t > 0 if least is None else t >= least)} for a, t in self._totals.items()}
+        totals = {agent: total for agent, total in self._totals.items() if agent not in self._others}
+        return {a: {"correct": float(t > 0 if least is None else t >= least)} for a, t in totals.items()}
 
     def score(self) -> dict[str, float]:
         """Return the score of the first agent."""
@@ -100,8 +110,11 @@ class PettingZooEnvironment:
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return any action: it shows how actions are spelt, no more."""
+        return self._any(rng)
+
+    def _any(self, rng: random.Random | None = None) -> str:
         agent = self._env.agent_selection
-        return self._wording(agent).any_action(self._env.action_space(agent), self._legal, rng)
+        return self._wording(agent).any_action(self._env.action_space(agent), self._legal, rng or self._luck)
 
     def _wording(self, agent: str) -> Wording:
         return Wording(number_words(self._env.action_space(agent)), self._decimals)
@@ -109,7 +122,7 @@ class PettingZooEnvironment:
     def _pass_on(self) -> tuple[dict[str, float], bool]:
         """Go to the next agent that can act; return what agents were paid on the way, and whether one reached its end.
 
-        An agent that is out must step once more, with None.
+        An agent that is out must step once more, with None. Those of `others` act on the way.
         """
         rewards: dict[str, float] = {}
         terminated = False
@@ -120,7 +133,11 @@ class PettingZooEnvironment:
                 rewards[agent] = rewards.get(agent, 0.0) + float(reward)
             if not (ended or cut):
                 self._take(agent, found, info)
-                break
+                if agent not in self._others or self._turns >= self._max_turns:
+                    break
+                self._turns += 1
+                self._env.step(self._wording(agent).read(self._env.action_space(agent), self._any(), self._legal))
+                continue
             terminated = terminated or bool(ended)
             self._env.step(None)
         return rewards, terminated

@@ -39,6 +39,7 @@ class TextArenaEnvironment:
         prompt: str | None = None,
         actions: Sequence[str] = (),
         boards: bool = False,
+        success: float | None = None,
     ) -> None:
         """Prepare an episode.
 
@@ -49,9 +50,10 @@ class TextArenaEnvironment:
             prompt: text in place of the game's own explanation.
             actions: what demonstrations choose from; (): what stands in brackets in the latest observation.
             boards: whether who acts, on which board, is the key of the state; without, there is none.
+            success: outcome from which a player is correct; None: any above 0.
         """
         self._make, self.players, self._prompt, self._actions = make, players, prompt, tuple(actions)
-        self._boards, self._board = boards, ""
+        self._boards, self._board, self._success = boards, "", success
         self._max_turns, self._turns = max_turns, 0
         self._phase, self._seen = "new", ""
         self._outcomes: dict[int, float] = {}
@@ -90,9 +92,13 @@ class TextArenaEnvironment:
         return Step(self._observe(), terminated=bool(done), truncated=late, valid=valid)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return for each player its `outcome`, and `correct` where that is above 0."""
+        """Return for each player its `outcome`, and `correct` where that is a success."""
         outcomes = {self._name(player): self._outcomes.get(player, 0.0) for player in range(self.players)}
-        return {name: {"outcome": reward, "correct": float(reward > 0)} for name, reward in outcomes.items()}
+        least = self._success
+        return {
+            name: {"outcome": x, "correct": float(x > 0 if least is None else x >= least)}
+            for name, x in outcomes.items()
+        }
 
     def score(self) -> dict[str, float]:
         """Return the score of the first player."""

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
-from grouprl.errors import InputError, MissingExtra
+from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import NUMBER_SIGNS
 from grouprl.tasks.registry import register_task
@@ -33,6 +33,7 @@ class PettingZoo(SeededTask):
     turns: int = Field(100, ge=1, description="most turns, those of all agents together")
     success: float | None = Field(None, description="an agent's total reward from which it is correct; none: above 0")
     invalid: float = Field(-1.0, description="reward of an action that is not understood; the environment sees none")
+    random: tuple[str, ...] = Field((), description="agents that choose any legal action and are not trained")
 
     _agents: tuple[str, ...] = PrivateAttr()
     _signs: str = PrivateAttr()
@@ -46,7 +47,12 @@ class PettingZoo(SeededTask):
             InputError: if there is no such environment, or its spaces cannot be written out.
         """
         env = self._make()
-        self._agents = tuple(env.possible_agents)
+        wrong = next((agent for agent in self.random if agent not in env.possible_agents), None)
+        if wrong is not None:
+            raise InputError(f"'{self.id}' has no agent '{wrong}'", remedy=suggest(wrong, env.possible_agents))
+        self._agents = tuple(agent for agent in env.possible_agents if agent not in self.random)
+        if not self._agents:
+            raise InputError(f"All agents of '{self.id}' choose at random", "one at least is the policy's")
         self._signs, self._longest = "", 0
         for agent in self._agents:
             space, words = env.action_space(agent), number_words(env.action_space(agent))
@@ -133,4 +139,5 @@ class PettingZoo(SeededTask):
             decimals=self.decimals,
             success=self.success,
             invalid=self.invalid,
+            others=self.random,
         )

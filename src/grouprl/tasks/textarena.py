@@ -30,6 +30,7 @@ class TextArena(SeededTask):
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
     prompt: str | None = Field(None, description="text in place of the game's own explanation")
     actions: tuple[str, ...] = Field((), description="what demonstrations choose from; none: what stands in brackets")
+    success: float | None = Field(None, description="outcome from which a player is correct; none: above 0")
     boards: bool = Field(
         False, description="whether the board that a game shows, with who acts, is the key of the state"
     )
@@ -114,4 +115,5 @@ class TextArena(SeededTask):
             prompt=self.prompt,
             actions=self.actions,
             boards=self.boards,
+            success=self.success,
         )
