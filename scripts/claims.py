@@ -154,7 +154,8 @@ TURNS = "gives credit to turns, of which a single answer has one; docs/credit.md
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
     *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),
-    *("sdpo_segment", "m_grpo", "hrpo", "ssp", "duration_aware", "archer"),
+    *("sdpo_segment", "m_grpo", "hrpo", "ssp", "cpmobius", "duration_aware", "archer", "hi_agent"),
+    *("r3l", "echo", "search_r2", "retroformer"),
 )
 WORDS = "needs somebody who names good and poor parts of an answer"
 AHEAD = "is for answers drawn ahead of training: see docs/async.md"

@@ -269,8 +269,10 @@ ACTED = {
         "arpo_branch",
         "scaling_inter",
         "m_grpo",
+        "hi_agent",
         "hrpo",
         "ssp",
+        "cpmobius",
         "thor",
         "mt_grpo",
         "gigpo",
@@ -280,6 +282,7 @@ ACTED = {
         "salt",
     ),
     *("sdpo_segment", "spa_rl", "multi_turn_ppo", "promed", "duration_aware", "ui_s1", "rank_grpo"),
+    *("r3l", "echo", "search_r2", "retroformer"),
 }
 """Entries for tasks that are acted in over turns."""
 

@@ -155,7 +155,7 @@ def reworded(first: Prompt, change: Callable[[str], str]) -> Prompt:
         return change(first)
     *before, last = first
     changed = Message(role=last["role"], content=change(str(last["content"])))
-    return Chat((*before, changed), getattr(first, "tools", ()))
+    return Chat((*before, changed), getattr(first, "tools", ()))  # type: ignore[return-value]
 
 
 def asking(first: Prompt, change: Callable[[str], str]) -> Prompt:
