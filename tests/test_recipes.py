@@ -62,7 +62,22 @@ def test_the_reward_of_a_recipe_is_highest_for_solutions_and_leaves_room_to_lear
         assert solved.reward_b.mean() > demonstrated.reward_b.mean()
 
 
-@pytest.mark.parametrize("name", ["signals", "team", "adventure", "sem", "ui_r1", "reasoning_sql", "rubicon", "knowrl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "signals",
+        "team",
+        "adventure",
+        "sem",
+        "ui_r1",
+        "reasoning_sql",
+        "rubicon",
+        "knowrl",
+        "canoe",
+        "ssrl",
+        "craft_gui",
+    ],
+)
 def test_recipes_run(name, tmp_path):
     done = train(load_config(name, list(TINY)), folder=tmp_path / "run", console=Console(file=io.StringIO()))
     assert (tmp_path / "run" / "config.yaml").exists()

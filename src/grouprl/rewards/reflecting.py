@@ -23,7 +23,7 @@ def reflection(completion: str, answer: str, length_weight: float = 0.1) -> dict
     """Return SRPO's sum of accuracy, format and 0.1 length (Wan et al. 2025, arXiv 2506.01713, released code).
 
     The completion is "thought|answer;reflection;thought|answer". Format is 0.5 for exactly these five parts, none of
-    them empty. The length is counted in characters. Their code gives 1 to everybody whose question has no readable
+    them empty. The length is counted in characters, without the signs between the parts. Their code gives 1 to everybody whose question has no readable
     answer, and to a letter of a choice found anywhere; neither is done here.
     """
     first, second = answers(completion)
@@ -56,8 +56,10 @@ def target_length(length: int, first: int) -> float:
 
 def doubled(completion: str) -> float:
     """Return the `target_length` of a completion by its first thought and answer; 0 without a second answer."""
-    thought, answer, *_ = *pieces(completion), ""
-    return target_length(len(completion), len(thought) + len(answer)) if answers(completion)[1] is not None else 0.0
+    if answers(completion)[1] is None:
+        return 0.0
+    first, signs = completion.partition(";")[0], "|;"
+    return target_length(*(len(text) - sum(map(text.count, signs)) for text in (completion, first)))
 
 
 def answers(completion: str) -> tuple[str, str | None]:

@@ -41,7 +41,7 @@ class Reflect(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """By the rightness of both answers, the form and the length: 1.85 for an error that is corrected."""
+        """By the rightness of both answers, the form and the length: up to 1.6 for an error that is corrected."""
         return reflection
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
