@@ -88,7 +88,7 @@ class OutcomeGatedProcess(Shaping):
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
-        return ("rewards",) if self.coef else ()
+        return (f"rewards.{self.component}",) if self.coef else ()
 
     def words(self) -> str:
         """Describe."""
