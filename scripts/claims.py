@@ -160,5 +160,6 @@ OF_TURNS = (
 WORDS = "needs somebody who names good and poor parts of an answer"
 AHEAD = "is for answers drawn ahead of training: see docs/async.md"
 NOT_RUN = {**dict.fromkeys(OF_TURNS, TURNS), **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), AHEAD)} | {
+    "step_grpo": "needs a reward that knows the steps of an answer: see the recipe r1_vl",
     "text2grad": WORDS
 }

@@ -13,6 +13,10 @@ from grouprl.batch import SOURCES, Batch
 from grouprl.method import Method
 
 
+COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge")
+"""Names that some methods know parts of the reward by."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A batch and the log-probs, entropies and values of the policy that is being trained."""
@@ -156,7 +160,11 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "good": batch.mask_bt & (batch.entropy_bt > 0.8),
             "poor": batch.mask_bt & (batch.entropy_bt < 0.3),
         },
-        rewards={"continuations": below(9, b).to(dtype), "#density": (pair_b % 3).to(dtype) / 2},
+        rewards={
+            "continuations": below(9, b).to(dtype),
+            "#density": (pair_b % 3).to(dtype) / 2,
+            **{name: torch.sin((2 + i) * batch.reward_b) for i, name in enumerate(COMPONENTS)},
+        },
         past={
             **given.past,
             "advantage": normal(b),

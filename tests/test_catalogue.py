@@ -175,6 +175,10 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     if "known_worth" in when:
         past = {**case.batch.past, "q": case.batch.reward_b, "v": torch.zeros_like(case.batch.reward_b)}
         case = dataclasses.replace(case, batch=case.batch.replace(past=past))
+    for name in ("format", "accuracy"):
+        if f"{name}_alone" in when:
+            alone = {"rewards": {name: case.batch.reward_b}, "agent_b": torch.zeros_like(case.batch.group_b)}
+            case = dataclasses.replace(case, batch=case.batch.replace(**alone))
     if "distinct_states" in when:
         state_bs = case.batch.need("state_bs", "the test")
         own_bs = torch.arange(state_bs.numel()).view_as(state_bs)

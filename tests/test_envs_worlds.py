@@ -13,6 +13,7 @@ from grouprl.envs.screen import Screen, read_action
 from grouprl.envs.search import Corpus, Search, corpus_of
 from grouprl.envs.signals import Signals, agreed
 from grouprl.envs.sql import Sql
+from grouprl.envs.subgoals import Subgoals
 from grouprl.envs.team import Team
 from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import check_reward
@@ -23,6 +24,7 @@ from grouprl.tasks import (
     SearchTask,
     SignalsTask,
     SqlTask,
+    SubgoalsTask,
     TeamTask,
     describe_tasks,
 )
@@ -30,7 +32,7 @@ from grouprl.tasks.search import documents, lands, people
 from grouprl.tasks.sql import slips
 from grouprl.tasks.task import split_of
 
-TASKS = [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask]
+TASKS = [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask, SubgoalsTask]
 LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
@@ -83,7 +85,7 @@ def test_demonstrations_fit_a_turn_and_rewards_are_within_bounds(task, level):
             assert set(action) <= set(task.alphabet)
             step = environment.step(action)
             total += step.reward
-        assert 0 <= total <= (1 if not isinstance(environment, Team) else environment.max_turns)
+        assert 0 <= total <= (1 if not isinstance(environment, Team | Subgoals) else environment.max_turns)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,7 @@ def test_demonstrations_fit_a_turn_and_rewards_are_within_bounds(task, level):
         (SearchTask(), 0.30, 0.65),
         (SignalsTask(), 0.20, 0.45),
         (TeamTask(), 0.35, 0.65),
+        (SubgoalsTask(), 0.25, 0.75),
     ],
 )
 def test_demonstrations_are_imperfect(task, low, high):
@@ -108,7 +111,7 @@ def test_demonstrations_are_imperfect(task, low, high):
     assert low < right / 200 < high
 
 
-@pytest.mark.parametrize("task", [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask])
+@pytest.mark.parametrize("task", [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask, SubgoalsTask])
 def test_without_noise_demonstrations_are_right(task):
     task = task(noise=0)
     for index in range(40):

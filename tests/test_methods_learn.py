@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import grouprl
+from batches import COMPONENTS
 from grouprl import Batch, Method
 
 TARGET = torch.tensor([1, 3, 2])
@@ -19,6 +20,7 @@ SETTINGS = {
     "egsw": {"kl_coef": 0.0},
     "hpt": {"entropy_coef": 0.0},
     "g_ra": {"threshold": None},
+    "hi_agent": {"every": 0},
     "intuitor": {"external": 1.0},
     "intellect2": {"entropy_coef": 0.0},
     "remix": {"entropy_coef": 0.0},
@@ -87,7 +89,11 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "poor": ~right_bt,
             "said": torch.zeros_like(batch.mask_bt),
         },
-        rewards={"continuations": 8 * batch.reward_b, "#density": torch.zeros_like(batch.reward_b)},
+        rewards={
+            "continuations": 8 * batch.reward_b,
+            "#density": torch.zeros_like(batch.reward_b),
+            **dict.fromkeys(COMPONENTS, batch.reward_b),
+        },
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=torch.zeros(64, 1, dtype=torch.int64),
         valid_bs=torch.ones(64, 1, dtype=torch.bool),

@@ -11,6 +11,7 @@ from grouprl.envs.screen import Screen
 from grouprl.envs.search import Search
 from grouprl.envs.signals import Signals
 from grouprl.envs.sql import Sql
+from grouprl.envs.subgoals import Subgoals
 from grouprl.envs.team import Team
 from grouprl.envs.tictactoe import TicTacToe
 from grouprl.envs.wordle import Wordle
@@ -33,6 +34,7 @@ __all__ = [
     "Signals",
     "Sql",
     "Step",
+    "Subgoals",
     "Team",
     "TicTacToe",
     "Wordle",

@@ -63,6 +63,8 @@ Condition = Literal[
     "all_valid",
     "equal_durations",
     "known_worth",
+    "format_alone",
+    "accuracy_alone",
 ]
 
 

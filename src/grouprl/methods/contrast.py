@@ -80,7 +80,10 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     return batch.replace(
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=zero[:, None],
-        rewards={"continuations": zero_b, "#density": zero_b},
+        rewards={
+            **dict.fromkeys(("continuations", "#density", "key_steps", "valid_steps", "execution", "judge"), zero_b),
+            **dict.fromkeys(("accuracy", "format"), batch.reward_b),
+        },
         keys={
             "answer": batch.reward_b.long(),
             "plan": torch.arange(len(zero)),
@@ -101,7 +104,10 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "expert": old_bt,
             "value_after": torch.zeros_like(old_bt),
         },
-        past=dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls"), zero_b),
+        past={
+            **dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v"), zero_b),
+            "q": batch.reward_b,
+        },
     )
 
 

@@ -199,6 +199,8 @@ _WHEN = {
     "all_valid": "every turn is valid",
     "equal_durations": "all actions take equally long",
     "known_worth": "Q is the reward and V is 0",
+    "format_alone": "one agent acts and is paid for its format alone",
+    "accuracy_alone": "the reward is the accuracy",
 }
 
 

@@ -17,6 +17,15 @@ from grouprl.tasks.task import Question, Split, check_request, generator, split_
 MAX_DRAWS = 5000
 
 
+def too_few(task: str, split: Split) -> InputError:
+    """Return the error of a task whose splits cannot be told apart."""
+    return InputError(
+        f"Task '{task}' found no question for the split '{split}' in {MAX_DRAWS} draws",
+        "one question in ten is held out, so there must be a few dozen different ones",
+        "Make the questions larger.",
+    )
+
+
 class GeneratedTask(OptionTask):
     """An endless task whose options are the fields of the class.
 
@@ -71,11 +80,7 @@ class GeneratedTask(OptionTask):
             prompt, columns = self.draw(rng)
             if split_of(self.content(prompt)) == split:
                 return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
-        raise InputError(
-            f"Task '{self.name}' found no question for the split '{split}' in {MAX_DRAWS} draws",
-            "one question in ten is held out, so there must be a few dozen different ones",
-            "Make the questions larger.",
-        )
+        raise too_few(self.name, split)
 
     def size(self, split: Split) -> None:
         """Return None: both splits are endless."""

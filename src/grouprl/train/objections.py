@@ -100,17 +100,24 @@ def supplied(name: str, method: Method, facts: RunFacts) -> bool:
     versions = ("version_bt",) if facts.ahead else ()
     offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
-    return name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases) or name.startswith("stats.")
+    whole, _, _ = name.partition(".")
+    said = whole == "stats" or (whole == "rewards" and not _fillers(name))  # the reward names its components itself
+    return said or name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases)
 
 
 def _absent(name: str) -> str:
     """Say why a batch field is missing, and which data parts would fill it."""
-    classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
-    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]  # type: ignore[arg-type]
-    found = [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
+    found = _fillers(name)
     if not found or "." not in name:
         return "a run of single answers does not have"
     return f"no part of it fills. Add {' or '.join(found)}"
+
+
+def _fillers(name: str) -> list[str]:
+    """Return the data parts that fill a batch field."""
+    classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
+    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]  # type: ignore[arg-type]
+    return [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
 
 
 def _task_refusals(config: Config, task: Task) -> Iterator[str]:
