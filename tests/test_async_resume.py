@@ -81,20 +81,31 @@ def children(process: BaseProcess) -> set[int]:
     return mine
 
 
-def test_killed_at_random_moments(config: Path, tmp_path: Path) -> None:
-    folder, rng = tmp_path / "killed", random.Random(7)
-    process, kills, seen = launch(config, folder, resume=False), 0, set()
-    while kills < 4 and wait_for_a_step(process, folder, rng):
+def test_killed_at_random_moments_and_interrupted(config: Path, tmp_path: Path) -> None:
+    """Three times SIGKILL, then Ctrl-C, then to the end: each time with a sampler that ends with its trainer."""
+    folder, rng = tmp_path / "run", random.Random(7)
+    process, struck, seen = launch(config, folder, resume=False), 0, set()
+    for strike in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGINT):
+        if not wait_for_a_step(process, folder, rng):
+            break
         mine = children(process)
-        process.kill()
-        process.join()
+        assert process.pid is not None
+        os.kill(process.pid, strike)
+        process.join(timeout=120)
         assert gone(mine), "the sampler ends with its trainer"
         seen |= mine
-        kills += 1
+        if process.exitcode == 130:
+            assert "a checkpoint is written" in log_of(folder).read_text()
+        elif strike == signal.SIGINT:
+            break  # it came too late to interrupt anything
+        struck += 1
         process = launch(config, folder, resume=True)
-    finished(process, folder)
-    assert kills >= 3
+    output = finished(process, folder)
+    assert struck >= 3
     assert seen, "a trainer was killed while its sampler ran"
+    assert struck == 3 or "questions were under way when the run was interrupted: drawn anew" in " ".join(
+        output.split()
+    )
     check_history(folder)
 
 
@@ -135,20 +146,3 @@ def check_history(folder: Path) -> None:
         first = WARM + step * PROMPTS
         assert waiting == list(range(first, first + len(waiting))), "what was asked and not trained on is written down"
         assert len(waiting) <= (BOUND + 1) * PROMPTS
-
-
-def test_an_interrupt_ends_the_sampler_too_and_the_run_goes_on(config: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "stopped"
-    process = launch(config, folder, resume=False)
-    while not any((folder / "rollouts").glob("*.parquet")) and process.is_alive():
-        time.sleep(0.01)
-    mine = children(process)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGINT)
-    process.join(timeout=120)
-    if process.exitcode == 130:
-        assert "a checkpoint is written" in log_of(folder).read_text()
-        assert gone(mine)
-        output = finished(launch(config, folder, resume=True), folder)
-        assert "questions were under way when the run was interrupted: drawn anew" in " ".join(output.split())
-    check_history(folder)

@@ -3,129 +3,92 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import sys
-import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 import toy_envs
+from ahead_runs import (
+    REWARDS,
+    alive,
+    evidence,
+    launch,
+    plain_reward,
+    records,
+    rollouts,
+    run_config,
+    warm,
+    watched,
+    write_rewards,
+)
 from grouprl import InputError, RunError
 from grouprl.overlap.ahead import Ahead
-from grouprl.overlap.process import SamplerProcess
+from grouprl.policy.tokens import Tokens
 from grouprl.train.config import parse_config
+from grouprl.train.export import load_trained
 from grouprl.train.loop import train
 
-OF_ASYNC = ("staleness", "spanning", "groups_ahead", "canary", "seconds", "tokens_per_second", "memory_mb")
+LONG = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 192}
+STEPS = 8
 
 
-def run_config(**changes: Any) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "task": {"name": "reverse", "length": 2},
-        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
-        "method": "grpo",
-        "steps": 6,
-        "seed": 3,
-        "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 2},
-        "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 0, "final_questions": 8},
-        "run": {"threads": 1, "async_steps": 2},
-    }
-    return config | changes
+@dataclass(frozen=True)
+class Run:
+    """A finished run: where it is, its records and rows, and which process drew them."""
+
+    folder: Path
+    records: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    sampler: int
 
 
-def launch(folder: Path, **changes: Any) -> Path:
-    console = Console(file=io.StringIO(), width=100)
-    return train(parse_config(run_config(**changes)), folder=folder, console=console).folder
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run whose answers are long and drawn slowly, by an untrained model that ends them by chance.
 
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["phase"] == "train"]
-
-
-def rollouts(folder: Path) -> list[dict[str, Any]]:
-    """All stored rows; groups are counted from the first one behind the warm-up."""
-    found = [row for path in sorted((folder / "rollouts").iterdir()) for row in pq.read_table(path).to_pylist()]
-    first = min(row["group"] for row in found)
-    return [{**row, "group": row["group"] - first} for row in found]
-
-
-def evidence(folder: Path) -> dict[str, Any]:
-    """What a run leaves, without what only asynchronous runs record."""
-    last = max((folder / "checkpoints").iterdir())
-    return {
-        "metrics": [{k: v for k, v in r.items() if not k.startswith(OF_ASYNC)} for r in records(folder)],
-        "rollouts": [{k: v for k, v in row.items() if k != "version"} for row in rollouts(folder)],
-        "weights": (folder / "model" / "model.safetensors").read_bytes(),
-        "policy": (last / "policy.safetensors").read_bytes(),
-        "optimizer": next(p for p in sorted(last.iterdir()) if p.name.startswith("optimizer")).read_bytes(),
-    }
-
-
-REWARDS = """
-import os, sys, zlib
-from grouprl.policy.causal_lm import CausalPolicy
-
-ASKED = []
-
-def fails_on_some(completion, answer, **_):
-    if answer < "c":
-        raise ZeroDivisionError("none below c")
-    return float(completion == answer)
-
-def coin(completion, answer, **_):
-    return float(zlib.crc32(f"{answer}/{completion}".encode()) & 1)
-
-def dies(completion, answer, **_):
-    if IN_SAMPLER:
-        print("last words")
-        os._exit(7)
-    return 0.0
-
-IN_SAMPLER = sys.argv[0].endswith("child.py")
-if IN_SAMPLER and os.environ.get("TAMPER") == "stale":
-    taken = CausalPolicy.load_trainable_state
-    def once(self, state, seen=[]):
-        if not seen:
-            taken(self, state)
-        seen.append(1)
-    CausalPolicy.load_trainable_state = once
-if IN_SAMPLER and os.environ.get("TAMPER") == "damage":
-    taken = CausalPolicy.load_trainable_state
-    def shifted(self, state):
-        name = next(n for n in state if "norm" in n)
-        taken(self, {**state, name: state[name] * 1.001})
-    CausalPolicy.load_trainable_state = shifted
-"""
+    The reward fails where the answer begins with a or b, and is a coin elsewhere.
+    """
+    home = tmp_path_factory.mktemp("slow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAMPER", "slow")
+        warm(patch)
+        pids = watched(patch)
+        folder = launch(
+            home / "run",
+            model={"name": "tiny", "tiny": LONG},
+            sampling={"max_new_tokens": 128},
+            steps=STEPS,
+            batch={"prompts": 4, "group": 4},
+            run={"threads": 1, "async_steps": 2, "checkpoint_every": 1, "keep": STEPS + 1},
+            reward=plain_reward(write_rewards(home), "coin_or_failure"),
+        )
+        yield Run(folder, records(folder), rollouts(folder), pids[0])
 
 
 @pytest.fixture
 def rewards(tmp_path: Path) -> Path:
-    path = tmp_path / "my_rewards.py"
-    path.write_text(REWARDS)
-    return path
+    return write_rewards(tmp_path)
 
 
-def plain_reward(path: Path, name: str) -> dict[str, Any]:
-    return {"function": f"{path}:{name}", "workers": 0, "self_test": False, "max_failed_fraction": 1.0}
-
-
-@pytest.mark.parametrize("method", ["grpo", {"name": "dapo", "max_rounds": 3}, "remax"])
+@pytest.mark.parametrize("method", [{"name": "dapo", "max_rounds": 3}, "remax"])
 def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
-    method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: Any, tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole machinery, sampler process and shared weights, with nothing drawn ahead: the same bytes."""
     changes: dict[str, Any] = {"method": method, "run": {"threads": 1}, "steps": 4}
+    changes["reward"] = plain_reward(rewards, "coin")
     if method == "remax":
         changes["batch"] = {"prompts": 4, "group": 4}
+        warm(monkeypatch)
     plain = launch(tmp_path / "plain", **changes)
     monkeypatch.setattr("grouprl.train.session.runs_ahead", lambda config: True)
     apart = launch(tmp_path / "apart", **changes)
@@ -136,26 +99,90 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     assert evidence(apart) == evidence(plain)
 
 
-def test_answers_are_as_old_as_the_bound_allows_and_no_older(tmp_path: Path, rewards: Path) -> None:
-    folder = launch(tmp_path / "run", steps=8, reward=plain_reward(rewards, "coin"))
-    found = records(folder)
-    assert [r["step"] for r in found] == list(range(1, 9))
-    assert all(r["staleness_max"] <= 2 for r in found)
-    assert max(r["staleness_max"] for r in found) >= 1, "something was drawn ahead"
-    assert all(sum(v for k, v in r.items() if k.startswith("staleness/")) == pytest.approx(1) for r in found)
+def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
+    found, rows = slow.records, slow.rows
+    assert [r["step"] for r in found] == list(range(1, STEPS + 1))
+    aged = [r for r in found if "staleness_max" in r]
+    assert all(r["staleness_max"] <= 2 for r in aged)
+    assert max(r["staleness_max"] for r in aged) >= 1, "something was drawn ahead"
+    assert all(sum(v for k, v in r.items() if k.startswith("staleness/")) == pytest.approx(1) for r in aged)
     assert [r["groups_ahead"] for r in found][-3:] == [8.0, 4.0, 0.0]
-    assert any("kl_behavior" in r for r in found), "old log-probs of older answers are the trainer's own"
-    rows = rollouts(folder)
-    assert len({(row["group"], row["answer"]) for row in rows}) == len(rows) == 8 * 16
-    assert [row["group"] for row in rows] == [i // 4 for i in range(8 * 16)], "trained in the order asked"
+    assert len({(row["group"], row["answer"]) for row in rows}) == len(rows) == STEPS * 16
+    assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order asked"
     for row in rows:
         assert len(row["version"]) == len(row["completion_ids"])
         assert 0 <= row["step"] - 1 - min(row["version"]) <= 2
-        assert row["version"] == sorted(row["version"])
 
 
-def test_refill_ahead_trains_on_whole_wanted_groups(tmp_path: Path) -> None:
-    folder = launch(tmp_path / "run", method={"name": "dapo", "max_rounds": 3}, run={"threads": 1, "async_steps": 1})
+def test_answers_span_versions(slow: Run) -> None:
+    used = [row for row in slow.rows if row["used"]]
+    spans = {
+        step: [len(set(row["version"])) > 1 for row in used if row["step"] == step] for step in range(1, STEPS + 1)
+    }
+    said = {r["step"]: r["spanning_fraction"] for r in slow.records if "spanning_fraction" in r}
+    assert said == {step: pytest.approx(np.mean(found)) for step, found in spans.items() if found}
+    assert max(said.values()) > 0, "weights arrived while answers were drawn"
+    for row in slow.rows:
+        assert row["version"] == sorted(row["version"]), "an answer never goes back to older weights"
+
+
+def test_every_log_prob_of_a_run_is_that_of_its_version(slow: Run) -> None:
+    """Against the checkpoint of every version: the weights that drew a token give its log-prob, the others do not."""
+    rows = slow.rows
+    tokens = Tokens.of([row["prompt_ids"] for row in rows], [row["completion_ids"] for row in rows])
+    version_bt = _laid_out([row["version"] for row in rows], -1)
+    drawn_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
+    gaps = []
+    for version in range(STEPS):
+        logp_bt = load_trained(slow.folder, version).policy.logp(tokens).logp_bt
+        own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
+        torch.testing.assert_close(drawn_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
+        gaps.append(float((drawn_bt - logp_bt)[others_bt].abs().max()))
+    assert max(gaps) > 1e-2
+
+
+def _laid_out(rows: list[list[float]], fill: float) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+
+
+def test_old_log_probs_of_older_answers_are_computed_anew(slow: Run) -> None:
+    older = [r for r in slow.records if r.get("staleness_max")]
+    assert all("kl_behavior" in r for r in older)
+    assert all(r["kl_old"] < 1e-9 for r in older), "the ratio to the policy at the start of the update is 1"
+
+
+def test_failing_rewards_are_counted_as_in_other_runs(slow: Run) -> None:
+    failed = sum(r["reward_errors"] for r in slow.records)
+    assert failed > 0
+    assert sum(r["rows_dropped"] for r in slow.records) == failed
+    problems = [row["problem"] for row in slow.rows if row["status"] == "error"]
+    assert len(problems) == failed
+    assert all("none below c" in problem for problem in problems)
+
+
+def test_the_sampler_ends_with_the_run(slow: Run) -> None:
+    assert not alive(slow.sampler)
+    assert "grouprl.overlap.sampling" not in sys.modules, "the trainer needs nothing of the sampler's side"
+
+
+def test_old_log_probs_can_stay_the_samplers(tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm(monkeypatch)
+    run = {"threads": 1, "async_steps": 2, "partial": False, "proximal": "sampler"}
+    changes: dict[str, Any] = {"reward": plain_reward(rewards, "coin"), "batch": {"prompts": 4, "group": 4}}
+    kept = records(launch(tmp_path / "kept", **changes, run=run))
+    assert not any("kl_behavior" in r for r in kept)
+    assert all(r["spanning_fraction"] == 0 for r in kept)
+    assert kept[-1]["kl_old"] > 1e-6, "with one update the ratio to the sampler is not 1"
+
+
+def test_refill_ahead_trains_on_whole_wanted_groups(
+    tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm(monkeypatch)
+    changes: dict[str, Any] = {"method": {"name": "dapo", "max_rounds": 3}, "batch": {"prompts": 4, "group": 2}}
+    run = {"threads": 1, "async_steps": 1}
+    folder = launch(tmp_path / "run", **changes, run=run, reward=plain_reward(rewards, "coin"))
     rows = rollouts(folder)
     assert all(r["staleness_max"] <= 1 for r in records(folder) if "staleness_max" in r)
     assert sorted({row["group"] for row in rows}) == list(range(len({row["group"] for row in rows}))), "none is skipped"
@@ -167,24 +194,13 @@ def test_refill_ahead_trains_on_whole_wanted_groups(tmp_path: Path) -> None:
     assert {False} in used.values()
 
 
-def test_old_log_probs_can_stay_the_samplers(tmp_path: Path, rewards: Path) -> None:
-    run = {"threads": 1, "async_steps": 2, "partial": False}
-    changes: dict[str, Any] = {"reward": plain_reward(rewards, "coin"), "batch": {"prompts": 4, "group": 4}}
-    kept = records(launch(tmp_path / "kept", **changes, run={**run, "proximal": "sampler"}))
-    assert not any("kl_behavior" in r for r in kept)
-    assert all(r["spanning_fraction"] == 0 for r in kept)
-    assert kept[-1]["kl_old"] > 1e-6, "with one update the ratio to the sampler is not 1"
-    anew = records(launch(tmp_path / "anew", **changes, run=run))
-    assert "kl_behavior" in anew[-1]
-    assert anew[-1]["kl_old"] < 1e-9, "to the policy at the start of the update it is"
-
-
-def test_episodes_are_played_ahead(tmp_path: Path) -> None:
+def test_episodes_are_played_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm(monkeypatch)
     folder = launch(
-        tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, run={"threads": 1, "async_steps": 1}
+        tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", steps=4, run={"threads": 1, "async_steps": 1}
     )
     rows = rollouts(folder)
-    assert len(records(folder)) == 6
+    assert len(records(folder)) == 4
     assert all(0 <= r["staleness_max"] <= 1 for r in records(folder))
     for row in rows:
         own = [version for version, acted in zip(row["version"], row["mask"], strict=True) if acted]
@@ -192,18 +208,21 @@ def test_episodes_are_played_ahead(tmp_path: Path) -> None:
         assert all(v == -1 for v, acted in zip(row["version"], row["mask"], strict=True) if not acted)
 
 
-@pytest.mark.parametrize("tamper", ["stale", "damage"])
 def test_a_sampler_with_the_wrong_weights_stops_the_run(
-    tamper: str, tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reward that alters the sampler's process: it keeps its first weights, or takes damaged ones."""
-    monkeypatch.setenv("TAMPER", tamper)
+    """A reward that alters the sampler's process: it keeps its first weights."""
+    warm(monkeypatch)
+    monkeypatch.setenv("TAMPER", "stale")
     with pytest.raises(RunError, match=r"not those of version \d that it says it has: it is stale or damaged"):
         launch(tmp_path / "run", reward=plain_reward(rewards, "coin"))
     assert len(records(tmp_path / "run")) <= 3
 
 
-def test_a_sampler_that_dies_is_noticed_in_words(tmp_path: Path, rewards: Path) -> None:
+def test_a_sampler_that_dies_is_noticed_in_words(
+    tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm(monkeypatch)
     with pytest.raises(RunError, match=r"(?s)ended by itself with exit code 7.*--resume.*last words"):
         launch(tmp_path / "run", reward=plain_reward(rewards, "dies"))
 
@@ -211,74 +230,31 @@ def test_a_sampler_that_dies_is_noticed_in_words(tmp_path: Path, rewards: Path) 
 def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pids: list[int] = []
-    begin, advance = SamplerProcess.__init__, Ahead.advance
-
-    def noted(self: SamplerProcess, *given: Any) -> None:
-        begin(self, *given)
-        pids.append(self._child.pid)
+    warm(monkeypatch)
+    pids, advance = watched(monkeypatch), Ahead.advance
 
     def killed(self: Ahead, gathered: Any) -> dict[str, float]:
         if self.desk.step == 3 and len(pids) == 1:
             os.kill(pids[0], signal.SIGKILL)
         return advance(self, gathered)
 
-    monkeypatch.setattr(SamplerProcess, "__init__", noted)
     monkeypatch.setattr(Ahead, "advance", killed)
     changes = {"run": {"threads": 1, "async_steps": 1, "checkpoint_every": 1}}
     with pytest.raises(RunError, match="was ended by the signal SIGKILL"):
         launch(tmp_path / "run", **changes)
-    assert not _alive(pids[0])
+    assert not alive(pids[0])
     console = Console(file=io.StringIO(), width=200)
     train(parse_config(run_config(**changes)), folder=tmp_path / "run", resume=True, console=console)
     assert "were under way when the run was interrupted: drawn anew" in console.file.getvalue()  # type: ignore[attr-defined]
     rows = rollouts(tmp_path / "run")
     assert sorted({row["group"] for row in rows}) == list(range(24))
     assert len(rows) == len({(row["group"], row["answer"]) for row in rows})
-    assert not any(_alive(pid) for pid in pids)
-
-
-def test_failing_rewards_are_counted_as_in_other_runs(tmp_path: Path, rewards: Path) -> None:
-    folder = launch(tmp_path / "run", reward=plain_reward(rewards, "fails_on_some"))
-    found = records(folder)
-    failed = sum(r["reward_errors"] for r in found)
-    assert failed > 0
-    assert sum(r["rows_dropped"] for r in found) == failed
-    problems = [row["problem"] for row in rollouts(folder) if row["status"] == "error"]
-    assert len(problems) == failed
-    assert all("none below c" in problem for problem in problems)
+    assert not any(alive(pid) for pid in pids)
 
 
 def test_what_the_sampler_refuses_is_the_users_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm(monkeypatch)
     broken = tmp_path / "broken.py"
     broken.write_text("import sys\nif sys.argv[0].endswith('child.py'):\n    raise ValueError('not here')\n" + REWARDS)
     with pytest.raises(InputError, match="not here"):
         launch(tmp_path / "run", reward=plain_reward(broken, "coin"))
-
-
-def _alive(pid: int) -> bool:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def test_the_sampler_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pids: list[int] = []
-    begin = SamplerProcess.__init__
-
-    def noted(self: SamplerProcess, *given: Any) -> None:
-        begin(self, *given)
-        pids.append(self._child.pid)
-
-    monkeypatch.setattr(SamplerProcess, "__init__", noted)
-    launch(tmp_path / "run", steps=2)
-    assert len(pids) == 1
-    assert not _alive(pids[0])
-    assert "grouprl.overlap.sampling" not in sys.modules, "the trainer needs nothing of the sampler's side"

@@ -127,6 +127,20 @@ def test_a_stale_sampler_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         canary.check(reports[0])
 
 
+def test_a_sampler_that_takes_damaged_weights_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    _shared, canary, follower, reports = followed("lean")
+    taken = follower.policy.load_trainable_state
+
+    def shifted(state: dict[str, torch.Tensor]) -> None:
+        name = next(name for name in state if "norm" in name)
+        taken({**state, name: state[name] * 1.001})
+
+    monkeypatch.setattr(follower.policy, "load_trainable_state", shifted)
+    follower.refresh()
+    with pytest.raises(RunError, match="not those of version 0 that it says it has: it is stale or damaged"):
+        canary.check(reports[0])
+
+
 def test_a_decoder_with_other_weights_is_caught() -> None:
     _shared, canary, follower, reports = followed("lean")
     follower.refresh()

@@ -1,0 +1,211 @@
+"""What the tests of whole asynchronous runs share: a small run, its records, rewards that alter the sampler's process.
+
+A sampler takes seconds to import what it needs. Where its start is not what is tested, `warm` forks it from a process
+that has done so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from multiprocessing import reduction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from grouprl.overlap import child
+from grouprl.overlap.process import SamplerProcess
+from grouprl.train.config import parse_config
+from grouprl.train.loop import train
+from kills import FORKS
+
+OF_ASYNC = ("staleness", "spanning", "groups_ahead", "canary", "seconds", "tokens_per_second", "memory_mb")
+
+
+def run_config(**changes: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "task": {"name": "reverse", "length": 2},
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "method": "grpo",
+        "steps": 6,
+        "seed": 3,
+        "warmup": {"steps": 0},
+        "batch": {"prompts": 4, "group": 4, "minibatches": 2},
+        "optim": {"lr": 1e-3, "rise": 2},
+        "eval": {"every": 0, "final_questions": 8},
+        "run": {"threads": 1, "async_steps": 2},
+    }
+    return config | changes
+
+
+def launch(folder: Path, **changes: Any) -> Path:
+    console = Console(file=io.StringIO(), width=100)
+    return train(parse_config(run_config(**changes)), folder=folder, console=console).folder
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["phase"] == "train"]
+
+
+def rollouts(folder: Path) -> list[dict[str, Any]]:
+    """All stored rows; groups are counted from the first one behind the warm-up."""
+    found = [row for path in sorted((folder / "rollouts").iterdir()) for row in pq.read_table(path).to_pylist()]
+    first = min(row["group"] for row in found)
+    return [{**row, "group": row["group"] - first} for row in found]
+
+
+def evidence(folder: Path) -> dict[str, Any]:
+    """What a run leaves, without what only asynchronous runs record."""
+    last = max((folder / "checkpoints").iterdir())
+    return {
+        "metrics": [{k: v for k, v in r.items() if not k.startswith(OF_ASYNC)} for r in records(folder)],
+        "rollouts": [{k: v for k, v in row.items() if k != "version"} for row in rollouts(folder)],
+        "weights": (folder / "model" / "model.safetensors").read_bytes(),
+        "policy": (last / "policy.safetensors").read_bytes(),
+        "optimizer": next(p for p in sorted(last.iterdir()) if p.name.startswith("optimizer")).read_bytes(),
+    }
+
+
+REWARDS = """
+import os, sys, time, zlib
+from grouprl.overlap.drawing import Follower
+from grouprl.policy.causal_lm import CausalPolicy
+
+ASKED = []
+
+def fails_on_some(completion, answer, **_):
+    if answer < "c":
+        raise ZeroDivisionError("none below c")
+    return float(completion == answer)
+
+def coin(completion, answer, **_):
+    return float(zlib.crc32(f"{answer}/{completion}".encode()) & 1)
+
+def coin_or_failure(completion, answer, **_):
+    return fails_on_some(completion, answer) if answer < "c" else coin(completion, answer)
+
+def dies(completion, answer, **_):
+    if IN_SAMPLER:
+        print("last words")
+        os._exit(7)
+    return 0.0
+
+IN_SAMPLER = sys.argv[0].endswith("child.py")
+if IN_SAMPLER and os.environ.get("TAMPER") == "stale":
+    taken = CausalPolicy.load_trainable_state
+    def once(self, state, seen=[]):
+        if not seen:
+            taken(self, state)
+        seen.append(1)
+    CausalPolicy.load_trainable_state = once
+if IN_SAMPLER and os.environ.get("TAMPER") == "slow":
+    looked = Follower.outdated.fget
+    def slowly(self):
+        time.sleep(0.003)
+        return looked(self)
+    Follower.outdated = property(slowly)
+"""
+
+
+def plain_reward(path: Path, name: str) -> dict[str, Any]:
+    return {"function": f"{path}:{name}", "workers": 0, "self_test": False, "max_failed_fraction": 1.0}
+
+
+class _Forked:
+    """Stands for the `subprocess.Popen` of a sampler: the same script, in a process with the imports done."""
+
+    def __init__(self, words: list[str], *, stdout: Any, pass_fds: tuple[int, ...], **_: Any) -> None:
+        self._process = FORKS.Process(
+            target=_sampler, args=(words[2:], _Descriptors((*pass_fds, stdout.fileno())), os.getcwd(), dict(os.environ))
+        )
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
+        return self._process.exitcode
+
+
+class _Descriptors:
+    """Open files that travel to a forked process, where they get the same numbers."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        self.numbers = numbers
+        self._sent: list[Any] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"numbers": self.numbers, "_sent": [reduction.DupFd(fd) for fd in self.numbers]}
+
+    def take(self) -> None:
+        """Put the files where they are expected."""
+        apart = [fcntl.fcntl(sent.detach(), fcntl.F_DUPFD, 500) for sent in self._sent]
+        for fd, number in zip(apart, self.numbers, strict=True):
+            os.dup2(fd, number)
+            os.close(fd)
+
+
+def _sampler(words: list[str], descriptors: _Descriptors, folder: str, environment: dict[str, str]) -> None:
+    os.setsid()
+    os.chdir(folder)
+    os.environ.update(environment)
+    descriptors.take()
+    for ours in (1, 2):
+        os.dup2(descriptors.numbers[-1], ours)
+    sys.argv = list(words)
+    child.main(*map(int, words[1:]))
+
+
+def warm(patch: pytest.MonkeyPatch) -> None:
+    """Let samplers be forked."""
+    known = SimpleNamespace(Popen=_Forked, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    patch.setattr("grouprl.overlap.process.subprocess", known)
+
+
+def watched(patch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that the ids of samplers are written to."""
+    pids: list[int] = []
+    begin = SamplerProcess.__init__
+
+    def noted(self: SamplerProcess, *given: Any) -> None:
+        begin(self, *given)
+        pids.append(self._child.pid)
+
+    patch.setattr(SamplerProcess, "__init__", noted)
+    return pids
+
+
+def write_rewards(folder: Path) -> Path:
+    """Write the rewards to a file of their own."""
+    path = folder / "my_rewards.py"
+    path.write_text(REWARDS)
+    return path
+
+
+def alive(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
