@@ -100,12 +100,10 @@ def test_killed_at_random_moments_and_interrupted(config: Path, tmp_path: Path) 
             break  # it came too late to interrupt anything
         struck += 1
         process = launch(config, folder, resume=True)
-    output = finished(process, folder)
+    output = " ".join(finished(process, folder).split())
     assert struck >= 3
     assert seen, "a trainer was killed while its sampler ran"
-    assert struck == 3 or "questions were under way when the run was interrupted: drawn anew" in " ".join(
-        output.split()
-    )
+    assert struck == 3 or "questions were under way when the run was interrupted: drawn anew" in output
     check_history(folder)
 
 
