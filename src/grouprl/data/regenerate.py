@@ -36,11 +36,11 @@ class CutAndRegenerate(Reviewing):
         found = self.reviews(collected, reviewable(collected), numbers, desk)
         if found is None:
             return collected
-        (rows, turns), settled = self._cuts(found), collected
-        nothing = [None] * len(rows)
+        rows, turns = [row for _, row, _ in found.retries], [turn for *_, turn in found.retries]
         desk.note("retries", len(rows))
         more = {"lead_trained": True, "source": SOURCES["extra"]}
-        second, parts = attempts(collected, rows, turns, numbers, desk, nothing, **more), []
+        second = attempts(collected, rows, turns, numbers, desk, [None] * len(rows), **more)
+        settled, parts = collected, []
         if second is not None:
             gone_b[second.base_n] = True
             gain_n = second.rows.scores.reward_b - collected.scores.reward_b[second.base_n]
@@ -48,10 +48,6 @@ class CutAndRegenerate(Reviewing):
             parts = [second.rows]
             settled = join([subset(collected, ~gone_b), second.rows])
         return splice(collected, gone_b, [*parts, *_judged(found, settled, collected)])
-
-    def _cuts(self, found: Reviews) -> tuple[list[int], list[int]]:
-        """Return the rows that are cut, and behind how many turns."""
-        return [row for _, row, _ in found.retries], [turn for *_, turn in found.retries]
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""

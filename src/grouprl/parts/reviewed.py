@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grouprl import levels
 from grouprl.batch import Batch
+from grouprl.errors import InputError
 from grouprl.parts.normalize import Normalize
 from grouprl.parts.part import RunFacts, part
 from grouprl.parts.shaping import Coefficient, Shaping
@@ -83,7 +84,13 @@ class OutcomeGatedProcess(Shaping):
         """R·(1 + c·r_p)."""
         if self.coef == 0:
             return batch
-        process_b = torch.nan_to_num(batch.need(f"rewards.{self.component}", self.name), nan=0.0).to(batch.dtype)
+        if self.component not in batch.rewards:
+            raise InputError(
+                f"{self.name} needs batch.rewards.{self.component}, which this environment does not give",
+                f"its components are {', '.join(batch.rewards) or 'none'}",
+                "Let its score() return it, or set the coefficient (process) to 0",
+            )
+        process_b = batch.rewards[self.component].to(batch.dtype).nan_to_num(0.0)
         return batch.replace(reward_b=batch.reward_b * (1 + self.coef * process_b))
 
     def needs(self) -> tuple[str, ...]:
