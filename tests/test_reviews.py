@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 import toy_envs
+from chat_policies import TOOLS
 from grouprl import InputError
 from grouprl.data.collected import Collected, subset
 from grouprl.data.lessons import Lesson, Shown
@@ -107,6 +108,15 @@ class Content(Fixed):
     """Finds nothing wrong."""
 
     retry = None
+
+
+class FixedJson(JsonReview):
+    """The prompts of the JSON form; reads in any text that turn 1 went wrong."""
+
+    tokens = 16
+
+    def read(self, text: str, turns: int) -> Review | None:
+        return Review(1, "try b")
 
 
 class Unreadable(CompactReview):
@@ -356,6 +366,26 @@ def test_only_true_praise_is_learnt_from(tmp_path: Path) -> None:
     notes = session.desk.read_notes()
     assert notes["reviews_content"] == 1
     assert notes["retries"] == 0
+
+
+def test_models_that_chat_are_asked_and_advised_in_messages(tmp_path: Path) -> None:
+    model = {"name": "tiny", "tiny": {**run_config()["model"]["tiny"], "max_positions": 2048}}
+    session = session_of(tmp_path, {"name": "r3l", "form": form(FixedJson), "perfect": -1.0}, model=model)
+    session.policy.tokenizer.chat_template = TOOLS
+    plain = session.desk.draw(session.desk.take(4))
+    (part,) = session.method.explore
+    rows = part(plain, session.desk)
+    second, reviews = of_source(rows, EXTRA), of_source(rows, REVIEW)
+    assert len(second) == 16
+    assert second.prompts[0] == plain.prompts[0] == ({"role": "user", "content": plain.questions[0].prompt},)
+    assert second.rollout.prompt_ids[0] == plain.rollout.prompt_ids[0]
+    assert "Step 1:" in reviews.prompts[0][0]["content"]
+    guided = of_source(rows, GUIDED)
+    assert "From an earlier attempt: try b" in guided.prompts[0][-1]["content"]
+    text = session.desk.decode([guided.rollout.prompt_ids[0]])[0]
+    assert text.startswith("<|user|>")
+    assert "try b" in text
+    assert acted(second, 0, 0) == acted(plain, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["r3l", "search_r2"])
