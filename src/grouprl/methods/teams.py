@@ -57,7 +57,8 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
             "Alignment is the paper's; the released code takes called agents' rows from a queue in groups of eight.",
             "An episode that called nobody has no rows of called agents; the paper fills with rows without tokens.",
             "Agents share weights unless model.agents is separate; then each has an optimiser and clipping of its own, "
-            "in one process. The authors run servers that exchange rewards through a store.",
+            "in one process, or in one for each agent that exchange rows and weights through a folder (parts "
+            "send_called and take_called), in order and with a bounded lag; the authors' take samples as they come.",
             "A format counts as kept where the environment calls every turn of the row valid.",
         ],
         reduces=[

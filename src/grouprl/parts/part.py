@@ -85,6 +85,8 @@ class Part:
     """Whether the formula needs the policy's current entropies, with gradient."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    own_policies: ClassVar[bool] = False
+    """Whether the part works on the models of single agents, so that agents cannot share one."""
 
     @property
     def cross(self) -> float | None:

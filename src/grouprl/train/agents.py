@@ -11,6 +11,7 @@ from grouprl.tasks.task import Task
 from grouprl.train.config import Config
 
 REMEDY = "Set model.agents: shared"
+SEPARATE = "Set model.agents: separate"
 
 
 def model_names(config: Config, task: Task) -> dict[str, str]:
@@ -42,6 +43,8 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
         yield str(error)
         return
     if len(names) == 1:
+        lonely = [part.name for part in method.parts() if part.own_policies]
+        yield from (f"{name} works on the model of one agent, and all share theirs. {SEPARATE}" for name in lonely)
         return
     wrong = [name for name in names if not name or "." in name or "/" in name or name == "value_head"]
     if wrong:

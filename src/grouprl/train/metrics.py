@@ -694,6 +694,20 @@ define(
     "around 0, more often above it while the player learns",
 )
 define(
+    "exchange_lag",
+    "steps",
+    "answers",
+    "steps that the weights of a called agent lack, the step at hand included",
+    "small. At the method's limit: the caller waits for the called agent's trainer",
+)
+define(
+    "seconds_exchange",
+    "s",
+    "speed",
+    "seconds spent on the rows and weights that trainers exchange, waiting included",
+    "small. Large: this trainer is faster than the other",
+)
+define(
     "player_restored",
     "count",
     "update",
