@@ -31,7 +31,7 @@ from grouprl.policy.text import Chat
 from grouprl.rollout.episode import Turn
 from grouprl.tasks import Question
 from grouprl.tasks.task import generator
-from grouprl.train.config import parse_config
+from grouprl.train.config import load_config, parse_config
 from grouprl.train.loop import _batch, train
 from grouprl.train.plan import plan
 from grouprl.train.session import Session, start
@@ -239,6 +239,18 @@ def test_forms_are_found_by_name_and_by_path() -> None:
         review_form("jsn")
     with pytest.raises(InputError, match="is no form of reviews"):
         review_form(f"{__file__}:Toss")
+
+
+def test_the_form_of_the_documentation_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "reviews.md").read_text(encoding="utf-8")
+    (tmp_path / "my_reviews.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    terse = review_form(f"{tmp_path / 'my_reviews.py'}:Terse")
+    assert terse.prompt("go", [Turn(0, "", "up")], 1.0) == "go 1 turns =1?"
+    assert [terse.read(text, 2) for text in ("!", "1", "2", "x")] == [Review(None), Review(1, "1"), None, None]
+    assert terse.guided("go", [terse.write(Review(1))]) == "1|go"
+    yaml = page.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "run.yaml").write_text(yaml)
+    assert not plan(load_config(str(tmp_path / "run.yaml"))).refusals
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
