@@ -8,11 +8,12 @@ import torch
 from grouprl.envs.check import check_environment
 from grouprl.envs.faithful import READER, WRITER, Faithful
 from grouprl.envs.wordle import Wordle, marks
+from grouprl.methods.compose import compose
 from grouprl.parts.left_out import DropAgent, DropSpan
 from grouprl.parts.part import RunFacts
 from grouprl.rewards import check_reward
 from grouprl.tasks import FaithfulTask, Question, WordleTask, load_task
-from grouprl.train.enrich import spans
+from grouprl.train.enrich import add_texts, spans
 from small import small
 
 TASKS = [FaithfulTask, WordleTask]
@@ -202,3 +203,23 @@ def test_signs_of_several_tokens_are_found_whole():
     assert spans(batch, [[1, 5, 1, 6, 9, 2, 6]], [(1, 6)], [(2, 6)]).int().tolist() == [[0, 0, 1, 1, 1, 1, 1]]
     assert not spans(batch, [[1, 5, 9, 9, 9, 2, 6]], [(1, 6)], [(2, 6)]).any()
     assert not spans(batch, [[1, 6, 9, 9, 9, 2, 6]], [], [(2, 6)]).any()
+
+
+def test_a_run_marks_the_spans_that_the_method_leaves_out():
+    class Policy:
+        def encode(self, text):
+            return [{"[": 1, "]": 2, " ": 3}[sign] for sign in text]
+
+    class Rollout:
+        response_ids = ((7, 1, 8, 2), (7, 7))
+
+    class Collected:
+        questions, texts, rollout = ("q", "q"), ("a[b]", "aa"), Rollout()
+
+    batch = small([1.0, 0.0], [4, 2])
+    method = compose({"base": "grpo", "select": [{"part": "drop_span", "begin": "[", "end": "]"}]}).method
+    marked = add_texts(batch, Collected(), method, None, Policy())
+    assert marked.marks["span"].int().tolist() == [[0, 1, 1, 1], [0, 0, 0, 0]]
+    assert method.prepare(marked).weight_bt.ne(0).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0]]
+    plain = compose({"base": "grpo"}).method
+    assert not add_texts(batch, Collected(), plain, None, Policy()).marks

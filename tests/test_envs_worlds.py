@@ -210,6 +210,8 @@ def test_actions_on_a_screen_are_read_strictly():
     assert read_action("tap 25").point == (2, 5)
     assert read_action("type bob").text == "bob"
     assert read_action("scroll").kind == "scroll"
+    assert read_action("h2456 tap 25") == read_action("tap 25")
+    assert [read_action(text) for text in ("h245 tap 25", "h2456tap 25", "h2456 scroll")] == [None] * 3
     assert [read_action(text) for text in ("tap 2", "tap 255", "type ", "type Bob", "scroll ", "")] == [None] * 6
 
 

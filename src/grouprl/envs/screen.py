@@ -10,12 +10,15 @@ from typing import Any
 from grouprl.envs.game import Game, Outcome
 from grouprl.rewards.gui import GuiAction, GuiTarget, gui_reward, hits
 
-TAP = re.compile(r"tap ([0-9])([0-9])")
+TAP = re.compile(r"(?:[a-z][0-9]{4} )?tap ([0-9])([0-9])")
 TYPE = re.compile(r"type ([a-z]{1,8})")
 
 
 def read_action(action: str) -> GuiAction | None:
-    """Return what an action says: "tap 25", "type bob" or "scroll"; None where it says nothing."""
+    """Return what an action says: "tap 25", "type bob" or "scroll"; None where it says nothing.
+
+    A tap may begin with a thought, the widget that is meant as it is shown: "h2456 tap 25".
+    """
     if found := TAP.fullmatch(action):
         return GuiAction("tap", point=(int(found[1]), int(found[2])))
     if found := TYPE.fullmatch(action):
@@ -81,10 +84,11 @@ class Screen(Game):
         return Outcome(self._answer(done, right), reward, ended, valid=done is not None)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Do what leads on, touching the box in its first corner, or with a certain chance slip."""
+        """Do what leads on: look the widget up and touch its first corner. With a certain chance slip."""
         if rng.random() < self.noise:
-            return rng.choice([f"tap {rng.randrange(10)}{rng.randrange(10)}", self._spell(self._any(rng))])
-        return self._spell(self.target())
+            return rng.choice([f"tap {rng.randrange(10)}{rng.randrange(10)}", self._any(rng)])
+        target = self.target()
+        return self._thought(target.box) + self._spell(target)
 
     def way(self) -> list[str]:
         """Return the actions that reach all goals from the beginning, touching each box in its first corner."""
@@ -106,9 +110,16 @@ class Screen(Game):
             return f"{self.show()}>"
         return "ok>" if right else "no>"
 
-    def _any(self, rng: random.Random) -> GuiTarget:
+    def _any(self, rng: random.Random) -> str:
+        """Return an action that has to do with the page, as it is demonstrated."""
         label, *box = rng.choice(self.pages[self.page])
-        return rng.choice([GuiTarget("tap", box=tuple(box)), GuiTarget("scroll"), GuiTarget("type", text=label)])
+        target = rng.choice([GuiTarget("tap", box=tuple(box)), GuiTarget("scroll"), GuiTarget("type", text=label)])
+        return self._thought(target.box) + self._spell(target)
+
+    def _thought(self, box: tuple[int, ...] | None) -> str:
+        """Return the widget of the page that has a box, as it is shown, and a space; "" for no box."""
+        found = (label for label, *each in self.pages[self.page] if tuple(each) == box)
+        return "".join(f"{label}{''.join(map(str, box or ()))} " for label in found)
 
     @staticmethod
     def _spell(target: GuiTarget) -> str:

@@ -46,8 +46,8 @@ class Critic(GeneratedTask):
     """Say before it is done whether an action on a screen is right, and which one would be.
 
     The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the one that is asked for, and an action. The
-    answer "4576|n|tap 45" has the box, the verdict "y" or "n", and a right action. A demonstration looks at another
-    widget, judges wrongly or leaves the box out now and then.
+    answer "h4576|n|tap 45" has the widget, the verdict "y" or "n", and a right action. A demonstration looks at another
+    widget, judges wrongly or leaves the widget out now and then.
     """
 
     levels = tuple({"widgets": widgets, "near": near} for near in (0.0, 0.5) for widgets in (2, 3, 4))
@@ -58,8 +58,8 @@ class Critic(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A box, a verdict, an action, the end, and a few more."""
-        return 16
+        """A widget, a verdict, an action, the end, and a few more."""
+        return 18
 
     @property
     def alphabet(self) -> str:
@@ -73,7 +73,7 @@ class Critic(GeneratedTask):
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a screen, a goal, and an action that is right half of the time."""
-        labels, placed = rng.sample(LABELS, self.widgets), boxes(self.widgets, rng)
+        labels, placed = rng.sample(LABELS[:6], self.widgets), boxes(self.widgets, rng)
         meant, right = rng.randrange(self.widgets), rng.random() < 0.5
         touched = placed[meant] if right else placed[rng.choice([i for i in range(self.widgets) if i != meant])]
         point = _inside(touched, rng)
@@ -81,29 +81,34 @@ class Critic(GeneratedTask):
             left, top, _, bottom = placed[meant]
             point = (left - 1, top) if left else (left, bottom + 1)
         shown = " ".join(f"{label}{''.join(map(str, box))}" for label, box in zip(labels, placed, strict=True))
-        columns = {"box": list(placed[meant]), "right": right, "boxes": [list(box) for box in placed]}
+        columns = {"box": list(placed[meant]), "right": right, "shown": shown, "meant": labels[meant]}
         return f"{shown}:{labels[meant]} tap {point[0]}{point[1]}>", columns
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
         """Judge, now and then with a slip."""
-        box, verdict = question.columns["box"], "y" if question.columns["right"] else "n"
+        widget, verdict = _widget(question), "y" if question.columns["right"] else "n"
         slip = rng.choice(("widget", "verdict", "thought", "action")) if rng.random() < self.noise else ""
         if slip == "widget":
-            box = rng.choice(question.columns["boxes"])
+            widget = rng.choice(str(question.columns["shown"]).split())
         if slip == "verdict":
             verdict = rng.choice("yn")
-        x, y = (rng.randrange(10), rng.randrange(10)) if slip == "action" else _inside(box, rng)
-        thought = "" if slip == "thought" else "".join(map(str, box)) + "|"
-        return f"{thought}{verdict}|tap {x}{y}"
+        point = f"{rng.randrange(100):02d}" if slip == "action" else widget[1:3]
+        return f"{'' if slip == 'thought' else f'{widget}|'}{verdict}|tap {point}"
 
     def solve(self, question: Question) -> str:
-        """Look the box up, judge, and touch its first corner."""
-        box = question.columns["box"]
-        return f"{''.join(map(str, box))}|{'y' if question.columns['right'] else 'n'}|tap {box[0]}{box[1]}"
+        """Look the widget up, judge, and touch its first corner."""
+        widget = _widget(question)
+        return f"{widget}|{'y' if question.columns['right'] else 'n'}|tap {widget[1:3]}"
 
     def reward_examples(self) -> tuple[Example, ...]:
         """Return right answers, and silence."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
+
+
+def _widget(question: Question) -> str:
+    """Return the widget that is meant, as it is shown: "h4576"."""
+    meant = question.columns["meant"]
+    return next(widget for widget in str(question.columns["shown"]).split() if widget[0] == meant)
 
 
 def _inside(box: Any, rng: random.Random) -> tuple[int, int]:

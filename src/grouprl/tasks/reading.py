@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.rewards import Reward, exact_match
+from grouprl.rewards import Reward, exact_match, number_after_bar
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
@@ -17,28 +17,30 @@ from grouprl.tasks.task import Question
 class Counting(GeneratedTask):
     """Count how often a letter stands in a crowd of letters.
 
-    The prompt is "abbacba:a>", the answer "3". A demonstration is off by a few now and then.
+    The prompt is "abbacba:a>", the answer "3", or with thoughts "aaa|3": the letters that are meant, and then how many
+    they are. A demonstration is off by a few now and then; without its thought it says the same number.
     """
 
     levels = tuple({"length": length} for length in (8, 12, 16, 24, 32, 48))
 
     length: int = Field(16, ge=2, le=99, description="letters in the crowd, at most; at least half of them")
     noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstration is off by one to three")
+    think: float = Field(0.0, ge=0, le=1, description="share of demonstrations with a thought; 0: no bar either")
 
     @property
     def max_new_tokens(self) -> int:
-        """Two digits, the end, and one more."""
-        return 4
+        """The thought and the bar, if there are any, two digits, the end, and one more."""
+        return 4 + (self.length + 4 if self.think else 0)
 
     @property
     def alphabet(self) -> str:
         """Letters, digits and the signs around them."""
-        return "abc0123456789:>"
+        return "abc0123456789:>" + ("|" if self.think else "")
 
     @property
     def reward(self) -> Reward:
         """1 iff the number is right."""
-        return exact_match
+        return number_after_bar if self.think else exact_match
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a crowd in which letters are not equally frequent."""
@@ -49,13 +51,20 @@ class Counting(GeneratedTask):
         return f"{crowd}:{letter}>", {"answer": str(crowd.count(letter))}
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Count, and be off now and then."""
-        right = int(question.columns["answer"])
-        return str(abs(right + rng.choice((-3, -2, -1, 1, 2, 3))) if rng.random() < self.noise else right)
+        """Count, and be off now and then; leave the thought out in a share of cases."""
+        said = int(question.columns["answer"])
+        if rng.random() < self.noise:
+            said = abs(said + rng.choice((-3, -2, -1, 1, 2, 3)))
+        return self._spell(question, said, thinking=rng.random() < self.think)
 
     def solve(self, question: Question) -> str:
-        """Return the count."""
-        return str(question.columns["answer"])
+        """Return the count, after a thought if there may be one."""
+        return self._spell(question, int(question.columns["answer"]), thinking=True)
+
+    def _spell(self, question: Question, number: int, *, thinking: bool) -> str:
+        """Return a number; where there are thoughts, behind a bar and, if `thinking`, so many letters."""
+        letter = str(question.prompt)[-2]
+        return f"{letter * number if thinking else ''}|{number}" if self.think else str(number)
 
 
 @register_task("chart")

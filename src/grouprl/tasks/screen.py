@@ -24,7 +24,8 @@ class ScreenTask(EnvironmentTask):
     """Operate a simulated screen: touch what is asked for, scroll to it, fill in a word.
 
     The prompt is "c1122 h4576:h>": the widgets of the page, each with its left, top, right and bottom, then the goals.
-    Actions are "tap 45", "type bob" and "scroll". The column `needed` says how many it takes.
+    Actions are "tap 45", "type bob" and "scroll"; a demonstrated tap says first what is meant, "h4576 tap 45". The
+    column `needed` says how many actions it takes.
     """
 
     levels = tuple(
@@ -47,8 +48,8 @@ class ScreenTask(EnvironmentTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """ "type", a word of at most four letters, the end, and one more."""
-        return 11
+        """A widget, a tap, the end, and one more."""
+        return 14
 
     @property
     def alphabet(self) -> str:
