@@ -17,7 +17,8 @@ from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals, read_subgoal
 from grouprl.errors import InputError
 from grouprl.parts.components import AgentsInTurn, WeightedComponents
 from grouprl.parts.part import RunFacts
-from grouprl.tasks import Question, SubgoalsTask
+from grouprl.rewards.stepwise import LINES, final_line, in_order, key_step_share, line_step_rewards, step_rewards
+from grouprl.tasks import Question, StepsTask, SubgoalsTask
 from small import near, small
 from test_loop import launch, records
 
@@ -207,3 +208,74 @@ def test_a_judge_that_the_task_lacks_is_named(tmp_path: Path) -> None:
             task={"name": "subgoals", "goals": 1, "pages": 1, "attempts": 2},
             method="hi_agent",
         )
+
+
+# --- StepGRPO -------------------------------------------------------------------------------------------------------
+
+ANSWER = """### Image Description: a triangle
+### Rationales: add the sides
+### Step 1: Two sides are 3 and 4.
+They add up to 7.
+### Step 2: The third is 5
+### The final answer is: 12
+or so"""
+
+
+def test_the_rewards_of_an_answer_in_steps() -> None:
+    keys = [["add up to 7", "3 + 4"], "the third is 5", ["perimeter"], "a triangle"]
+    assert key_step_share(ANSWER, keys) == 0.5  # what the description says is no step
+    assert step_rewards(ANSWER, "12", keys) == {"accuracy": 1.0, "key_steps": 0.5, "valid_steps": 1.0, "correct": 1.0}
+    assert key_step_share(ANSWER, []) == 0.0
+    assert final_line("no heading at all ") == "no heading at all"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ANSWER.replace("Step 1", "Step 3").replace("Step 2", "Step 1").replace("Step 3", "Step 2"),
+        ANSWER.replace("Step 2", "Step 3"),
+        ANSWER.replace("### Rationales:", ""),
+        ANSWER.replace("### Step 1:", "").replace("Step 2", "Step 1").replace("### Step 1:", ""),
+        "### The final answer is: 12\n" + ANSWER,
+        ANSWER.partition("### The")[0],
+        "",
+    ],
+    ids=["permuted", "skipped", "a section is missing", "no step", "answered first", "no answer", "nothing"],
+)
+def test_steps_out_of_order_are_not_valid(broken: str) -> None:
+    assert in_order(ANSWER)
+    assert not in_order(broken)
+
+
+def test_short_headings_mean_the_same() -> None:
+    found = line_step_rewards("?7+5+8\n1:12\n2:20\n=20", "20", ["12", "20"])
+    assert found == dict.fromkeys(("accuracy", "key_steps", "valid_steps", "correct"), 1.0)
+    found = line_step_rewards("?7+5+8\n2:12\n1:19\n=20", "20", ["12", "20"])
+    assert found == {"accuracy": 1.0, "key_steps": 0.5, "valid_steps": 0.0, "correct": 1.0}
+    assert not in_order("1:12\n=12", LINES)
+    task = StepsTask()
+    question = Question("q", "7+5+8>", {"answer": "20", "key_steps": ["12", "20"]})
+    assert task.solution(question) == "?7+5+8\n1:12\n2:20\n=20"
+    assert len(task.solution(question)) + 2 == task.max_new_tokens
+
+
+@pytest.mark.parametrize("level", range(1, 7))
+def test_answers_in_steps_fit_and_are_spelt_in_the_alphabet(level: int) -> None:
+    task, best = StepsTask(level=level), []
+    for index in range(40):
+        question = task.question("train", index)
+        right, shown = task.solution(question), task.demonstration(question, index)
+        assert max(len(right), len(shown)) < task.max_new_tokens
+        assert set(str(question.prompt) + right + shown) <= set(task.alphabet)
+        assert sum(task.reward(right, **question.columns).values()) == 4
+        best.append(task.reward(shown, **question.columns)["valid_steps"])
+    assert 0.5 < sum(best) / 40 < 0.95
+
+
+def test_demonstrations_in_steps_are_as_good_as_they_should_be() -> None:
+    task = StepsTask()
+    questions = [task.question("train", index) for index in range(400)]
+    found = [task.reward(task.demonstration(q, 0), **q.columns) for q in questions]
+    means = {name: sum(each[name] for each in found) / 400 for name in found[0]}
+    assert 0.62 < means["accuracy"] < 0.74  # (0.85² + 0.15²/2)·(1 - 0.3/4) = 0.68: without "=20" nothing is said
+    assert 0.72 < means["valid_steps"] < 0.85  # a line is lost in 0.3; without the last of four the order holds: 0.775

@@ -35,6 +35,7 @@ from grouprl.tasks.search import SearchTask
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.speeding import Speed
 from grouprl.tasks.sql import SqlTask
+from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
 from grouprl.tasks.task import Message, Question, Split, Task
@@ -95,6 +96,7 @@ __all__ = [
     "Speed",
     "Split",
     "SqlTask",
+    "StepsTask",
     "SubgoalsTask",
     "Summands",
     "Table",
