@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,19 @@ class Decoder(Protocol):
 
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n` only, in this order."""
+        ...
+
+
+class Keeping(Decoder, Protocol):
+    """A decoder that can give away the keys and values of rows, and go on from such."""
+
+    width: int
+    """Slots of the longest prompt; all prompts end there."""
+    past: Any
+    """What is known of the beginnings of prompts (`grouprl.rollout.kept.Past`), set before `start`; None: nothing."""
+
+    def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return a copy of the keys and values of the rows `index_n`, [..., N, kv_heads, slots, d] each."""
         ...
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
+from .decoder import Keeping
+
 GIB = 2**30
+KV: TypeAlias = tuple[torch.Tensor, ...]
+"""Keys and values of rows, [..., N, kv_heads, slots, d] each, in whatever way a decoder divides them."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class _Held:
     """Keys and values of a row's first tokens: `ids` are those tokens, slot `begin` of row `row` of `kv` the first."""
 
     ids: tuple[int, ...]
-    kv: torch.Tensor
+    kv: KV
     row: int
     begin: int
 
@@ -28,19 +32,25 @@ class Past:
         self._held = held
         """By prompt."""
 
-    def fill(self, kv: torch.Tensor, prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Write what is known into `kv` [layers,2,N,kv_heads,width,d]; return how many tokens of each prompt that is.
+    def known(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """Return how many tokens of each prompt are known; at least its last one is always left to be read."""
+        held = (self._held.get(tuple(prompt)) for prompt in prompts)
+        return [0 if each is None else len(each.ids) for each in held]
 
-        At least the last token of a prompt is always left to be read.
-        """
-        width, known = kv.shape[4], []
+    def kinds(self) -> KV:
+        """Return tensors like those that are known, for their types and sizes; none where nothing is."""
+        return next((held.kv for held in self._held.values()), ())
+
+    def fill(self, kv: KV, prompts: Sequence[Sequence[int]]) -> None:
+        """Write what is known into `kv`, where prompt i lies in row i and ends with the last slot."""
         for i, prompt in enumerate(prompts):
             held = self._held.get(tuple(prompt))
-            known.append(0 if held is None else len(held.ids))
-            if held is not None:
-                to, of = width - len(prompt), held.begin
-                kv[:, :, i, :, to : to + known[i]] = held.kv[:, :, held.row, :, of : of + known[i]]
-        return known
+            if held is None:
+                continue
+            of, count = held.begin, len(held.ids)
+            for tensor, known in zip(kv, held.kv, strict=True):
+                to = tensor.shape[-2] - len(prompt)
+                tensor[..., i, :, to : to + count, :] = known[..., held.row, :, of : of + count, :]
 
 
 class KeptTurns:
@@ -65,7 +75,7 @@ class KeptTurns:
 
     def keep(self, names: Sequence[Hashable], leaves: Sequence[Leaving], rows: Sequence[Sequence[int]]) -> None:
         """Take over what rows left behind; `rows` are their tokens, the last of which nobody has read."""
-        used = sum(_size(kv) for kv in {id(h.kv): h.kv for h in self._held.values()}.values())
+        used = sum(_size(kv) for kv in {id(held.kv): held.kv for held in self._held.values()}.values())
         for leaving in leaves:
             used += _size(leaving.kv)
             if used > self.limit:
@@ -77,18 +87,18 @@ class KeptTurns:
 
 @dataclass(frozen=True)
 class Leaving:
-    """Keys and values of rows that have ended, [layers,2,N,kv_heads,slots,d], and the slot in which each begins."""
+    """Keys and values of rows that have ended, and the slot in which each begins."""
 
     rows: tuple[int, ...]
-    kv: torch.Tensor
+    kv: KV
     begin: tuple[int, ...]
 
 
-def leave(decoder: Any, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
+def leave(decoder: Keeping, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
     """Return what the rows `index_n` of `decoder` leave behind; `rows` are their numbers among all rows."""
-    begin = tuple(decoder.layout.width - length for length in prompt_lengths)
+    begin = tuple(decoder.width - length for length in prompt_lengths)
     return Leaving(tuple(rows), decoder.written(index_n), begin)
 
 
-def _size(kv: torch.Tensor) -> int:
-    return kv.numel() * kv.element_size()
+def _size(kv: KV) -> int:
+    return sum(each.numel() * each.element_size() for each in kv)

@@ -29,14 +29,17 @@ class LeanDecoder:
         """
         lean, device = self.lean, self.lean.device
         length_n = torch.tensor([len(p) for p in prompts], device=device)
-        width, row_r = int(length_n.max()), torch.as_tensor(prompt_r, device=device)
+        self.width = width = int(length_n.max())
+        row_r = torch.as_tensor(prompt_r, device=device)
         real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
         self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, len(row_r), len(prompts), width))
         kv = torch.zeros(len(lean.layers), 2, len(prompts), lean.kv_heads, width, lean.size, dtype=lean.dtype).to(
             device
         )
         last_nd = torch.empty(len(prompts), lean.core.config.hidden_size, dtype=lean.dtype, device=device)
-        known = [0] * len(prompts) if self.past is None else self.past.fill(kv, prompts)
+        known = [0] * len(prompts) if self.past is None else self.past.known(prompts)
+        if self.past is not None:
+            self.past.fill((kv,), prompts)
         for some in reading_order([len(p) - done for p, done in zip(prompts, known, strict=True)]):
             index = torch.tensor(some, device=device)
             fresh = not any(known[i] for i in some)
@@ -98,9 +101,9 @@ class LeanDecoder:
         return x.view(count, late, -1)[:, -1]
 
     @torch.inference_mode()
-    def written(self, index_n: torch.Tensor) -> torch.Tensor:
-        """Keys and values of the rows `index_n`, [layers,2,N,kv_heads,slots,d]: prompts end at slot `layout.width`."""
-        return torch.stack([cache.written(index_n) for cache in self._caches])
+    def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor]:
+        """Keys and values of the rows `index_n`, [layers,2,N,kv_heads,slots,d]: prompts end at slot `width`."""
+        return (torch.stack([cache.written(index_n) for cache in self._caches]),)
 
     @torch.inference_mode()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+from .kept import Past
 
 
 class RoomyLayer(DynamicLayer):
@@ -45,10 +47,59 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def empty_cache(model: Any) -> Any:
-    """Return a cache of the model's own kind; None where that is not made of ordinary keys and values."""
+class KnownLayer(DynamicLayer):
+    """Keys and values of prompts that end at the last slot; those that are known are not written over.
+
+    The model is told that `late` slots are still to be written, and shows keys and values for all of them.
+    """
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, late: int, new_nl: torch.Tensor) -> None:
+        """Begin with `keys` and `values` [N, heads, slots, d]; `new_nl` [N, late] are the slots to be written."""
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.keys, self.values, self.late, self._new = keys, values, late, new_nl[:, None, :, None]
+
+    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:
+        """Return how many slots were written before those to come."""
+        return int(self.keys.shape[2]) - self.late
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new keys and values where they are not known; return all."""
+        for held, new in ((self.keys, key_states), (self.values, value_states)):
+            held[:, :, -self.late :] = torch.where(self._new, new, held[:, :, -self.late :])
+        return self.keys, self.values
+
+
+def empty_cache(model: Any, windows: bool = False) -> Any:
+    """Return a cache of the model's own kind; None where that is not made of ordinary keys and values.
+
+    With `windows` layers that look at a window of tokens hold everything like the others, and the mask leaves out what
+    is not seen. Layers that look at chunks of tokens do not count as such.
+    """
     cache = DynamicCache(config=model.config)
-    return cache if cache.layers and all(type(layer) is DynamicLayer for layer in cache.layers) else None
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer) if windows and not _chunks(model) else (DynamicLayer,)
+    if not cache.layers or any(type(layer) not in kinds for layer in cache.layers):
+        return None
+    cache.layers = [DynamicLayer() for _ in cache.layers]
+    return cache
+
+
+def _chunks(model: Any) -> bool:
+    return "chunked_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ())
+
+
+def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: int, device: torch.device) -> Any:
+    """Return a cache of what `past` knows of `prompts`, aligned at slot `width`, before their last `late` tokens."""
+    kinds = past.kinds()
+    kv = tuple(x.new_zeros(len(prompts), x.shape[1], width, x.shape[3]) for x in kinds)
+    past.fill(kv, prompts)
+    begin_n = [width - len(prompt) + done for prompt, done in zip(prompts, past.known(prompts), strict=True)]
+    new_nl = torch.arange(width - late, width, device=device) >= torch.tensor(begin_n, device=device)[:, None]
+    cache = DynamicCache()
+    cache.layers = [KnownLayer(kv[i], kv[i + 1], late, new_nl) for i in range(0, len(kv), 2)]
+    return cache
 
 
 def roomy_cache(read: Sequence[tuple[Sequence[int], Any]], row_r: torch.Tensor, width: int, room: int) -> Any:

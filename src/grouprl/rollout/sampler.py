@@ -13,7 +13,7 @@ from ..policy.causal_lm import CausalPolicy
 from ..policy.logprobs import log_softmax_of
 from ..policy.tokens import Tokens
 from .choose import draw, keep_top_k, keep_top_p, uniforms
-from .decoder import Decoder
+from .decoder import Keeping
 from .kept import KeptTurns, Leaving, leave
 from .lean_decoder import LeanDecoder
 from .stopping import StopTexts
@@ -153,8 +153,9 @@ def generate(
     for start in range(0, len(rows), width):
         part = slice(start, start + width)
         uniform_rt = uniforms(seeds[part], max_new_tokens, drawn[part])
-        decoder, keeping = make_decoder(policy), kept if policy.lean is not None else None
-        if keeping is not None and isinstance(decoder, LeanDecoder):
+        decoder = make_decoder(policy)
+        keeping = kept if isinstance(decoder, LeanDecoder) or decoder.keeps else None
+        if keeping is not None:
             decoder.past, writer.leaving = keeping.past(names[part], rows[part]), []
         writer.write(decoder, rows[part], uniform_rt, start, progress, pause)
         if keeping is not None and writer.leaving is not None:
@@ -163,7 +164,7 @@ def generate(
     return writer.rollout(rows)
 
 
-def make_decoder(policy: CausalPolicy) -> Decoder:
+def make_decoder(policy: CausalPolicy) -> TransformersDecoder | LeanDecoder:
     """Return a decoder of the policy with its weights as they are now."""
     return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
 
@@ -202,7 +203,7 @@ class _Writer:
     @torch.inference_mode()
     def write(
         self,
-        decoder: Decoder,
+        decoder: Keeping,
         prompts: Sequence[tuple[int, ...]],
         uniform: np.ndarray,
         offset: int,
@@ -238,7 +239,7 @@ class _Writer:
 
     def _leave(
         self,
-        decoder: Decoder,
+        decoder: Keeping,
         gone_r: torch.Tensor,
         row_r: torch.Tensor,
         prompts: Sequence[tuple[int, ...]],

@@ -1,6 +1,7 @@
 """Decoding through a transformers model's own forward pass: right for every architecture.
 
-Ordinary keys and values get preallocated room; windows and recurrent states live in the model's own cache.
+Ordinary keys and values get preallocated room; windows and recurrent states live in the model's own cache. Where rows
+are to be gone on with later, windows are held as ordinary keys and values, too: the mask does what they do.
 """
 
 from __future__ import annotations
@@ -21,21 +22,41 @@ class TransformersDecoder:
     def __init__(self, model: Any) -> None:
         self.model, core = model, base_model(model)
         self._cache: Any = None
+        self.past: Any = None
+        """What is known of the beginnings of the prompts (`grouprl.rollout.kept.Past`); None: nothing is to be kept."""
         self._names_positions = accepts(core, "position_ids")
         self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
         self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}
 
+    @property
+    def keeps(self) -> bool:
+        """Whether keys and values can be kept and gone on from; not so where a layer has another state."""
+        from .roomy_cache import empty_cache
+
+        return empty_cache(self.model, windows=True) is not None
+
     @torch.inference_mode()
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
-        """Read the prompts; where the cache is ordinary, long ones with those of about their length."""
+        """Read the prompts; where the cache is ordinary, long ones with those of about their length.
+
+        What `past` knows of the beginning of a prompt is not read again.
+        """
         from .roomy_cache import empty_cache, roomy_cache
 
-        device, count = self.model.device, len(prompts)
+        device, count, windows = self.model.device, len(prompts), self.past is not None
         row_r = torch.as_tensor(prompt_r, device=device)
         length_n = torch.tensor([len(p) for p in prompts], device=device)
-        width, ordinary = int(length_n.max()), empty_cache(self.model) is not None
-        batches = list(reading_order([len(p) for p in prompts])) if ordinary else [list(range(count))]
-        read = [(some, *self._read([prompts[i] for i in some], empty_cache(self.model))) for some in batches]
+        self.width = width = int(length_n.max())
+        ordinary = empty_cache(self.model, windows) is not None
+        known = [0] * count if self.past is None else self.past.known(prompts)
+        late = [len(prompt) - done for prompt, done in zip(prompts, known, strict=True)]
+        batches = list(reading_order(late)) if ordinary else [list(range(count))]
+        read = [
+            (some, *self._read_on([prompts[i] for i in some], max(late[i] for i in some)))
+            if any(known[i] for i in some)
+            else (some, *self._read([prompts[i] for i in some], empty_cache(self.model, windows)))
+            for some in batches
+        ]
         order = torch.tensor([i for some in batches for i in some], device=device)
         logits_nv = torch.cat([logits for _, logits, _ in read])[torch.argsort(order)]
         if ordinary:
@@ -54,6 +75,23 @@ class TransformersDecoder:
         pad_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)
         position_nl = torch.arange(width, device=device) - pad_n1
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
+
+    def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Any]:
+        """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
+        from .roomy_cache import known_cache
+
+        device, width = self.model.device, max(map(len, prompts))
+        begin_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)
+        slot_l = torch.arange(width - late, width, device=device)
+        ids_nl = torch.tensor([([0] * width + list(p))[-late:] for p in prompts], device=device)
+        cache = known_cache(self.past, prompts, width, late, device)
+        mask_nk = (torch.arange(width, device=device) >= begin_n1).long()
+        return self._forward(ids_nl, mask_nk, (slot_l - begin_n1).clamp(min=0), cache)
+
+    @torch.inference_mode()
+    def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Keys and values of the rows `index_n`, layer by layer, [N,kv_heads,slots,d]; prompts end at slot `width`."""
+        return tuple(held[index_n] for layer in self._cache.layers for held in (layer.keys, layer.values))
 
     @torch.inference_mode()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
