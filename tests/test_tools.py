@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import random
 import time
 from pathlib import Path
 
@@ -392,6 +393,18 @@ def half(a: int) -> float:
 '''
 
 
+EXPERT = '''
+def expert(prompt, results, rng, answer):
+    if results:
+        return f"=|{results[-1].text}"
+    a, b = (int(number) for number in prompt[:-1].split("*"))
+    return f"times({a},{b})"
+
+def mute(prompt, results, rng, answer):
+    return None
+'''
+
+
 def test_tools_of_a_file_beside_the_questions_of_another_task(tmp_path):
     file = tmp_path / "my_tools.py"
     file.write_text(FILE)
@@ -405,6 +418,30 @@ def test_tools_of_a_file_beside_the_questions_of_another_task(tmp_path):
     assert task.reward(f"half({a})\n=|1{right}", **question.columns) == 0
     assert task.reward(task.solution(question), **question.columns) == 1
     assert task.fingerprint() != load_task(spec, seed=4).fingerprint()
+    task._toolbox.close()
+
+
+def test_an_expert_demonstrates_calls_and_answers(tmp_path):
+    file = tmp_path / "my_tools.py"
+    file.write_text(FILE + EXPERT)
+    of = {"name": "multiplication", "level": 1}
+    spec = {"name": f"tools:{file}:times", "of": of, "form": "compact", "expert": f"{file}:expert"}
+    task = load_task(spec)
+    question = task.question("train", 0)
+    environment = task.environment()
+    environment.reset(question, 0)
+    a, b = (int(number) for number in question.prompt[:-1].split("*"))
+    call = environment.demonstrate(random.Random(0))
+    assert call == f"times({a},{b})"
+    assert environment.step(call).observation.text == f"{a * b}>"
+    last = environment.step(environment.demonstrate(random.Random(0)))
+    assert (last.reward, last.terminated) == (1.0, True)
+    assert not hasattr(load_task({**spec, "expert": None}).environment(), "demonstrate")
+    assert task.needs_clock
+    mute = load_task({**spec, "expert": f"{file}:mute"}).environment()
+    mute.reset(question, 0)
+    with pytest.raises(InputError, match="a demonstrated turn is a text"):
+        mute.demonstrate(random.Random(0))
     task._toolbox.close()
 
 

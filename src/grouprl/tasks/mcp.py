@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.errors import InputError, suggest
 from grouprl.rewards import Reward
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.tools import ToolTask
+from grouprl.tasks.tools import ToolTask, shown_by
 from grouprl.tools import Tool, Toolbox, ToolEnvironment
 from grouprl.tools.mcp import McpServer
 
@@ -56,17 +56,5 @@ class McpTask(ToolTask):
             return super().environment()
         server = McpServer(self.path, self.seconds)
         toolbox = Toolbox(self._of(server), traces=self.traces)
-        return McpEpisode(server, toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
-
-
-class McpEpisode(ToolEnvironment):
-    """An episode with a server of its own, which ends with it."""
-
-    def __init__(self, server: McpServer, toolbox: Toolbox, reward: Reward, **settings: Any) -> None:
-        super().__init__(toolbox, reward, **settings)
-        self._server = server
-
-    def close(self) -> None:
-        """End the episode and its server."""
-        super().close()
-        self._server.close()
+        limits: dict[str, Any] = {"form": self.form, "max_turns": self.turns, "on_close": server.close}
+        return shown_by(self._expert, toolbox, self._inner.reward, **limits)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.envs.environment import Observation
 from grouprl.errors import InputError
 from grouprl.rewards import Example, Reward, exact_match, import_object
 from grouprl.rewards.sending import harmless
@@ -18,6 +19,9 @@ from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Question, Split, Task
 from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
 from grouprl.tools.mcp import McpTool
+
+
+Expert = Callable[..., str]
 
 
 @register_task("tools", argument="path")
@@ -35,10 +39,14 @@ class ToolTask(OptionTask):
     tokens: int = Field(256, ge=1, description="token budget of one turn, its end included")
     traces: bool = Field(False, description="whether the model is shown the traceback of a tool that raised")
     characters: str = Field("", description="the characters that texts and actions are made of, where known")
+    expert: str | None = Field(
+        None, description="your function that writes demonstrated turns: file.py:function(prompt, results, rng, **columns)"
+    )
     seed: int = Field(0, description="which stream of questions the other task draws")
 
     _inner: Task = PrivateAttr()
     _toolbox: Toolbox = PrivateAttr()
+    _expert: Expert | None = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Import the tools and load the task that asks.
@@ -52,6 +60,7 @@ class ToolTask(OptionTask):
                 f"The task '{self._inner.name}' has an environment of its own",
                 "tools are put beside questions that are answered at once",
             )
+        self._expert = None if self.expert is None else import_object(self.expert, "expert")
         self._toolbox = Toolbox(self.make_tools(), traces=self.traces)
 
     def make_tools(self) -> list[Any]:
@@ -106,15 +115,51 @@ class ToolTask(OptionTask):
     def needs_clock(self) -> bool:
         """Whether the reward of the final answer, or a tool without a time limit, may never return."""
         unlimited = any(each.seconds is None and not own_clock(each) for each in self._toolbox.tools.values())
-        return unlimited or not harmless(self._inner.reward)
+        return unlimited or self._expert is not None or not harmless(self._inner.reward)
 
     def environment(self) -> ToolEnvironment:
         """Return a fresh episode; the tools are shared."""
-        return ToolEnvironment(self._toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
+        return shown_by(self._expert, self._toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
 
     def options(self) -> dict[str, Any]:
         """Return every option, and what the other task's questions depend on."""
         return super().options() | {"of_fingerprint": self._inner.fingerprint()}
+
+
+class ShownTools(ToolEnvironment):
+    """Tools that somebody can demonstrate: `expert(prompt, results, rng, **columns)` writes the next turn.
+
+    `prompt` and columns are the question's, `results` what the calls so far came to (`grouprl.tools.Result`).
+    """
+
+    def __init__(self, expert: Expert, toolbox: Toolbox, reward: Reward, **settings: Any) -> None:
+        """Prepare an episode."""
+        super().__init__(toolbox, reward, **settings)
+        self._expert = expert
+        self._prompt: Any = ""
+
+    def reset(self, question: Question, seed: int) -> Observation:
+        """Begin; see `ToolEnvironment.reset`."""
+        self._prompt = question.prompt
+        return super().reset(question, seed)
+
+    def demonstrate(self, rng: random.Random) -> str:
+        """Return what the expert writes.
+
+        Raises:
+            InputError: if that is no text.
+        """
+        said = self._expert(self._prompt, tuple(self.results), rng, **self.columns)
+        if not isinstance(said, str):
+            raise InputError(f"The expert returned {said!r}"[:400], "a demonstrated turn is a text")
+        return said
+
+
+def shown_by(expert: Expert | None, toolbox: Toolbox, reward: Reward, **settings: Any) -> ToolEnvironment:
+    """Return an episode with tools, which can demonstrate where there is an expert."""
+    if expert is None:
+        return ToolEnvironment(toolbox, reward, **settings)
+    return ShownTools(expert, toolbox, reward, **settings)
 
 
 class PythonEpisode(ToolEnvironment):

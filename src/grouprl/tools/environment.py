@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grouprl.envs.environment import Observation, Step
@@ -26,8 +26,20 @@ class ToolEnvironment:
     states.
     """
 
-    def __init__(self, toolbox: Toolbox, reward: Reward, *, form: FormName = "json", max_turns: int = 8) -> None:
-        """Prepare an episode of at most `max_turns` turns; `reward` scores the answer with the question's columns."""
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        reward: Reward,
+        *,
+        form: FormName = "json",
+        max_turns: int = 8,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        """Prepare an episode of at most `max_turns` turns; `reward` scores the answer with the question's columns.
+
+        `on_close` gives back what the tools of this episode alone hold; it may be called twice.
+        """
+        self._on_close = on_close
         self.toolbox, self.reward, self.max_turns = toolbox, reward, max_turns
         self.form, self._announces = FORMS[form], form == "json"
         self.columns: Mapping[str, Any] = {}
@@ -93,8 +105,10 @@ class ToolEnvironment:
         }
 
     def close(self) -> None:
-        """End the episode; the tools belong to the task."""
+        """End the episode; tools that it shares with others stay."""
         self._phase = "closed"
+        if self._on_close is not None:
+            self._on_close()
 
     def _observed(self, results: list[Result]) -> Observation:
         messages: tuple[dict[str, Any], ...] = ()
