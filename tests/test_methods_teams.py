@@ -15,6 +15,7 @@ from grouprl.data.align import AlignCalls
 from grouprl.envs.host import Host
 from grouprl.envs.playing import total_reward
 from grouprl.envs.propose import Propose, proposer_pay, value
+from grouprl.errors import InputError
 from grouprl.parts.part import RunFacts
 from grouprl.parts.roles import CalledReward, LateAgent, OutcomeAndActions, RoleRelative
 from grouprl.tasks import load_task
@@ -242,6 +243,17 @@ def test_a_free_problem_holds_the_number_and_comes_to_anything() -> None:
     asked = Propose(free=True)
     asked.begin({"answer": 12}, rng)
     assert all(asked.valid(asked.demonstrate(rng)) for _ in range(50))
+
+
+def test_numbers_of_problems_have_a_limit() -> None:
+    env, rng = Propose(below=15), random.Random(0)
+    env.begin({"answer": 12}, rng)
+    assert [env.valid(problem) for problem in ("7+5", "14-2", "15-3")] == [True, True, False]
+    shown = {env.demonstrate(rng) for _ in range(200)}
+    assert all(env.valid(problem) for problem in shown)
+    assert len(shown) > 8
+    with pytest.raises(InputError, match="largest = 20 is not below = 15"):
+        load_task({"name": "propose", "below": 15})
 
 
 def test_the_held_out_questions_are_problems_for_the_solver_alone() -> None:

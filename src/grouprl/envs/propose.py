@@ -24,20 +24,21 @@ def proposer_pay(rate: float, pay: Pay) -> float:
     return 1 - rate if pay == "failure" else 4 * rate * (1 - rate)
 
 
-def around(number: int, rng: random.Random) -> str:
-    """Return a sum or a difference of two numbers, one of them `number`; it is not negative."""
-    other = rng.randint(1, 99)
+def around(number: int, below: int, rng: random.Random) -> str:
+    """Return a sum or a difference of `number` and another one below `below`; it is not negative."""
+    other = rng.randint(1, below - 1)
     if rng.random() < 0.5:
         return f"{number}+{other}" if rng.random() < 0.5 else f"{other}+{number}"
     return f"{max(number, other)}-{min(number, other)}"
 
 
-def coming_to(number: int, rng: random.Random) -> str:
-    """Return a sum or a difference of two numbers that comes to `number`."""
-    if number > 1 and rng.random() < 0.5:
+def coming_to(number: int, below: int, rng: random.Random) -> str:
+    """Return a sum or a difference of two numbers below `below` that comes to `number`, which is so, too."""
+    most = below - 1 - number
+    if most < 1 or (number > 1 and rng.random() < 0.5):
         first = rng.randint(1, number - 1)
         return f"{first}+{number - first}"
-    second = rng.randint(1, 99 - number)
+    second = rng.randint(1, most)
     return f"{number + second}-{second}"
 
 
@@ -46,7 +47,7 @@ class Propose(Game):
     but "7+5=", tries it `attempts` times, each afresh.
 
     Columns: `answer`, or `problem`, which the solver then tries once and nobody proposes. A problem has two to four
-    numbers below 100, comes to the answer and does not hold it; if `free`, it holds the number shown and comes to
+    numbers below `below`, comes to the answer and does not hold it; if `free`, it holds the number shown and comes to
     anything from 0 on. What is none ends the episode and earns the proposer `invalid`; a valid one earns 1 - p
     ("failure") or 4p(1 - p) ("middle"), p the share of right attempts. An attempt earns 1 if it is right. One that is
     held out for evaluation earns nothing and is not tried. States are the number shown, and the problem.
@@ -59,12 +60,13 @@ class Propose(Game):
         invalid: float = -1.0,
         noise: float = 0.3,
         free: bool = False,
+        below: int = 100,
         held_out: Callable[[str], bool] = lambda problem: False,
     ) -> None:
         """Prepare an episode; `noise` is the chance that a demonstrated answer is one off."""
         super().__init__(max_turns=attempts + 1)
         self.attempts, self.pay, self.invalid, self.noise, self.free = attempts, pay, invalid, noise, free
-        self.held_out = held_out
+        self.below, self.held_out = below, held_out
         self.shown, self.problem = 0, ""
         self.right: list[bool] = []
 
@@ -100,7 +102,10 @@ class Propose(Game):
         """Tell whether `problem` is one that may be set for the number shown."""
         if not PROBLEM.fullmatch(problem):
             return False
-        holds = str(self.shown) in re.findall(r"\d+", problem)
+        terms = re.findall(r"\d+", problem)
+        if max(map(int, terms)) >= self.below:
+            return False
+        holds = str(self.shown) in terms
         return holds and value(problem) >= 0 if self.free else value(problem) == self.shown and not holds
 
     def act(self, action: str) -> Outcome:
@@ -127,5 +132,5 @@ class Propose(Game):
         if self.problem:
             return str(max(0, value(self.problem) + (rng.choice((-1, 1)) if rng.random() < self.noise else 0)))
         write = around if self.free else coming_to
-        proposals = iter(lambda: write(self.shown, rng), None)
+        proposals = iter(lambda: write(self.shown, self.below, rng), None)
         return next(problem for problem in proposals if self.valid(problem) and not self.held_out(problem))

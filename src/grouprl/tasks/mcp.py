@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.errors import InputError, suggest
-from grouprl.rewards import Reward
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.tools import ToolTask, shown_by
 from grouprl.tools import Tool, Toolbox, ToolEnvironment

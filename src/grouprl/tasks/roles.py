@@ -33,11 +33,17 @@ class ProposeTask(EnvironmentTask):
     levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 90))
 
     largest: int = Field(20, ge=2, le=90, description="the largest number that is shown to the proposer")
+    below: int = Field(100, ge=4, le=100, description="the numbers of a problem are below this")
     free: bool = Field(False, description="whether a problem need only hold the number shown, and may come to any")
     attempts: int = Field(4, ge=1, description="how often the solver tries a problem")
     pay: Pay = Field("failure", description="what a problem earns the proposer: 1 - p, or 4p(1-p) (middle)")
     invalid: float = Field(-1.0, le=0, description="what an invalid problem earns the proposer")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstrated answer is one off")
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse numbers for which there is no problem."""
+        if self.largest >= self.below:
+            raise ValueError(f"largest = {self.largest} is not below = {self.below}: problems come to it or hold it")
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -61,7 +67,7 @@ class ProposeTask(EnvironmentTask):
 
     def environment(self) -> Propose:
         """Return a fresh episode."""
-        return Propose(self.attempts, self.pay, self.invalid, self.noise, self.free, held_out)
+        return Propose(self.attempts, self.pay, self.invalid, self.noise, self.free, self.below, held_out)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a number for the proposer."""
@@ -80,7 +86,7 @@ class ProposeTask(EnvironmentTask):
             prompt, columns = self.draw(rng)
             if split == "train":
                 return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
-            problem = (around if self.free else coming_to)(columns["answer"], rng)
+            problem = (around if self.free else coming_to)(columns["answer"], self.below, rng)
             if held_out(problem):
                 columns = {"problem": problem}
                 return Question(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())

@@ -20,7 +20,6 @@ from grouprl.tasks.task import Question, Split, Task
 from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
 from grouprl.tools.mcp import McpTool
 
-
 Expert = Callable[..., str]
 
 
@@ -40,7 +39,7 @@ class ToolTask(OptionTask):
     traces: bool = Field(False, description="whether the model is shown the traceback of a tool that raised")
     characters: str = Field("", description="the characters that texts and actions are made of, where known")
     expert: str | None = Field(
-        None, description="your function that writes demonstrated turns: file.py:function(prompt, results, rng, **columns)"
+        None, description="your function that writes demonstrations: file.py:function(prompt, results, rng, **columns)"
     )
     seed: int = Field(0, description="which stream of questions the other task draws")
 
