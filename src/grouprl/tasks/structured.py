@@ -23,8 +23,8 @@ TOOLS = ("add", "book", "call", "find", "mail", "play")
 class Schema(GeneratedTask):
     """Put facts into a JSON object that has exactly the fields asked for.
 
-    The prompt is "age 7, who ann, row 3; who,age>", the answer '{"who":"ann","age":7}'. A demonstration leaves a field
-    out, mistakes a value or forgets a bracket now and then.
+    The prompt is '"age":7 "who":"ann" "row":3;who,age>', the answer '{"who":"ann","age":7}'. A demonstration leaves a
+    field out, mistakes a value or forgets a bracket now and then.
     """
 
     levels = tuple(
@@ -55,9 +55,9 @@ class Schema(GeneratedTask):
         names = rng.sample(FIELDS, self.facts)
         facts = {name: rng.choice(NAMES) if name == "who" else rng.randrange(100) for name in names}
         asked = rng.sample(names, min(self.fields, self.facts))
-        told = ", ".join(f"{name} {value}" for name, value in facts.items())
+        told = " ".join(f'"{name}":{json.dumps(value)}' for name, value in facts.items())
         answer = json.dumps({name: facts[name] for name in asked}, separators=(",", ":"))
-        return f"{told}; {','.join(asked)}>", {"answer": answer}
+        return f"{told};{','.join(asked)}>", {"answer": answer}
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
         """Write the object, now and then with a slip."""
