@@ -66,10 +66,18 @@ ARENAS: dict[str, Arena] = {
         "the review in front.",
         {"task": {"name": "guess", "numbers": 7, "turns": 2}, "warmup": {"steps": 300}, "steps": 60},
         "retroformer",
-        (("retroformer", 8),),
+        (("retroformer", 8), ({"name": "retroformer", "actor": "policy"}, 8)),
     ),
 }
-SERIES = ("pass@1", "retry_gain", "reviews_unread", "retries", "rows_drawn", "observation_likelihood_loss")
+SERIES = (
+    "pass@1",
+    "actor_reward",
+    "retry_gain",
+    "reviews_unread",
+    "retries",
+    "rows_drawn",
+    "observation_likelihood_loss",
+)
 
 
 def clear_unfinished(folder: Path) -> None:

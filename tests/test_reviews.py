@@ -463,7 +463,7 @@ def test_rejected_episodes_give_way_to_new_endings(tmp_path: Path) -> None:
 
 
 def test_reviews_earn_what_they_bring(tmp_path: Path) -> None:
-    method = {"name": "retroformer", "form": form(Fixed), "trials": 3}
+    method = {"name": "retroformer", "form": form(Fixed), "trials": 3, "actor": "policy"}
     session = session_of(tmp_path, method)
     plain = session.desk.draw(session.desk.take(4))
     trials = [plain]
@@ -488,6 +488,32 @@ def test_reviews_earn_what_they_bring(tmp_path: Path) -> None:
     assert trials[3].prompts[0].endswith("|" + plain.prompts[0])
     assert reviews.scores.reward_b.any()
     assert sorted(set(reviews.group_b.tolist())) == sorted(set(plain.group_b.tolist()))
+
+
+def test_a_frozen_actor_acts_as_before_the_first_step(tmp_path: Path) -> None:
+    method = {"name": "retroformer", "form": form(Fixed)}
+    session = session_of(tmp_path, method)
+    (part,) = session.method.explore
+    plain = session.desk.draw(session.desk.take(4))
+    drawn: list[Collected] = []
+    draw = session.desk.draw
+
+    def noted(asks: Any, **more: Any) -> Collected:
+        drawn.append(draw(asks, **more))
+        return drawn[-1]
+
+    session.desk.draw = noted  # type: ignore[method-assign]
+    before = part(plain, session.desk)
+    with torch.no_grad():
+        for parameter in session.policy.parameters():
+            parameter.mul_(1.5)
+    after = part(plain, session.desk)
+    assert drawn[0].rollout.response_ids == drawn[2].rollout.response_ids, "first trials of the frozen actor"
+    assert drawn[1].rollout.response_ids == drawn[3].rollout.response_ids, "and advised ones"
+    texts = [subset(rows, rows.kept_b).texts for rows in (before, after)]
+    assert texts[0] != texts[1], "the policy itself writes other reviews now"
+    assert session.collector.policy is session.policy
+    assert session.desk.read_notes()["actor_reward"] == pytest.approx(drawn[0].scores.reward_b.mean())
 
 
 # --- warm-up ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -86,6 +87,9 @@ class Desk(Protocol):
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Draw one answer or turn behind each of these token ids, one seed each; nothing is acted out or scored."""
+
+    def acting(self, policy: Any) -> AbstractContextManager[None]:
+        """Let another policy draw, inside a block, what `draw` and `spoken` are asked for."""
 
     def spoken(self, asks: Sequence[Ask]) -> Collected:
         """Draw an answer to each of `asks` beside the environment, unscored: reward 0, no upper limit of tokens."""

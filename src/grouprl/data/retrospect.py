@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -15,7 +16,9 @@ from grouprl.data.desk import Desk
 from grouprl.data.review_forms import AUTO, review_form
 from grouprl.data.reviewing import Attempts, Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
 from grouprl.parts.part import RunFacts, part
+from grouprl.policy.second import second_policy
 
+Actor = Literal["policy", "initial"]
 Memory = dict[int, tuple[str, ...]]
 """What reviews have advised so far, by the key of the first trial."""
 
@@ -27,17 +30,23 @@ class Retrospect(Reviewing):
     After each of `trials` trials the policy reviews it, in whatever words; the next trial begins anew, with all reviews
     so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151). Reviews of a question
     form its group, as rows of source 'review'; trials are not trained on.
+
+    `actor` says who acts: the policy itself, or, frozen, the policy as it was before the first step, which then also
+    plays the first trials, with the luck of the episodes that were drawn.
     """
 
     form: str = AUTO
     tokens: Tokens = None
     trials: Annotated[int, Field(ge=1)] = 1
+    actor: Actor = "policy"
 
     def __call__(self, collected: Collected, desk: Desk) -> Collected:
         """Return the reviews, and the first trials as rows that are not trained on."""
         collected = collected.with_extras(keys__review=collected.extras["keys.episode"])
         memory: Memory = {}
         known, rows, reviews = collected, reviewable(collected), []
+        if self.actor == "initial":
+            known, rows = self._first(collected, rows, desk)
         for _ in range(self.trials):
             found = self.reviews(known, rows, numbers := Numbers(known), desk)
             if found is None or (next_trial := self._trial(known, collected, found, memory, numbers, desk)) is None:
@@ -60,7 +69,30 @@ class Retrospect(Reviewing):
             openings.append(form.guided(prompt_of[key], memory[key]))
         rows = found.about.tolist()
         desk.note("retries", len(rows))
-        return attempts(known, rows, [0] * len(rows), numbers, desk, openings, source=SOURCES["guided"])
+        with self._actor(desk):
+            return attempts(known, rows, [0] * len(rows), numbers, desk, openings, source=SOURCES["guided"])
+
+    def _first(self, collected: Collected, rows: np.ndarray, desk: Desk) -> tuple[Collected, np.ndarray]:
+        """Return the rows with first trials of the frozen actor, and where these are."""
+        again = (rows.tolist(), [0] * len(rows), Numbers(collected))
+        with self._actor(desk):
+            first = attempts(collected, *again, desk, [None] * len(rows), source=SOURCES["reference"])
+        if first is None:
+            return collected, rows[:0]
+        desk.note("actor_reward", float(first.rows.scores.reward_b.mean()), "mean")
+        known = join([collected, first.rows])
+        return known, np.arange(len(collected), len(known))
+
+    def _actor(self, desk: Desk) -> AbstractContextManager[None]:
+        """Let the actor act."""
+        if self.actor == "policy":
+            return nullcontext()
+        held, store = desk.held(self), desk.store(self)
+        if "actor" not in held:
+            store.setdefault("weights", desk.policy.trainable_state())
+            held["actor"] = second_policy(desk.policy)
+            held["actor"].load_trainable_state(store["weights"])
+        return desk.acting(held["actor"])
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -70,12 +102,14 @@ class Retrospect(Reviewing):
         """Answers besides those of the run."""
         count = run.prompts * run.group_size
         trials = f"{self.trials} × " if self.trials > 1 else ""
-        return f"{trials}{count} reviews per rollout, which alone are trained on, and as many further trials"
+        first = f"{count} first trials of the frozen actor, " if self.actor == "initial" else ""
+        return f"{first}{trials}{count} reviews per rollout, which alone are trained on, and as many further trials"
 
     def words(self) -> str:
         """Describe."""
         again = "once" if self.trials == 1 else f"{self.trials} times"
-        return f"episodes are tried again {again}, advised by the policy's reviews; a review earns the difference"
+        who = "" if self.actor == "policy" else " by the policy as it was before the first step"
+        return f"episodes are tried again {again}{who}, advised by the policy's reviews; a review earns the difference"
 
     def formula(self) -> str:
         """Formula."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.data.reflect_retry import ReflectRetry
 from grouprl.data.regenerate import CutAndRegenerate
-from grouprl.data.retrospect import Retrospect
+from grouprl.data.retrospect import Actor, Retrospect
 from grouprl.data.review_forms import AUTO
 from grouprl.levels import Alone, Scale
 from grouprl.method import Method
@@ -292,13 +292,16 @@ def search_r2(
         formula=f"{GRPO_LOSS} over reviews,  R = G_{{k+1}} - G_k,  A_i = (R_i - mean_g R)/(std_g R + eps)",
         defaults={
             "trials": "one further trial of each episode, the least; the paper goes on until success",
+            "actor": "the paper: a frozen model acts",
             "form": FORM,
             "tokens": LENGTH,
             **GRPO_DEFAULTS,
         },
         differs=[
-            "The paper's actor is a frozen model of its own. Here one policy plays both, and its actions are never "
-            "trained, but change as far as the weights that it shares with its reviews do.",
+            "The frozen actor is the policy as it was before the first step; actor policy lets the weights act that "
+            "are trained on reviews.",
+            "With a frozen actor the episodes that the step draws serve as luck and as metrics alone: the actor plays "
+            "its own first trials.",
             "The paper imitates reviews with a positive difference, trains a reward model on all of them and then PPO "
             "with a KL to the imitating model. Here the difference itself is the reward of a policy gradient whose "
             "baseline is the question's other reviews; kl_coef and model.reference add the KL.",
@@ -324,6 +327,7 @@ def search_r2(
 )
 def retroformer(
     trials: Annotated[int, Field(ge=1)] = 1,
+    actor: Actor = "initial",
     form: str = AUTO,
     tokens: Tokens = None,
     clip_low: ClipLow = 0.2,
@@ -336,4 +340,4 @@ def retroformer(
 ) -> Method:
     """Compose Retroformer: GRPO over reviews, each rewarded by the difference of two trials."""
     base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
-    return base.with_parts(explore=(Retrospect(form=form, tokens=tokens, trials=trials),))
+    return base.with_parts(explore=(Retrospect(form=form, tokens=tokens, trials=trials, actor=actor),))

@@ -151,6 +151,15 @@ class RunDesk:
         """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
         return self.collector.act(beginnings, seeds)
 
+    @contextmanager
+    def acting(self, policy: Any) -> Iterator[None]:
+        """Let another policy draw."""
+        before, self.collector.policy = self.collector.policy, policy
+        try:
+            yield
+        finally:
+            self.collector.policy = before
+
     def spoken(self, asks: Sequence[Ask]) -> Collected:
         """Draw an answer to each of `asks` beside the environment."""
         return self.collector.spoken(asks)

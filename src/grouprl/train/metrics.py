@@ -659,6 +659,13 @@ define(
     "> 0",
 )
 define(
+    "actor_reward",
+    "reward",
+    "answers",
+    "mean reward of the frozen actor's first trials, without any review",
+    "as before training: it never learns",
+)
+define(
     "retry_gain",
     "reward",
     "answers",
