@@ -1,0 +1,114 @@
+"""Runs of the recipes, recorded in docs/recipes.md: what is paid at the beginning and at the end, what is right.
+
+A run that is recorded is not repeated while the recipe stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import tempfile
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from grouprl.train.config import load_config, recipe_names
+from grouprl.train.files import write_json, write_text
+from grouprl.train.loop import train
+
+Record = dict[str, Any]
+DOCS = Path(__file__).parents[1] / "docs"
+RECIPES = Path(__file__).parents[1] / "src" / "grouprl" / "recipes"
+BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
+FIRST, LAST = 3, 5
+"""Rollouts that the reward is averaged over."""
+
+
+def version(name: str) -> str:
+    """Return a hash of a recipe as it is."""
+    return hashlib.sha256((RECIPES / f"{name}.yaml").read_bytes()).hexdigest()[:12]
+
+
+def run(name: str, seed: int, folder: Path) -> Record:
+    """Train a recipe on one thread and return what came of it; seconds are of processor time."""
+    begun = time.process_time()
+    config = load_config(name, [f"seed={seed}", "run.threads=1", "eval.every=0"])
+    train(config, folder=folder, console=Console(file=io.StringIO()))
+    return read(name, seed, folder, time.process_time() - begun)
+
+
+def read(name: str, seed: int, folder: Path, seconds: float) -> Record:
+    """Return the record of a finished run."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    paid = [line["reward_mean"] for line in lines if line["phase"] == "train"]
+    held_out = [line for line in lines if line["phase"] == "eval"]
+    return {
+        "recipe": name,
+        "seed": seed,
+        "version": version(name),
+        "reward": [fmean(paid[:FIRST]), fmean(paid[-LAST:])],
+        "before": _evaluated(held_out[0]),
+        "after": _evaluated(held_out[-1]),
+        "seconds": round(seconds),
+    }
+
+
+def _evaluated(line: Record) -> Record:
+    kinds = ("greedy", "greedy_low", "greedy_high", "pass@1", "pass@1_low", "pass@1_high", "questions")
+    return {kind: line[f"eval/{kind}"] for kind in kinds}
+
+
+def table(records: list[Record]) -> str:
+    """Return a row per run, recipes by name."""
+    head = "| recipe | seed | reward | right before | right after | greedy | seconds |\n" + "| --- " * 7 + "|\n"
+    return head + "".join(map(_row, sorted(records, key=lambda each: (each["recipe"], each["seed"]))))
+
+
+def _row(record: Record) -> str:
+    first, last = record["reward"]
+    greedy = f"{record['before']['greedy']:.3f} → {record['after']['greedy']:.3f}"
+    cells = [f"`{record['recipe']}`", record["seed"], f"{first:.2f} → {last:.2f}"]
+    cells += [_interval(record["before"]), _interval(record["after"]), greedy, record["seconds"]]
+    return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def _interval(found: Record) -> str:
+    return f"{found['pass@1']:.3f} [{found['pass@1_low']:.3f}, {found['pass@1_high']:.3f}]"
+
+
+def publish(records: list[Record]) -> None:
+    """Write the numbers, and the table between its marks."""
+    write_json(DOCS / "recipes.json", records)
+    before, _, rest = (DOCS / "recipes.md").read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    write_text(DOCS / "recipes.md", f"{before}{BEGIN}\n{table(records)}{END}{after}")
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Recipes; all if none is named.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.")] = 3,
+    minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = math.inf,
+) -> None:
+    """Run what is not recorded yet, seed after seed, and write docs/recipes.json and the table of docs/recipes.md."""
+    store, begun = DOCS / "recipes.json", time.monotonic()
+    records: list[Record] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else []
+    records = [each for each in records if each["recipe"] in recipe_names()]
+    for seed, name in ((seed, name) for seed in range(seeds) for name in names or recipe_names()):
+        known = {(each["recipe"], each["seed"]): each["version"] for each in records}
+        if known.get((name, seed)) == version(name) or time.monotonic() - begun > 60 * minutes:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            record = run(name, seed, Path(folder) / "run")
+        records = [each for each in records if (each["recipe"], each["seed"]) != (name, seed)] + [record]
+        typer.echo(_row(record), nl=False)
+        publish(records)
+
+
+if __name__ == "__main__":
+    typer.run(main)
