@@ -155,11 +155,12 @@ OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
     *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),
     *("sdpo_segment", "m_grpo", "hrpo", "ssp", "cpmobius", "duration_aware", "archer", "hi_agent"),
-    *("r3l", "echo", "search_r2", "retroformer"),
 )
+REVIEWED = "reads what is said between turns, of which a single answer has one; docs/reviews.md tells of runs"
 WORDS = "needs somebody who names good and poor parts of an answer"
 AHEAD = "is for answers drawn ahead of training: see docs/async.md"
 NOT_RUN = {**dict.fromkeys(OF_TURNS, TURNS), **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), AHEAD)} | {
     "step_grpo": "needs a reward that knows the steps of an answer: see the recipe r1_vl",
-    "text2grad": WORDS
+    "text2grad": WORDS,
+    **dict.fromkeys(("r3l", "echo", "search_r2", "retroformer"), REVIEWED),
 }
