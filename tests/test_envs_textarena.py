@@ -165,6 +165,18 @@ def test_a_game_cut_off_is_nobodys():
         task.environment().reset(Question("q", ""), 0)
 
 
+@pytest.mark.parametrize(("success", "correct"), [(None, 1.0), (0.5, 1.0), (1.0, 0.0)])
+def test_from_which_outcome_a_player_is_right(success, correct):
+    """A wrong guess that ends the game after an invalid one is worth how near it came."""
+    task = load_task({"name": GUESS, "success": success})
+    environment, _ = begun(task)
+    for action in ("[1]", "[0]", "[0]"):
+        last = environment.step(action)
+    assert last.terminated
+    assert 0.5 <= environment.score()["outcome"] < 1
+    assert environment.score()["correct"] == correct
+
+
 def test_demonstrations_show_how_actions_are_spelt():
     task = load_task(TICTACTOE)
     shown = task.demonstration(task.question("train", 0), 0).splitlines()

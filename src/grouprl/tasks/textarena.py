@@ -52,7 +52,7 @@ class TextArena(SeededTask):
             raise InputError(f"TextArena's '{self.id}' did not begin", f"1 to {MOST_PLAYERS} players were tried")
         self._players = found
         try:
-            self.question("train", 0)
+            self._begin(self.question("train", 0))
         except (AssertionError, ValueError, KeyError, IndexError) as error:
             raise InputError(f"TextArena's '{self.id}' does not begin with {found} player(s)", str(error)) from error
 
