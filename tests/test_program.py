@@ -335,3 +335,12 @@ def test_a_template_that_rewrites_history_is_handled_as_set(history):
         assert texts == [first]
     with pytest.raises(InputError, match="rewrites history"):
         play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5)
+
+
+def test_a_column_may_bear_the_name_of_the_prompt():
+    question = Question("sum", "3+4=", {"answer": "7", "prompt": "3+4=", "base_url": "nowhere"})
+    environment = program("answer_once").environment()
+    try:
+        assert "3+4=" in environment.reset(question, 0).text
+    finally:
+        environment.close()

@@ -306,8 +306,9 @@ class CommandLaunch:
 
 
 def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a function's signature names; all if it takes any."""
+    """Return the arguments that a function's signature names behind its first one, the prompt; all if it takes any."""
     parameters = inspect.signature(function).parameters
+    given = {name: value for name, value in given.items() if name != next(iter(parameters), None)}
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(given)
     return {name: value for name, value in given.items() if name in parameters}
