@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -334,3 +335,18 @@ def test_history_keeps_window_start_best_and_extremes():
 )
 def test_percent(value, text):
     assert percent(value) == text
+
+
+def test_dead_groups_mean_nothing_where_answers_are_not_compared():
+    alone = dataclasses.replace(FACTS, grouped=False)
+    dead = {"groups_dead": 1.0, "groups_dead_right": 0.2, "groups_dead_wrong": 0.8}
+    assert {"dead_groups", "no_signal"} <= found(history(**dead)).keys()
+    assert not {"dead_groups", "no_signal"} & found(history(**dead), alone).keys()
+
+
+def test_a_policy_that_waits_for_its_critic_is_not_missed():
+    idle = {"rows_trained": 0.0}
+    assert "no_signal" in found(history(steps=20, **idle))
+    waiting = dataclasses.replace(FACTS, waits=20)
+    assert "no_signal" not in found(history(steps=24, **idle), waiting)
+    assert "no_signal" in found(history(steps=25, **idle), waiting)

@@ -304,7 +304,7 @@ def test_answers_of_one_turn_get_the_advantage_of_their_reward() -> None:
     assert 8 < right_b.sum() < 24
     near(torch.from_numpy(rows.extras["past.q"]), right_b.astype(float).tolist(), 0.1)
     near(torch.from_numpy(rows.extras["past.v"]), [0.5] * 32, 0.25)
-    assert desk.notes["turns_stored"] == 12 * 32
+    assert desk.notes["turns_stored"] == sum(32 * step for step in range(1, 13))  # this desk adds the steps up
     assert desk.notes["critic_q_loss"] < 0.05
 
 

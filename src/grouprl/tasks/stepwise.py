@@ -55,7 +55,8 @@ class StepsTask(GeneratedTask):
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
         """Return the lines, some totals off by one, sometimes one line left out."""
-        terms, total, totals = [int(term) for term in str(question.prompt)[:-1].split("+")], 0, []
+        terms, total = [int(term) for term in str(question.prompt)[:-1].split("+")], 0
+        totals: list[int] = []
         for term in terms:
             total += term + (rng.choice((-1, 1)) if totals and rng.random() < self.noise else 0)
             totals.append(total)

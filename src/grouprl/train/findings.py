@@ -53,6 +53,10 @@ class HealthFacts:
     """Whether the sampler runs the trainer's own weights in the trainer's precision."""
     ahead: int = 0
     """How many steps answers may be drawn ahead of their update."""
+    grouped: bool = True
+    """Whether answers to a question are compared with each other, so that equal rewards leave nothing to learn."""
+    waits: int = 0
+    """Steps at the beginning in which the policy is not trained."""
     clips: bool = False
     """Whether the method's objective clips or caps a ratio."""
     kl_weight: float | None = None

@@ -19,6 +19,7 @@ from grouprl.method import Method
 from grouprl.methods.compose import compose
 from grouprl.overlap.ahead import Ahead, runs_ahead
 from grouprl.overlap.fit import threads_each
+from grouprl.parts.utterance import LateStart
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
@@ -364,6 +365,8 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
         ahead=config.run.async_steps,
+        grouped=config.batch.group > 1 and "past.q" not in method.needs(),
+        waits=method.learn.start if isinstance(method.learn, LateStart) else 0,
         clips="old_bt" in method.objective.needs(),
         kl_weight=weights[0] if weights else None,
         refill=method.refill is not None,

@@ -49,7 +49,7 @@ LR_ZERO_STEPS = 3
 
 def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
     """Many groups whose answers all got the same reward."""
-    dead = past.mean("groups_dead")
+    dead = past.mean("groups_dead") if facts.grouped else None
     if dead is None or dead < DEAD_NOTE:
         return None
     right, wrong = past.mean("groups_dead_right") or 0.0, past.mean("groups_dead_wrong") or 0.0
@@ -69,11 +69,13 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
 
 def no_signal(past: History, facts: HealthFacts) -> Finding | None:
     """Nothing to learn from for several steps on end: every group dead, or no row left to train on."""
+    if facts.waits and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS:
+        return None
     dead, rows = past.values("groups_dead")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
     if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
         words = f"No answer was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
         return Finding("no_signal", "alarm", words, "A selection rule removes everything: look at rows_dropped.")
-    if len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
+    if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
         return None
     right = past.values("groups_dead_right")[-ALL_DEAD_STEPS:]
     if right and min(right) >= SOLVED:
