@@ -91,6 +91,9 @@ def fails_on_some(completion, answer, **_):
 def coin(completion, answer, **_):
     return float(zlib.crc32(f"{answer}/{completion}".encode()) & 1)
 
+def writer(completion, answer, **_):
+    return {"reward": coin(completion, answer), f"by/{os.getpid()}": 0.0}
+
 def coin_or_failure(completion, answer, **_):
     return fails_on_some(completion, answer) if answer < "c" else coin(completion, answer)
 

@@ -71,7 +71,7 @@ def begun(bound: int, **given: Any) -> tuple[RunSide, Ahead, InstantSampler, lis
     desk, said = RunSide(bound, **given), []
     ahead = Ahead(desk, policy=None)  # type: ignore[arg-type]
     sampler = InstantSampler(desk, lambda: ahead.admission.version)
-    ahead._process, ahead._publish, ahead.say = sampler, lambda: None, said.append  # type: ignore[assignment, method-assign]
+    ahead._samplers, ahead._publish, ahead.say = sampler, lambda: None, said.append  # type: ignore[assignment, method-assign]
     ahead.admission = Admission.resumed(bound, PROMPTS, 0)
     ahead._ask(PROMPTS)
     return desk, ahead, sampler, said

@@ -84,6 +84,18 @@ def test_memory_holds_the_samplers_copy_and_the_shared_weights() -> None:
     assert ahead.peak == plain.peak + 3 * weights + smaller, "drawing and training happen at the same time"
 
 
+def test_more_samplers_take_more_memory_and_share_the_threads() -> None:
+    one, two = planned(steps=1), planned(steps=1, samplers=2)
+    costs = [{cost.what: cost.bytes for cost in found.costs} for found in (one, two)]
+    for name, factor in (("sampler's copy", 2), ("rollout cache", 2), ("shared weights", 1)):
+        assert costs[1][name] == factor * costs[0][name]
+    assert any("in 2 processes of their own" in n for n in two.notes)
+    assert threads_each(parse_config({"run": {"async_steps": 2, "samplers": 3}}), 8) == 2
+    assert "run.samplers has no effect: run.async_steps is 0" in planned(steps=0, samplers=2).idle
+    assert any("1 of the 3 run.samplers have nothing to draw" in s for s in planned(steps=1, samplers=3).idle)
+    assert not any("run.samplers" in s for s in two.idle)
+
+
 def test_settings_without_effect_are_named() -> None:
     assert "run.partial has no effect: run.async_steps is 0" in planned(steps=0, partial=True).idle
     assert "run.proximal has no effect: run.async_steps is 0" in planned(steps=0, proximal="sampler").idle

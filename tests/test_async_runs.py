@@ -128,13 +128,16 @@ def test_answers_span_versions(slow: Run) -> None:
 
 def test_every_log_prob_of_a_run_is_that_of_its_version(slow: Run) -> None:
     """Against the checkpoint of every version: the weights that drew a token give its log-prob, the others do not."""
-    rows = slow.rows
+    assert_own_versions(slow.folder, slow.rows)
+
+
+def assert_own_versions(folder: Path, rows: list[dict[str, Any]]) -> None:
     tokens = Tokens.of([row["prompt_ids"] for row in rows], [row["completion_ids"] for row in rows])
     version_bt = _laid_out([row["version"] for row in rows], -1)
     drawn_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
     gaps = []
     for version in range(STEPS):
-        logp_bt = load_trained(slow.folder, version).policy.logp(tokens).logp_bt
+        logp_bt = load_trained(folder, version).policy.logp(tokens).logp_bt
         own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
         torch.testing.assert_close(drawn_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
         gaps.append(float((drawn_bt - logp_bt)[others_bt].abs().max()))
@@ -159,6 +162,24 @@ def test_failing_rewards_are_counted_as_in_other_runs(slow: Run) -> None:
     problems = [row["problem"] for row in slow.rows if row["status"] == "error"]
     assert len(problems) == failed
     assert all("none below c" in problem for problem in problems)
+
+
+def test_several_samplers_draw_the_same_questions_in_the_same_order(
+    tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm(monkeypatch)
+    monkeypatch.setenv("TAMPER", "slow")
+    pids = watched(monkeypatch)
+    run = {"threads": 1, "async_steps": 2, "samplers": 3, "checkpoint_every": 1, "keep": STEPS + 1}
+    changes: dict[str, Any] = {"batch": {"prompts": 4, "group": 4}, "reward": plain_reward(rewards, "writer")}
+    folder = launch(tmp_path / "run", **changes, steps=STEPS, run=run)
+    rows, found = rollouts(folder), records(folder)
+    assert len(set(pids)) == 3
+    assert not any(map(alive, pids))
+    assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order asked"
+    assert all(r["staleness_max"] <= 2 for r in found)
+    assert len({tuple(sorted(row["components"])) for row in rows}) == 3, "each of them drew"
+    assert_own_versions(folder, rows)
 
 
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:

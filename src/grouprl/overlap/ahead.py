@@ -16,7 +16,7 @@ from grouprl.data.collected import Collected, join
 from grouprl.overlap.admission import Admission
 from grouprl.overlap.asks import pack_ask, unpack_ask
 from grouprl.overlap.canary import Canary
-from grouprl.overlap.process import SamplerProcess
+from grouprl.overlap.samplers import Samplers
 from grouprl.overlap.staleness import oldest_b, split, staleness_metrics
 from grouprl.overlap.starvation import STARVED, Starvation
 from grouprl.overlap.weights import SharedWeights
@@ -32,9 +32,9 @@ def runs_ahead(config: Config) -> bool:
 
 
 class Ahead:
-    """Questions under way, the sampler that answers them, and the rule that bounds how old the answers can be.
+    """Questions under way, the samplers that answer them, and the rule that bounds how old the answers can be.
 
-    `begin` starts the sampler; each step then takes its groups with `round` and ends with `advance`. `say` shows a
+    `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
     """
 
@@ -50,12 +50,12 @@ class Ahead:
         self._arrived: dict[int, Collected] = {}
         self._next = 0
         self._gap = 0.0
-        self._process: SamplerProcess | None = None
+        self._samplers: Samplers | None = None
         self._weights: SharedWeights | None = None
         self._canary: Canary | None = None
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Start the sampler with the policy as it is, and ask for the first answers.
+        """Start the samplers with the policy as it is, and ask for the first answers.
 
         Questions that were under way when the run was interrupted are asked first; what was drawn for them is gone,
         and they are drawn anew.
@@ -70,7 +70,7 @@ class Ahead:
             "places": self._weights.places,
             "threads": torch.get_num_threads(),
         }
-        self._process = SamplerProcess(hello, self._weights.fd)
+        self._samplers = Samplers(hello, self._weights.fd, self.config.run.samplers)
         if self._lost:
             self.say(f"{len(self._lost)} questions were under way when the run was interrupted: drawn anew")
             self._tell(self.starvation.lost(ask.index for ask in self._lost))
@@ -132,10 +132,10 @@ class Ahead:
         self.starvation.restore(state["lost"])
 
     def close(self) -> None:
-        """End the sampler's process."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+        """End the samplers' processes."""
+        if self._samplers is not None:
+            self._samplers.close()
+            self._samplers = None
         if self._weights is not None:
             self._weights.close()
             self._weights = None
@@ -167,22 +167,22 @@ class Ahead:
         return max(0, later + needed - self.admission.running)
 
     def _send(self, asks: Sequence[Ask]) -> None:
-        assert self._process is not None
+        assert self._samplers is not None
         self.admission.admit(len(asks))
         self._units.append((self._next, list(asks)))
-        self._process.ask(self._next, asks)
+        self._samplers.ask(self._next, asks)
         self._next += 1
 
     def _wait_for(self, number: int, asks: Sequence[Ask]) -> Collected:
         """Return the answers of a unit, all reports that came before them checked."""
-        assert self._process is not None
-        for message in self._process.received():
+        assert self._samplers is not None
+        for message in self._samplers.received():
             self._hear(*message)
         start = perf_counter()
         while number not in self._arrived:
             names = ", ".join(ask.question.id for ask in asks[:3])
             more = f" and {len(asks) - 3} more" if len(asks) > 3 else ""
-            self._hear(*self._process.receive(f"it draws and scores answers to {names}{more}", self.say))
+            self._hear(*self._samplers.receive(number, f"it draws and scores answers to {names}{more}", self.say))
         self.watch.seconds["wait"] += perf_counter() - start
         return self._arrived.pop(number)
 

@@ -9,15 +9,15 @@ from grouprl.method import Method
 from grouprl.overlap.admission import Admission
 from grouprl.train.config import Config
 
-SETTINGS = ("partial", "proximal")
+SETTINGS = ("partial", "proximal", "samplers")
 ADD = "weight: [{part: truncated_importance}]"
 """What is written into a method to let it correct for the policies that drew its answers."""
 
 
 def threads_each(config: Config, found: int) -> int:
-    """Return the threads of the trainer, and of the sampler where there is one: half each of what `auto` found."""
+    """Return the threads of the trainer, and of each sampler where there is one: `auto` divides what it found."""
     shared = config.run.async_steps > 0 and config.run.threads == "auto"
-    return max(1, found // 2) if shared else found
+    return max(1, found // (1 + config.run.samplers)) if shared else found
 
 
 def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
@@ -55,6 +55,12 @@ def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator
     if not run.async_steps:
         yield from (f"run.{name} has no effect: run.async_steps is 0" for name in given)
         return
+    if run.samplers > run.async_steps + 1:
+        yield (
+            f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to draw: a step's "
+            f"questions go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
+            "steps are under way"
+        )
     if environment and run.partial and "partial" in given:
         yield "run.partial has no effect: an episode keeps the weights it began with"
     if "proximal" in given and "old_bt" not in method.needs():
@@ -67,9 +73,14 @@ def words_ahead(config: Config, method: Method, *, environment: bool) -> list[st
     if not run.async_steps:
         return []
     room = Admission.resumed(run.async_steps, batch.prompts, 0).capacity
+    where = "a process of its own (a second copy of the model)"
+    if run.samplers > 1:
+        where = (
+            f"{run.samplers} processes of their own (each with a copy of the model), a step's questions in one of them"
+        )
     found = [
-        f"answers are drawn up to {run.async_steps} steps ahead of their update, in a process of its own (a second "
-        f"copy of the model): at most {room} questions are under way, (async_steps + 1)·batch.prompts"
+        f"answers are drawn up to {run.async_steps} steps ahead of their update, in {where}: at most {room} questions "
+        "are under way, (async_steps + 1)·batch.prompts"
     ]
     if run.partial and not environment:
         found.append("answers in the making go on with new weights; each token keeps the version that drew it")

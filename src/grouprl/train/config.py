@@ -228,10 +228,12 @@ class Run(Section):
     rollouts_every: Whole = 1
     """Rollouts are stored every so many steps; 0: never."""
     threads: Count | Literal["auto"] = "auto"
-    """Threads of torch; with `async_steps` of the trainer and of the sampler each."""
+    """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: Whole = 0
     """How many steps answers may be drawn ahead of their update, in a process of their own. 0: drawing and training
     take turns, and every answer is the current policy's."""
+    samplers: Count = 1
+    """With `async_steps`: how many processes draw; the questions of a step go to one of them."""
     partial: bool = True
     """With `async_steps`: whether answers that are being drawn go on with new weights as soon as there are some."""
     proximal: Literal["recompute", "sampler"] = "recompute"

@@ -168,13 +168,13 @@ def memory(
     *,
     reference: bool,
     second_models: int = 0,
-    ahead: bool = False,
+    samplers: int = 0,
     anew: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
     `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
-    checkpoints. With `ahead` a second process draws, and weights go through shared memory with room for two versions.
+    checkpoints. With `samplers` other processes draw, and weights go through shared memory with room for two versions.
 
     With `anew` a pass keeps the inputs of its layers and the activations of one.
 
@@ -194,8 +194,10 @@ def memory(
     if second_models:
         copies = f"{second_models} × ({model.parameters:,} + {train:,} stored) × {size} bytes"
         costs.append(Cost("second models", second_models * (model.parameters + train) * size, copies))
-    if ahead:
-        costs.append(Cost(SAMPLER, model.parameters * size, f"{model.parameters:,} × {size} bytes, in its own process"))
+    if samplers:
+        each = f"{model.parameters:,} × {size} bytes, in its own process"
+        copies = each if samplers == 1 else f"{samplers} × {each}"
+        costs.append(Cost(SAMPLER, samplers * model.parameters * size, copies))
         costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
     kept = activations(model, batch)
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
@@ -206,14 +208,15 @@ def memory(
             f"{size} bytes"
         )
     cache = batch.answers * batch.row * model.layers * 2 * model.kv_width * size
-    cached = (
+    cached = f"{samplers} × " if samplers > 1 else ""
+    cached += (
         f"{batch.answers:,} answers × {batch.row} tokens × {model.layers} layers × 2 × {model.kv_width} × {size} bytes"
     )
     return (
         *costs,
         Cost("activations of a pass", kept, how),
         Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, whatever the vocabulary"),
-        Cost("rollout cache", cache, cached),
+        Cost("rollout cache", max(1, samplers) * cache, cached),
     )
 
 

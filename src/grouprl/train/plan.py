@@ -148,7 +148,7 @@ def plan(config: Config) -> Plan:
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases)
     second = sum(isinstance(part, SecondModel) for part in method.prelude)
     reference = needs_reference(config, method)
-    extra: dict[str, Any] = {"second_models": second, "ahead": config.run.async_steps > 0}
+    extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
     anew = model is not None and computed_anew(config, model, batch)
     costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
     no_room = room(model.positions, longest, max_new_tokens, more) if model is not None else []
