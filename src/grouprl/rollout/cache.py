@@ -54,6 +54,13 @@ class Layout:
         self._place()
         return needed if gone else None
 
+    def fork(self, parent_n: torch.Tensor) -> None:
+        """Add rows that have the prompts of the rows `parent_n`."""
+        self.row_r = torch.cat([self.row_r, self.row_r[parent_n]])
+        if self.bias_rl is not None and not self.shared:
+            self.bias_rl = torch.cat([self.bias_rl, self.bias_rl[parent_n]])
+        self._place()
+
     def _place(self) -> None:
         """Give each row a place [prompt, number]; `at_r` is None where rows lie like this already."""
         if not self.shared:
@@ -102,6 +109,10 @@ class Cache(Protocol):
         """Go on with the rows `index_n` and the shared prompts `needed` (None: all)."""
         ...
 
+    def fork(self, parent_n: torch.Tensor) -> None:
+        """Add rows that hold what the rows `parent_n` hold; there is room for them."""
+        ...
+
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
         """Return keys and values of the rows `index_n`, prompts first, [2,N,kv_heads,slots,d]."""
         ...
@@ -148,10 +159,10 @@ class _Prompts:
 class RowCache:
     """[R, kv_heads, slots, d]: one small matrix per row and head."""
 
-    def __init__(self, lean: LeanModel, layout: Layout, rows: int, room: int) -> None:
+    def __init__(self, lean: LeanModel, layout: Layout, rows: int, most: int, room: int) -> None:
         self.layout, self.rows, self.used = layout, rows, 0
         slots = room if layout.shared else layout.width + room
-        self.kv = torch.empty(2, rows, lean.kv_heads, slots, lean.size, dtype=lean.dtype, device=lean.device)
+        self.kv = torch.empty(2, most, lean.kv_heads, slots, lean.size, dtype=lean.dtype, device=lean.device)
         self.prompts: _Prompts | None = None
 
     def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -197,6 +208,11 @@ class RowCache:
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
 
+    def fork(self, parent_n: torch.Tensor) -> None:
+        """Copy rows behind the last."""
+        before, self.rows = self.rows, self.rows + len(parent_n)
+        self.kv[:, before : self.rows, :, : self.used] = self.kv[:, parent_n, :, : self.used]
+
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
         """The prompts that are shared, and what the rows hold themselves."""
         own = self.kv[:, index_n, :, : self.used]
@@ -206,10 +222,10 @@ class RowCache:
 class SlotCache:
     """[slots, R, heads, d]: all rows of a slot lie side by side, attention is a few long elementwise operations."""
 
-    def __init__(self, lean: LeanModel, layout: Layout, rows: int, room: int) -> None:
+    def __init__(self, lean: LeanModel, layout: Layout, rows: int, most: int, room: int) -> None:
         self.layout, self.rows, self.used = layout, rows, 0
         slots = room if layout.shared else layout.width + room
-        self.k = torch.empty(slots, rows, lean.heads, lean.size, dtype=lean.dtype, device=lean.device)
+        self.k = torch.empty(slots, most, lean.heads, lean.size, dtype=lean.dtype, device=lean.device)
         self.v = torch.empty_like(self.k)
         self.prompts: _Prompts | None = None
 
@@ -265,6 +281,12 @@ class SlotCache:
             held[: self.used, : self.rows] = held[: self.used].index_select(1, index_n)
         if self.prompts is not None and needed is not None:
             self.prompts.keep(needed)
+
+    def fork(self, parent_n: torch.Tensor) -> None:
+        """Copy rows behind the last of each slot."""
+        before, self.rows = self.rows, self.rows + len(parent_n)
+        for held in (self.k, self.v):
+            held[: self.used, before : self.rows] = held[: self.used].index_select(1, parent_n)
 
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
         """The prompts that are shared, and what the rows hold themselves."""

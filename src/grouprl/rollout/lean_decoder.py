@@ -22,17 +22,21 @@ class LeanDecoder:
         self.lean, self.weights, self.past = lean, decoding_weights(lean), past
 
     @torch.inference_mode()
-    def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
+    def start(
+        self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
+    ) -> torch.Tensor:
         """Read the prompts, long ones with those of about their length, and make room for every row.
 
-        What `past` knows of the beginning of a prompt is not read again.
+        `rows` is how many rows there will be at most, if they fork; None: as many as there are. What `past` knows of
+        the beginning of a prompt is not read again.
         """
         lean, device = self.lean, self.lean.device
         length_n = torch.tensor([len(p) for p in prompts], device=device)
         self.width = width = int(length_n.max())
         row_r = torch.as_tensor(prompt_r, device=device)
         real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
-        self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, len(row_r), len(prompts), width))
+        most = rows or len(row_r)
+        self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, most, len(prompts), width))
         kv = torch.zeros(len(lean.layers), 2, len(prompts), lean.kv_heads, width, lean.size, dtype=lean.dtype).to(
             device
         )
@@ -45,12 +49,12 @@ class LeanDecoder:
             fresh = not any(known[i] for i in some)
             rest = [prompts[i][known[i] :] for i in some]
             last_nd[index] = self._read(rest, index, kv) if fresh else self._read_on(rest, index, kv, length_n[index])
-        kind = SlotCache if slots_pay(lean, len(row_r)) else RowCache
-        self._caches: list[Cache] = [kind(lean, self.layout, len(row_r), room) for _ in lean.layers]
+        kind = SlotCache if slots_pay(lean, most) else RowCache
+        self._caches: list[Cache] = [kind(lean, self.layout, len(row_r), most, room) for _ in lean.layers]
         for cache, (k, v) in zip(self._caches, kv, strict=True):
             cache.fill(k, v)
         self._turn_l = lean.turns(torch.arange(width + room, device=device)).unsqueeze(1)
-        self._table_vn = self._first_projection(len(row_r) * room)
+        self._table_vn = self._first_projection(most * room)
         self._position: int | torch.Tensor = width if bool((length_n == width).all()) else length_n[row_r]
         """Of the next token: one number where it is the same for all rows."""
         return self.weights.head(self.weights.norm(last_nd))[row_r]
@@ -126,6 +130,15 @@ class LeanDecoder:
         needed = self.layout.keep(index_n)
         for cache in self._caches:
             cache.keep(index_n, needed)
+
+    @torch.inference_mode()
+    def fork(self, parent_n: torch.Tensor) -> None:
+        """Add a row behind the others for each of `parent_n`, which goes on as that row does."""
+        if isinstance(self._position, torch.Tensor):
+            self._position = torch.cat([self._position, self._position[parent_n]])
+        self.layout.fork(parent_n)
+        for cache in self._caches:
+            cache.fork(parent_n)
 
     def _first_projection(self, tokens: int) -> torch.Tensor | None:
         """Project the vocabulary where it is much smaller than what will be drawn: the first layer sees no more."""

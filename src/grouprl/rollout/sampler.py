@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..policy.causal_lm import CausalPolicy
 from ..policy.logprobs import log_softmax_of
 from ..policy.tokens import Tokens
+from .branches import Branches
 from .choose import draw, keep_top_k, keep_top_p, uniforms
 from .decoder import Keeping
 from .kept import KeptTurns, Leaving, leave
@@ -157,6 +158,8 @@ def generate(
         keeping = kept if isinstance(decoder, LeanDecoder) or decoder.keeps else None
         if keeping is not None:
             decoder.past, writer.leaving = keeping.past(names[part], rows[part]), []
+        if isinstance(decoder, LeanDecoder) and len(set(rows[part])) < len(rows[part]):
+            decoder = Branches(decoder)
         writer.write(decoder, rows[part], uniform_rt, start, progress, pause)
         if keeping is not None and writer.leaving is not None:
             drawn_rows = writer.rollout(rows).response_ids
@@ -235,7 +238,8 @@ class _Writer:
                 decoder.keep(index_n)
                 row_r, live_r, token_r = (x[index_n] for x in (row_r, live_r, token_r))
                 uniform_tr = uniform_tr[:, index_n]
-            logits_rv = decoder.step(token_r)
+            # What ended rows go on with is nothing to anybody: the same, so that they part from no other row.
+            logits_rv = decoder.step(token_r.masked_fill(~live_r, 0))
 
     def _leave(
         self,

@@ -199,7 +199,9 @@ def timed_functions(policy: Any) -> list[tuple[Any, str, str]]:
     from grouprl.rollout.transformers_decoder import TransformersDecoder
     from grouprl.train import collect, loop, update
 
-    caches = [(cache, name, "attention") for cache in (RowCache, SlotCache) for name in ("append", "attend", "keep")]
+    caches = [
+        (cache, name, "attention") for cache in (RowCache, SlotCache) for name in ("append", "attend", "keep", "fork")
+    ]
     return [
         *((loop, name, "choose") for name in ("gather", "remember")),
         *((loop, name, "records") for name in ("_store", "_log")),

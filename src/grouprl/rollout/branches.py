@@ -1,0 +1,85 @@
+"""Rows that have drawn the same so far are one row of the decoder: it goes on once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from .cache import Layout
+from .decoder import Decoder
+
+
+class Forking(Decoder, Protocol):
+    """A decoder in which a row can become several."""
+
+    layout: Layout
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
+    ) -> torch.Tensor:
+        """Begin as every decoder does, with place for `rows` rows at a time (None: those that begin)."""
+        ...
+
+    def fork(self, parent_n: torch.Tensor) -> None:
+        """Add a row behind the others for each of `parent_n`, which goes on as that row does."""
+        ...
+
+    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+        """Return keys and values of the rows `index_n`."""
+        ...
+
+
+class Branches:
+    """A decoder of R rows over one of K branches: rows with the same prompt and the same tokens so far share one.
+
+    Every row begins on its prompt's branch; where rows of a branch go on with different tokens, it forks. Results are
+    those of R rows, to the rounding of products with fewer rows.
+    """
+
+    def __init__(self, decoder: Forking) -> None:
+        self.decoder = decoder
+
+    @property
+    def layout(self) -> Layout:
+        """Where the prompts lie."""
+        return self.decoder.layout
+
+    def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
+        """Begin one branch for each prompt."""
+        logits_kv = self.decoder.start(prompts, range(len(prompts)), room, rows=len(prompt_r))
+        self.branches, self.vocabulary = logits_kv.shape
+        self.branch_r = torch.as_tensor(prompt_r, device=logits_kv.device)
+        return logits_kv[self.branch_r]
+
+    def step(self, token_r: torch.Tensor) -> torch.Tensor:
+        """Append one token to each row; branches whose rows differ in it fork."""
+        if self.branches < len(token_r):
+            token_k = self._fork(token_r)
+        else:  # each row has a branch of its own, and will
+            token_k = torch.empty_like(token_r).index_copy_(0, self.branch_r, token_r)
+        return self.decoder.step(token_k)[self.branch_r]
+
+    def _fork(self, token_r: torch.Tensor) -> torch.Tensor:
+        """Give each token of each branch a branch, the first of them the branch itself; returns the tokens [K]."""
+        told, child_r = torch.unique(self.branch_r * self.vocabulary + token_r, return_inverse=True)
+        parent_n, token_n = told // self.vocabulary, told % self.vocabulary
+        new_n = torch.zeros_like(parent_n, dtype=torch.bool)
+        new_n[1:] = parent_n[1:] == parent_n[:-1]
+        place_n = torch.where(new_n, self.branches - 1 + new_n.cumsum(0), parent_n)
+        if len(told) > self.branches:
+            self.decoder.fork(parent_n[new_n])
+        self.branches, self.branch_r = len(told), place_n[child_r]
+        return torch.empty_like(token_n).index_copy_(0, place_n, token_n)
+
+    def keep(self, index_n: torch.Tensor) -> None:
+        """Go on with the rows `index_n`, and the branches that they need."""
+        needed_k, self.branch_r = torch.unique(self.branch_r[index_n], return_inverse=True)
+        if len(needed_k) < self.branches:
+            self.decoder.keep(needed_k)
+            self.branches = len(needed_k)
+
+    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+        """Keys and values of the rows `index_n`."""
+        return self.decoder.written(self.branch_r[index_n])
