@@ -7,14 +7,11 @@ from typing import Protocol
 
 import torch
 
-from .cache import Layout
-from .decoder import Decoder
+from .decoder import Giving
 
 
-class Forking(Decoder, Protocol):
+class Forking(Giving, Protocol):
     """A decoder in which a row can become several."""
-
-    layout: Layout
 
     def start(
         self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
@@ -24,10 +21,6 @@ class Forking(Decoder, Protocol):
 
     def fork(self, parent_n: torch.Tensor) -> None:
         """Add a row behind the others for each of `parent_n`, which goes on as that row does."""
-        ...
-
-    def written(self, index_n: torch.Tensor) -> torch.Tensor:
-        """Return keys and values of the rows `index_n`."""
         ...
 
 
@@ -41,14 +34,10 @@ class Branches:
     def __init__(self, decoder: Forking) -> None:
         self.decoder = decoder
 
-    @property
-    def layout(self) -> Layout:
-        """Where the prompts lie."""
-        return self.decoder.layout
-
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
         """Begin one branch for each prompt."""
         logits_kv = self.decoder.start(prompts, range(len(prompts)), room, rows=len(prompt_r))
+        self.width = self.decoder.width
         self.branches, self.vocabulary = logits_kv.shape
         self.branch_r = torch.as_tensor(prompt_r, device=logits_kv.device)
         return logits_kv[self.branch_r]
@@ -80,6 +69,6 @@ class Branches:
             self.decoder.keep(needed_k)
             self.branches = len(needed_k)
 
-    def written(self, index_n: torch.Tensor) -> torch.Tensor:
+    def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Keys and values of the rows `index_n`."""
         return self.decoder.written(self.branch_r[index_n])

@@ -171,7 +171,8 @@ class RowCache:
             self.prompts = _Prompts(self.layout, k, v)
         else:
             self.used = k.shape[2]
-            self.kv[0, :, :, : self.used], self.kv[1, :, :, : self.used] = k[self.layout.row_r], v[self.layout.row_r]
+            for held, each in zip(self.kv, (k, v), strict=True):
+                held[: self.rows, :, : self.used] = each[self.layout.row_r]
 
     def append(self, kv: torch.Tensor) -> None:
         """Store one token per row."""
@@ -236,7 +237,7 @@ class SlotCache:
         else:
             self.used = k.shape[2]
             for held, each in ((self.k, k), (self.v, v)):
-                held[: self.used] = each.permute(2, 0, 1, 3)[:, self.layout.row_r]
+                held[: self.used, : self.rows] = each.permute(2, 0, 1, 3)[:, self.layout.row_r]
 
     def append(self, kv: torch.Tensor) -> None:
         """Store one token per row."""

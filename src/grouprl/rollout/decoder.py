@@ -36,17 +36,22 @@ class Decoder(Protocol):
         ...
 
 
-class Keeping(Decoder, Protocol):
-    """A decoder that can give away the keys and values of rows, and go on from such."""
+class Giving(Decoder, Protocol):
+    """A decoder that can give away the keys and values of rows."""
 
     width: int
     """Slots of the longest prompt; all prompts end there."""
-    past: Any
-    """What is known of the beginnings of prompts (`grouprl.rollout.kept.Past`), set before `start`; None: nothing."""
 
     def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return a copy of the keys and values of the rows `index_n`, [..., N, kv_heads, slots, d] each."""
         ...
+
+
+class Keeping(Giving, Protocol):
+    """A decoder that can also go on from such."""
+
+    past: Any
+    """What is known of the beginnings of prompts (`grouprl.rollout.kept.Past`), set before `start`; None: nothing."""
 
 
 def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:

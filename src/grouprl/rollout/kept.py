@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import torch
 
-from .decoder import Keeping
+from .decoder import Giving
 
 GIB = 2**30
 KV: TypeAlias = tuple[torch.Tensor, ...]
@@ -94,7 +94,7 @@ class Leaving:
     begin: tuple[int, ...]
 
 
-def leave(decoder: Keeping, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
+def leave(decoder: Giving, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
     """Return what the rows `index_n` of `decoder` leave behind; `rows` are their numbers among all rows."""
     begin = tuple(decoder.width - length for length in prompt_lengths)
     return Leaving(tuple(rows), decoder.written(index_n), begin)

@@ -14,7 +14,7 @@ from ..policy.logprobs import log_softmax_of
 from ..policy.tokens import Tokens
 from .branches import Branches
 from .choose import draw, keep_top_k, keep_top_p, uniforms
-from .decoder import Keeping
+from .decoder import Giving
 from .kept import KeptTurns, Leaving, leave
 from .lean_decoder import LeanDecoder
 from .stopping import StopTexts
@@ -158,9 +158,9 @@ def generate(
         keeping = kept if isinstance(decoder, LeanDecoder) or decoder.keeps else None
         if keeping is not None:
             decoder.past, writer.leaving = keeping.past(names[part], rows[part]), []
-        if isinstance(decoder, LeanDecoder) and len(set(rows[part])) < len(rows[part]):
-            decoder = Branches(decoder)
-        writer.write(decoder, rows[part], uniform_rt, start, progress, pause)
+        repeated = len(set(rows[part])) < len(rows[part])
+        writing = Branches(decoder) if repeated and isinstance(decoder, LeanDecoder) else decoder
+        writer.write(writing, rows[part], uniform_rt, start, progress, pause)
         if keeping is not None and writer.leaving is not None:
             drawn_rows = writer.rollout(rows).response_ids
             keeping.keep(names, writer.leaving, [(*a, *b) for a, b in zip(rows, drawn_rows, strict=True)])
@@ -206,7 +206,7 @@ class _Writer:
     @torch.inference_mode()
     def write(
         self,
-        decoder: Keeping,
+        decoder: Giving,
         prompts: Sequence[tuple[int, ...]],
         uniform: np.ndarray,
         offset: int,
@@ -243,7 +243,7 @@ class _Writer:
 
     def _leave(
         self,
-        decoder: Keeping,
+        decoder: Giving,
         gone_r: torch.Tensor,
         row_r: torch.Tensor,
         prompts: Sequence[tuple[int, ...]],

@@ -1,0 +1,122 @@
+"""Rows with the same tokens so far are one row of the decoder, and nothing that is drawn changes by it."""
+
+import pytest
+import torch
+
+from grouprl.rollout import cache, sampler
+from grouprl.rollout.branches import Branches
+from grouprl.rollout.lean_decoder import LeanDecoder
+from grouprl.rollout.sampler import generate
+from policies import FAMILIES, make_policy, precise_norms
+
+PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]
+
+
+def drawn(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, **options):
+    """Draw; `apart`: every row for itself from the beginning."""
+    with monkeypatch.context() as patch:
+        if apart:
+            patch.setattr(sampler, "Branches", lambda decoder: decoder)
+        settings = {"max_new_tokens": 9, "temperature": 0.4, "seeds": range(len(prompts) * n), **options}
+        return generate(policy, prompts, n=n, **settings)
+
+
+def rows_seen(monkeypatch):
+    """Rows of each step of the decoder from here on."""
+    seen, step = [], LeanDecoder.step
+    monkeypatch.setattr(LeanDecoder, "step", lambda self, token_r: seen.append(len(token_r)) or step(self, token_r))
+    return seen
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("prompts", [PROMPTS, [[1, 5, 6], [1, 9, 9]]])
+@pytest.mark.parametrize("way", ["few rows", "many rows", "prompts stored once"])
+def test_what_is_drawn_stays_the_same(family, prompts, way, monkeypatch):
+    policy = make_policy(family, torch.float64)
+    precise_norms(policy.model)
+    if way == "prompts stored once":
+        monkeypatch.setattr(cache, "SHARED_NUMBERS", 0)
+    n = 6 if way == "few rows" else 20
+    for options in ({}, {"greedy": True}, {"budgets": [3, *[9] * (len(prompts) * n - 1)]}, {"stop": [[7]]}):
+        together, apart = (
+            drawn(policy, monkeypatch, apart=apart, prompts=prompts, n=n, **options) for apart in (False, True)
+        )
+        assert together.response_ids == apart.response_ids
+        assert torch.equal(together.truncated_b, apart.truncated_b)
+        torch.testing.assert_close(together.logp_bt, apart.logp_bt, rtol=0, atol=1e-10)
+        torch.testing.assert_close(together.entropy_bt, apart.entropy_bt, rtol=0, atol=1e-10)
+
+
+def test_the_decoder_goes_on_once_for_each_history(monkeypatch):
+    policy, seen = make_policy(), rows_seen(monkeypatch)
+    rollout = drawn(policy, monkeypatch, max_new_tokens=7, n=8)
+    live = [
+        {(p, r[: t + 1]) for p, r in zip(rollout.prompt_ids, rollout.response_ids, strict=True) if len(r) > t + 1}
+        for t in range(len(seen))
+    ]
+    ended = [sum(len(r) <= t + 1 for r in rollout.response_ids) for t in range(len(seen))]
+    assert len(seen) == rollout.logp_bt.shape[1] - 1
+    assert all(len(distinct) <= rows for distinct, rows in zip(live, seen, strict=True))
+    assert all(rows <= len(distinct) + gone for distinct, rows, gone in zip(live, seen, ended, strict=True))
+    assert seen[0] < 24
+
+
+def test_greedy_answers_are_one_row_for_each_prompt(monkeypatch):
+    policy, seen = make_policy(), rows_seen(monkeypatch)
+    drawn(policy, monkeypatch, greedy=True, n=8)
+    assert set(seen) <= {1, 2, 3}
+
+
+def test_prompts_of_their_own_are_rows_of_their_own(monkeypatch):
+    made = []
+    monkeypatch.setattr(sampler, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
+    drawn(make_policy(), monkeypatch, n=1)
+    assert not made
+    drawn(make_policy(), monkeypatch, n=2)
+    assert len(made) == 1
+
+
+class Told:
+    """A decoder that writes down what it is told."""
+
+    width = 2
+
+    def __init__(self):
+        self.said = []
+
+    def start(self, prompts, prompt_r, room, rows=None):
+        self.said.append(("start", list(prompt_r), rows))
+        return torch.arange(len(prompts))[:, None].expand(-1, 10)
+
+    def step(self, token_r):
+        self.said.append(("step", token_r.tolist()))
+        return torch.arange(len(token_r))[:, None].expand(-1, 10)
+
+    def fork(self, parent_n):
+        self.said.append(("fork", parent_n.tolist()))
+
+    def keep(self, index_n):
+        self.said.append(("keep", index_n.tolist()))
+
+
+def test_forks_by_hand():
+    told = Told()
+    branches = Branches(told)
+    assert branches.start([[1], [2]], [0, 0, 0, 1, 1], 4)[:, 0].tolist() == [0, 0, 0, 1, 1]
+    assert branches.step(torch.tensor([7, 5, 7, 3, 3]))[:, 0].tolist() == [2, 0, 2, 1, 1]
+    assert branches.step(torch.tensor([4, 4, 6, 9, 8]))[:, 0].tolist() == [2, 0, 4, 3, 1]
+    assert branches.step(torch.tensor([1, 2, 3, 4, 5]))[:, 0].tolist() == [2, 0, 4, 3, 1]
+    branches.keep(torch.tensor([4, 2]))
+    assert branches.branch_r.tolist() == [0, 1]
+    branches.keep(torch.tensor([1, 0]))
+    branches.step(torch.tensor([6, 7]))
+    assert told.said == [
+        ("start", [0, 1], 5),
+        ("fork", [0]),
+        ("step", [5, 3, 7]),
+        ("fork", [1, 2]),
+        ("step", [4, 8, 4, 9, 6]),
+        ("step", [2, 5, 1, 4, 3]),
+        ("keep", [1, 4]),
+        ("step", [7, 6]),
+    ]
