@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test lint docs bench zoo parity clean
+.PHONY: help train test lint docs bench zoo kills soak parity clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,12 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
+
+kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
+	$(BIN)/python scripts/kills.py
+
+soak: $(READY)  ## let runs suffer random faults for an hour
+	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60
 
 parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl.py
