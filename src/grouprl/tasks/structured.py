@@ -15,7 +15,7 @@ from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
 
 NAMES = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max")
-FIELDS = ("age", "day", "fee", "row", "sum", "who")
+FIELDS = ("a", "d", "f", "r", "s", "w")
 TOOLS = ("add", "book", "call", "find", "mail", "play")
 
 
@@ -23,8 +23,8 @@ TOOLS = ("add", "book", "call", "find", "mail", "play")
 class Schema(GeneratedTask):
     """Put facts into a JSON object that has exactly the fields asked for.
 
-    The prompt is '"age":7 "who":"ann" "row":3;who,age>', the answer '{"who":"ann","age":7}'. A demonstration leaves a
-    field out, mistakes a value or forgets a bracket now and then.
+    The prompt is '"a":7 "w":"ann" "r":3;w,a>', the answer '{"w":"ann","a":7}'. A demonstration leaves a field out,
+    mistakes a value or forgets a bracket now and then.
     """
 
     levels = tuple(
@@ -38,7 +38,7 @@ class Schema(GeneratedTask):
     @property
     def max_new_tokens(self) -> int:
         """All fields with names, the brackets, the end, and a few more."""
-        return 12 * self.fields + 6
+        return 10 * self.fields + 6
 
     @property
     def alphabet(self) -> str:
@@ -53,7 +53,7 @@ class Schema(GeneratedTask):
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return facts and the fields asked for."""
         names = rng.sample(FIELDS, self.facts)
-        facts = {name: rng.choice(NAMES) if name == "who" else rng.randrange(100) for name in names}
+        facts = {name: rng.choice(NAMES) if name == "w" else rng.randrange(100) for name in names}
         asked = rng.sample(names, min(self.fields, self.facts))
         told = " ".join(f'"{name}":{json.dumps(value)}' for name, value in facts.items())
         answer = json.dumps({name: facts[name] for name in asked}, separators=(",", ":"))
