@@ -51,6 +51,16 @@ def test_every_row_is_scored_by_its_agents_policy() -> None:
             assert not whole[:, part.shape[1] :].any()
 
 
+def test_some_of_a_team_are_a_team_or_one_policy() -> None:
+    team = team_of_two()
+    assert team.of(["helper"]) is team.members["helper"]
+    turned = team.of(["helper", "boss"])
+    assert isinstance(turned, Team)
+    assert turned.member(0) is team.members["helper"]
+    with pytest.raises(InputError, match="nobody here is the agent 'clerk'"):
+        team.of(["boss", "clerk"])
+
+
 @pytest.mark.parametrize("through", ["graph", "cotangents"])
 def test_every_row_teaches_its_agents_policy(through: str) -> None:
     team, all_rows = team_of_two(), tokens()

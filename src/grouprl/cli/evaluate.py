@@ -164,6 +164,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
 
 
 def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
+    from grouprl.policy.team import Team
     from grouprl.tasks import load_task
     from grouprl.train.export import load_trained
 
@@ -180,7 +181,8 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
         "seed": config.seed,
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
-    return Subject(trained.policy, asked, title, defaults, reward, config.sampling, acting)
+    policy = trained.policy.of(asked.agents) if isinstance(trained.policy, Team) else trained.policy
+    return Subject(policy, asked, title, defaults, reward, config.sampling, acting)
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:

@@ -58,6 +58,23 @@ class Team(Trainable):
         """Return the policy of agent number `agent`."""
         return self._by_number[agent]
 
+    def of(self, agents: Sequence[str]) -> Team | CausalPolicy:
+        """Return the policies of `agents`, in their order; of one agent its policy.
+
+        Raises:
+            InputError: an agent that is not in the team.
+        """
+        for name in agents:
+            if name not in self.members:
+                raise InputError(
+                    f"nobody here is the agent {name!r}",
+                    f"this team is {', '.join(self.members)}",
+                    "Take a task with these agents",
+                )
+        if len(agents) == 1:
+            return self.members[agents[0]]
+        return Team({name: self.members[name] for name in agents})
+
     @property
     def engine(self) -> str:
         """The engines in use."""
