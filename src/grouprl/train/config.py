@@ -93,7 +93,8 @@ class Model(Section):
     packing: Switch = "auto"
     """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
     shared_prefix: Switch = "auto"
-    """A prompt goes through the model once for all its answers in a pass; changes no result."""
+    """A prompt goes through the model once for all its answers in a pass, and so does what they begin with alike where
+    the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"

@@ -98,8 +98,9 @@ def _sharing(config: Config, engine: str, batch: Arithmetic) -> Way:
     if choice == "on":
         return Way("shared prompts", "on", f"asked for; at full length {ratio} times fewer tokens")
     rule = f"{ratio} times fewer tokens at full length, more with shorter answers; pays from {SHARING_PAYS}"
-    tried = "" if engine == "lean" else "; tried on three rows when the model is loaded"
-    return Way("shared prompts", "where it pays", rule + tried)
+    lean = "; so is whatever else answers begin with alike, when they are drawn and when they are trained on"
+    tried = "; tried on three rows when the model is loaded"
+    return Way("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
 
 
 def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> Way:
