@@ -6,9 +6,11 @@ that has done so.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -22,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from grouprl.overlap import child
+from grouprl.overlap import child, process
 from grouprl.overlap.process import SamplerProcess
 from grouprl.train.config import parse_config
 from grouprl.train.loop import train
@@ -173,6 +175,31 @@ def _sampler(words: list[str], descriptors: _Descriptors, folder: str, environme
         os.dup2(descriptors.numbers[-1], ours)
     sys.argv = list(words)
     child.main(*map(int, words[1:]))
+
+
+class _ForkedHere(_Forked):
+    """The same from a trainer that has the imports done itself; files keep their numbers."""
+
+    def __init__(self, words: list[str], *, stdout: Any, pass_fds: tuple[int, ...], **_: Any) -> None:
+        given = (words[2:], _Kept((*pass_fds, stdout.fileno())), os.getcwd(), dict(os.environ))
+        self._process = multiprocessing.get_context("fork").Process(target=_sampler, args=given)
+        self._process.start()
+        self.pid = self._process.pid
+
+
+class _Kept(_Descriptors):
+    def take(self) -> None:
+        """Close all others, as a process of its own does not have them: the lifeline must have one end only."""
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2 and fd not in self.numbers:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+
+def warm_here() -> None:
+    """Let the samplers of this process, a trainer's, be forked from it."""
+    known = SimpleNamespace(Popen=_ForkedHere, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    process.subprocess = known  # type: ignore[assignment]
 
 
 def warm(patch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -15,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from ahead_runs import alive, warm_here
 from grouprl.train.checkpoint import load
-from test_resume import finished, launch, log_of
+from test_resume import PRELOADED, finished, log_of
+from test_resume import child as trainer
 
 STEPS, PROMPTS, GROUP, BOUND = 10, 4, 4, 2
 WARM = 60 * 32
@@ -39,26 +42,19 @@ def small_run() -> dict[str, Any]:
     }
 
 
-def samplers() -> set[int]:
-    """Ids of the sampler processes on this machine that belong to this user."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(word.endswith(b"overlap/child.py") for word in words):
-            found.add(int(path.parent.name))
-    return found
+def launch(config: Path, folder: Path, *, resume: bool, warm: bool) -> BaseProcess:
+    """Start or resume a run in a process that has its imports done; with `warm` its sampler is forked from it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=_trainer, args=(config, folder, resume, warm))
+    process.start()
+    return process
 
 
-def gone(pids: set[int]) -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if not pids & samplers():
-            return True
-        time.sleep(0.05)
-    return False
+def _trainer(config: Path, folder: Path, resume: bool, warm: bool) -> None:
+    if warm:
+        warm_here()
+    trainer(config, folder, resume, log_of(folder))
 
 
 @pytest.fixture
@@ -69,22 +65,22 @@ def config(tmp_path: Path) -> Path:
 
 
 def children(process: BaseProcess) -> set[int]:
-    """The sampler of a running trainer."""
+    """The sampler of a running trainer: it starts no other process."""
     mine = set()
-    for pid in samplers():
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
         if parent == process.pid:
-            mine.add(pid)
+            mine.add(int(path.parent.name))
     return mine
 
 
 def test_killed_at_random_moments_and_interrupted(config: Path, tmp_path: Path) -> None:
     """Three times SIGKILL, then Ctrl-C, then to the end: each time with a sampler that ends with its trainer."""
     folder, rng = tmp_path / "run", random.Random(7)
-    process, struck, seen = launch(config, folder, resume=False), 0, set()
+    process, struck, seen = launch(config, folder, resume=False, warm=False), 0, set()
     for strike in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGINT):
         if not wait_for_a_step(process, folder, rng):
             break
@@ -92,14 +88,14 @@ def test_killed_at_random_moments_and_interrupted(config: Path, tmp_path: Path) 
         assert process.pid is not None
         os.kill(process.pid, strike)
         process.join(timeout=120)
-        assert gone(mine), "the sampler ends with its trainer"
+        assert not any(map(alive, mine)), "the sampler ends with its trainer"
         seen |= mine
         if process.exitcode == 130:
             assert "a checkpoint is written" in log_of(folder).read_text()
         elif strike == signal.SIGINT:
             break  # it came too late to interrupt anything
         struck += 1
-        process = launch(config, folder, resume=True)
+        process = launch(config, folder, resume=True, warm=True)
     output = " ".join(finished(process, folder).split())
     assert struck >= 3
     assert seen, "a trainer was killed while its sampler ran"
