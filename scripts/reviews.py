@@ -26,10 +26,10 @@ from grouprl.train.loop import train
 
 COMMON: effects.Settings = {
     "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 2, "heads": 4, "intermediate": 128}},
-    "warmup": {"batch": 48, "lr": 3e-3},
+    "warmup": {"batch": 24, "lr": 3e-3},
     "batch": {"prompts": 16},
     "optim": {"lr": 1e-3, "rise": 3},
-    "eval": {"final_questions": 256, "samples": 2, "k": [1]},
+    "eval": {"final_questions": 128, "samples": 2, "k": [1]},
     "run": {"checkpoint_every": 10**6, "threads": 1, "rollouts_every": 0},
     "environment": {"workers": 0},
 }
@@ -49,15 +49,19 @@ class Arena:
 
 ARENAS: dict[str, Arena] = {
     "keys": Arena(
-        "Fetch a key in a grid and reach the door in at most nine moves, paid at the door. R³L has half as many first "
+        "Fetch a key in a grid and reach the door in at most six moves, paid at the door. R³L has half as many first "
         "attempts as OPMD, its own loss without reviews.",
-        {"task": {"name": "keys", "size": 3, "walls": 1}, "warmup": {"steps": 200}, "steps": 30},
+        {
+            "task": {"name": "keys", "size": 3, "walls": 0, "turns": 6, "noise": 0.4},
+            "warmup": {"steps": 260},
+            "steps": 24,
+        },
         "r3l",
         (("r3l", 4), ("opmd", 8), ("echo", 8), ("grpo", 8)),
     ),
     "search": Arena(
         "Answer a question about 40 people with one search and one spare turn, paid for the exact answer.",
-        {"task": {"name": "search", "people": 40}, "warmup": {"steps": 300}, "steps": 30},
+        {"task": {"name": "search", "people": 40, "noise": 0.25}, "warmup": {"steps": 260}, "steps": 24},
         "search_r2",
         (("search_r2", 4), ({"name": "search_r2", "process": 0.0}, 4), ("grpo", 8)),
     ),

@@ -405,7 +405,9 @@ def test_reviews_that_cannot_be_read_are_counted_and_change_nothing(tmp_path: Pa
     plain, rows, session = explored(tmp_path, {"name": name, "form": form(Unreadable)})
     notes = session.desk.read_notes()
     assert notes["reviews"] == notes["reviews_unread"] == 16
-    assert rows.rollout.response_ids == plain.rollout.response_ids
+    episodes = of_source(rows, DRAWN)
+    assert episodes.rollout.response_ids == plain.rollout.response_ids
+    assert len(rows) - len(episodes) == (16 if name == "search_r2" else 0), "R³L does not learn from them"
     batch = session.desk.batch(rows)
     assert torch.equal(batch.active_bt, batch.mask_bt)
 

@@ -22,7 +22,7 @@ class CutAndRegenerate(Reviewing):
 
     From there on a rejected episode is drawn anew, and takes the place of the first one (source 'extra', all its tokens
     trained). Reviews join as rows of source 'review' with the reward of the episode that came of them; `keys.review`
-    says which that is. A review that cannot be read accepts and is not trained on.
+    says which that is. One that cannot be read accepts.
     """
 
     advises: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class CutAndRegenerate(Reviewing):
             desk.note("retry_gain", float(gain_n.mean()), "mean")
             parts = [second.rows]
             settled = join([subset(collected, ~gone_b), second.rows])
-        return splice(collected, gone_b, [*parts, *_judged(found, settled, collected)])
+        return splice(collected, gone_b, [*parts, _judged(found, settled, collected)])
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -67,13 +67,9 @@ class CutAndRegenerate(Reviewing):
         return "y' = y if accepted, else y_{<k} and a new suffix"
 
 
-def _judged(found: Reviews, settled: Collected, collected: Collected) -> list[Collected]:
-    """Return the reviews that could be read, in the groups of their questions, as what came of them was rewarded."""
-    read_n = np.array([review is not None for review in found.read])
-    if not read_n.any():
-        return []
-    reviews, about = subset(found.rows, read_n), found.about[read_n]
+def _judged(found: Reviews, settled: Collected, collected: Collected) -> Collected:
+    """Return the reviews in the groups of their questions, rewarded as what came of them."""
     row_of = {key: row for row, key in enumerate(settled.extras["keys.review"].tolist())}
-    ends = np.array([row_of[key] for key in reviews.extras["keys.review"].tolist()])
-    reviews = replace(reviews, group_b=collected.group_b[about])
-    return [rewarded(reviews, settled.scores.reward_b[ends], settled.scores.correct_b[ends])]
+    ends = np.array([row_of[key] for key in found.rows.extras["keys.review"].tolist()])
+    reviews = replace(found.rows, group_b=collected.group_b[found.about])
+    return rewarded(reviews, settled.scores.reward_b[ends], settled.scores.correct_b[ends])

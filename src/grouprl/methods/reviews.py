@@ -221,7 +221,7 @@ def echo(
         },
         differs=[
             "Verdict and cut are one review: 'ok', or the number of the first flawed turn. One that cannot be read "
-            "accepts, and is not trained on.",
+            "accepts.",
             "Reviews do not count in group statistics: each would count its episode twice.",
             "r_p is the share of the documents read that the answer needs ('#density' of the search task), by what "
             "the task knows; the paper has chunks judged.",
