@@ -66,9 +66,9 @@ ARENAS: dict[str, Arena] = {
         (("search_r2", 4), ({"name": "search_r2", "process": 0.0}, 4), ("grpo", 8)),
     ),
     "guess": Arena(
-        "Find a hidden number among seven with two guesses, where three are needed to be sure; then try once more with "
+        "Find a hidden number among five with two guesses, where three are needed to be sure; then try once more with "
         "the review in front.",
-        {"task": {"name": "guess", "numbers": 7, "turns": 2}, "warmup": {"steps": 300}, "steps": 60},
+        {"task": {"name": "guess", "numbers": 5, "turns": 2}, "warmup": {"steps": 300}, "steps": 60},
         "retroformer",
         (("retroformer", 8), ({"name": "retroformer", "actor": "policy"}, 8)),
     ),
