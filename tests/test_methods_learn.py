@@ -13,6 +13,7 @@ from grouprl import Batch, Method
 
 TARGET = torch.tensor([1, 3, 2])
 SETTINGS = {
+    "cpmobius": {"coach_entropy": 0.0},
     "vapo": {"length_alpha": 5.0},
     "dapo_direct": {"lam": 0.95},
     "copg": {"beta": 0.05},
