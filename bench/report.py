@@ -12,7 +12,7 @@ from rich.table import Table
 
 Rows = list[list[str]]
 SPEED = ["job", "library", "s/step", "rollout", "score", "update", "other", "CPU s/step", "tokens/s", "peak RSS"]
-RATIO = ["job", "wall", "quartiles", "CPU", "quartiles", "goal", "rows trained", "products", "ours : products"]
+RATIO = ["job", "wall", "quartiles", "CPU", "quartiles", "goal", "rows trained", "alike", "products", "ours : products"]
 MEMORY = ["vocabulary", "chunked (grouprl)", "log_softmax of all logits"]
 
 
@@ -28,7 +28,7 @@ def speed_rows(job: Job, race: Race) -> Rows:
     return rows
 
 
-def ratio_row(job: Job, race: Race, products: Floor) -> list[str]:
+def ratio_row(job: Job, race: Race, products: Floor, repeated: float) -> list[str]:
     """TRL's cost over ours, and ours over that of its matrix products."""
     cells = [job.name]
     for key in ("wall", "cpu"):
@@ -37,7 +37,7 @@ def ratio_row(job: Job, race: Race, products: Floor) -> list[str]:
         cells += [f"{middle(ratios):.2f}", f"{lower:.2f} … {upper:.2f}"]
     trained = f"{median(race.ours, 'rows_trained'):.0%}"
     over = median(race.ours, "cpu") / products.seconds
-    return [*cells, f"{job.goal:.1f}", trained, f"{products.seconds:.3f} s", f"{over:.1f}"]
+    return [*cells, f"{job.goal:.1f}", trained, f"{repeated:.2f}", f"{products.seconds:.3f} s", f"{over:.1f}"]
 
 
 def verdict(results: dict[str, Any]) -> str:
@@ -103,6 +103,10 @@ stay alike. Neither evaluates nor saves; TRL's logging is off, this library's me
 - *mixed*: the same with a reward that varies within nearly every group. A row whose gradient is exactly zero costs this
   library no pass through the model; here hardly any row is left out.
 
+A token whose whole history several answers share goes through the model once, when it is drawn and when it is trained
+on: answers to one question begin alike as long as the policy is sure of what it says. `alike` is the number of tokens
+over that of distinct histories, each question counted once; nothing is saved at 1. It is a property of the policy.
+
 ## Ratios
 
 {ratio}
@@ -110,8 +114,8 @@ stay alike. Neither evaluates nor saves; TRL's logging is off, this library's me
 {verdict}
 
 `wall` and `CPU`: TRL's seconds over ours, median of the pairs of steps. `products`: what the step's matrix products
-alone would take on one thread at the rates measured on this machine for their shapes (counted in `bench/floor.py`); the
-last column is our CPU seconds over that; the goal there is 2 on B.
+alone would take on one thread at the rates measured on this machine for their shapes, every token of every answer
+counted (`bench/floor.py`); the last column is our CPU seconds over that; the goal there is 2 on B.
 
 ## Memory of the log-prob step
 

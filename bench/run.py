@@ -27,6 +27,8 @@ from rich.progress import Progress
 from warm import warm_folder
 
 from grouprl.policy import load_policy
+from grouprl.policy.histories import histories, read_rows
+from grouprl.rollout.sampler import generate
 from grouprl.train.files import write_json, write_text
 
 
@@ -65,14 +67,14 @@ def main(
     write_text(docs / "bench.md", report.page(results, words, texts, vocabulary.POSITIONS))
 
 
-def measure(job: Job, scratch: Path, steps: int, quick: bool, console: Console) -> tuple[Race, Floor]:
+def measure(job: Job, scratch: Path, steps: int, quick: bool, console: Console) -> tuple[Race, Floor, float]:
     """Warm the model up, let both libraries take turns, time the products of the mean step."""
     job = smaller(job) if quick else job
     model = warm_folder(job, scratch / f"model-{job.name[0]}")
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(f"{job.name}: {job.words}", total=None)
         race = run_race(job, model, scratch, steps, quick, lambda: progress.advance(bar))
-    return race, floor_of(job, work_of(job, model, race))
+    return race, floor_of(job, work_of(job, model, race)), alike(job, model)
 
 
 def work_of(job: Job, model: Path, race: Race) -> Work:
@@ -94,13 +96,24 @@ def work_of(job: Job, model: Path, race: Race) -> Work:
     )
 
 
-def numbers(job: Job, race: Race, products: Floor) -> dict[str, Any]:
+def alike(job: Job, model: Path) -> float:
+    """Tokens of a step's questions and answers over those that differ in themselves or in what comes before them."""
+    policy = load_policy(model)
+    prompts = [policy.encode_prompt(question.prompt) for question in job.questions(job.prompts)]
+    drawn = generate(policy, prompts, n=job.group, max_new_tokens=job.max_new_tokens, seeds=range(job.rows))
+    shared = sum(map(len, prompts)) * (job.group - 1)  # a question read once is what everybody expects
+    tree = histories(read_rows(drawn.tokens))
+    return (int(tree.length_r.sum()) - shared) / tree.distinct
+
+
+def numbers(job: Job, race: Race, products: Floor, repeated: float) -> dict[str, Any]:
     """Everything measured of one job, for docs/bench.json."""
     ratios = {key: race.ratios(key) for key in ("wall", "cpu")}
     return {
         "job": {key: value for key, value in asdict(job).items() if key != "words"},
         "ratio": {key: {"median": statistics.median(x), "quartiles": spread(x)} for key, x in ratios.items()},
         "goal": job.goal,
+        "alike": repeated,
         "grouprl": {key: median(race.ours, key) for key in race.ours[0]},
         "trl": {key: median(race.theirs, key) for key in race.theirs[0]},
         "products": asdict(products) | {"seconds": products.seconds},

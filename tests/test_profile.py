@@ -75,11 +75,16 @@ def test_rate_is_positive_and_remembered():
     assert rate((8, 4, 2)) == rate((8, 4, 2)) == RATES[(8, 4, 2), "cpu", torch.get_num_threads()] > 0
 
 
-def test_work_counts_distinct_prompts_once_and_no_last_token():
+def test_work_counts_distinct_histories_once_and_no_last_token():
     work, matrices = Work(Matrices.of(tiny())), Matrices.of(tiny())
     tokens = Tokens.of([[1, 2, 3]] * 2 + [[4]], [[5, 6], [5], [6, 7, 8, 9]])
     work.draw(tokens)
     work.run(tokens, gradient=True)
+    alike = Work(Matrices.of(tiny()))
+    alike.draw(Tokens.of([[1, 2, 3]] * 3 + [[4]], [[5, 6], [5, 6], [5], [6, 7, 8, 9]]))
+    assert alike.products["decode: products"] == work.products["decode: products"]
+    assert alike.attention == {name: work.attention[name] for name in ("prefill", "decode: products")}
+    assert work.attention["decode: products"] == matrices.attention(1, 3.5) + matrices.attention(3, 2.5)
     assert operations(work.products["prefill"]) == pytest.approx(operations(matrices.forward(4, 2)))
     assert operations(work.products["decode: products"]) == pytest.approx(operations(matrices.forward(4, 4)))
     forward = operations(matrices.forward(4 + 4, 7))

@@ -2,8 +2,9 @@
 
 Functions are timed from outside, and only while steps are profiled: a run without a profile pays nothing. Times are
 exclusive: what an inner part takes is not counted in the outer one. Useful arithmetic are the matrix products that a
-step cannot do without: each distinct prompt once, each drawn token once, each trained token once forward and twice
-backward, attention included; not padding, not rows that have ended, nothing that is computed anew.
+step cannot do without: each distinct prompt once, each token once that differs from others in itself or in what comes
+before it, drawn, trained forward and twice backward, attention included; not padding, not rows that have ended, nothing
+that is computed anew.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from grouprl.policy.arithmetic import PASS_TOKENS, Matrices, Shape, backward, operations, rate, synchronise, timed
+from grouprl.policy.histories import histories, read_rows
 from grouprl.policy.tokens import Tokens
 
 SKIPPED = 2
@@ -44,30 +47,31 @@ class Work:
     attention: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def draw(self, tokens: Tokens) -> None:
-        """Count a rollout: distinct prompts are read, every token but each answer's last is read again."""
-        prompts, lengths = set(tokens.prompt_ids), tokens.response_lengths
-        read, decoded = sum(map(len, prompts)), sum(lengths) - len(lengths)
+        """Count a rollout: distinct prompts are read, and so is what is drawn but for each answer's last token."""
+        prompts, tree = set(tokens.prompt_ids), histories(read_rows(tokens))
+        known_r = np.maximum(tree.common_r, np.array(tokens.prompt_lengths)[list(tree.order)])
+        read, decoded = sum(map(len, prompts)), int((tree.length_r - known_r).sum())
         self.products["prefill"] += self.matrices.forward(read, len(prompts))
-        at_once = decoded / max(1, max(lengths, default=1) - 1)
+        at_once = decoded / max(1, tokens.max_response - 1)
         self.products["decode: products"] += self.matrices.forward(decoded, decoded, at_once)
         self.attention["prefill"] += sum(self.matrices.attention(len(p), len(p) / 2) for p in prompts)
-        self.attention["decode: products"] += self._attention(tokens)
+        self.attention["decode: products"] += self._attention(known_r, tree.length_r)
 
     def run(self, tokens: Tokens, gradient: bool) -> None:
         """Count one pass of an update."""
-        prompts, lengths = set(tokens.prompt_ids), tokens.response_lengths
-        count = sum(map(len, prompts)) + sum(lengths) - len(lengths)
-        forward = self.matrices.forward(count, sum(lengths), min(PASS_TOKENS, count))
-        own = self._attention(tokens) + sum(self.matrices.attention(len(p), len(p) / 2) for p in prompts)
+        tree = histories(read_rows(tokens))
+        forward = self.matrices.forward(tree.distinct, sum(tokens.response_lengths), min(PASS_TOKENS, tree.distinct))
+        attention = self._attention(tree.common_r, tree.length_r)
         self.products["forward"] += forward
-        self.attention["forward"] += own
+        self.attention["forward"] += attention
         if gradient:
             self.products["backward"] += backward(forward)
-            self.attention["backward"] += 2 * own
+            self.attention["backward"] += 2 * attention
 
-    def _attention(self, tokens: Tokens) -> float:
-        pairs = zip(tokens.prompt_lengths, tokens.response_lengths, strict=True)
-        return sum(self.matrices.attention(max(0, n - 1), p + n / 2) for p, n in pairs)
+    def _attention(self, known_r: np.ndarray, length_r: np.ndarray) -> float:
+        """Operations of tokens `known_r` to `length_r` of each row: each looks back on those before it."""
+        pairs = zip(known_r.tolist(), length_r.tolist(), strict=True)
+        return sum(self.matrices.attention(n - k, (k + n) / 2) for k, n in pairs)
 
     def seconds(self, device: str) -> dict[str, float]:
         """Return seconds of the products alone by part, at the rates of this machine; attention at the best rate."""
