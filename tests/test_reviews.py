@@ -565,7 +565,8 @@ def test_a_warm_up_shows_lessons_behind_the_demonstrations(tmp_path: Path) -> No
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-SMALL = {"warmup": {"steps": 20, "batch": 16, "lr": 1e-2}, "batch": {"prompts": 4, "group": 4}}
+SMALL = {"warmup": {"steps": 4, "batch": 8, "lr": 1e-2}, "batch": {"prompts": 4, "group": 4}}
+SMALL |= {"eval": {"final_questions": 8, "samples": 2}}
 
 
 @pytest.mark.parametrize("name", ["r3l", "search_r2", "retroformer", "echo"])
@@ -595,8 +596,8 @@ def test_without_its_second_loss_echo_is_grpo(tmp_path: Path) -> None:
 
 def test_echo_learns_what_the_environment_says(tmp_path: Path) -> None:
     """The environment repeats the action's letter: the more likely that is found, the smaller the loss."""
-    settings = {"task": f"{__file__}:TossTask", "batch": {"prompts": 4, "group": 4}, "optim": {"lr": 1e-2}}
-    folder = launch(tmp_path / "run", **settings, method={"name": "echo", "observation_coef": 1.0}, steps=25)
+    settings = {**SMALL, "task": f"{__file__}:TossTask", "warmup": {"steps": 0}, "optim": {"lr": 1e-2}}
+    folder = launch(tmp_path / "run", **settings, method={"name": "echo", "observation_coef": 1.0}, steps=20)
     losses = [record["observation_likelihood_loss"] for record in records(folder, "train")]
     assert losses[-1] < 0.5 * losses[0]
 
