@@ -10,7 +10,8 @@ from grouprl.errors import InputError, RunError
 from grouprl.policy import load_policy
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks import Question, Task
-from grouprl.train.evaluate import evaluate, interval, pass_at_k, pass_at_k_each, wilson
+from grouprl.train.estimates import interval, pass_at_k, pass_at_k_each, wilson
+from grouprl.train.evaluate import evaluate
 from grouprl.train.metrics import check_names
 
 

@@ -5,11 +5,11 @@ import torch
 
 from grouprl.errors import InputError, RunError
 from grouprl.tasks import load_task
+from grouprl.train.building import build_policy
 from grouprl.train.checkpoint import save_checkpoint
 from grouprl.train.config import parse_config
 from grouprl.train.export import export, load_trained
 from grouprl.train.files import RunFolder
-from grouprl.train.session import build_policy
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}}
 

@@ -17,7 +17,8 @@ from grouprl.cli.train import Changes, Source
 from grouprl.train.config import load_config
 
 if TYPE_CHECKING:
-    from grouprl.train.plan import Plan, Setting
+    from grouprl.train.plan import Plan
+    from grouprl.train.plan_settings import Setting
 
 
 def plan_command(

@@ -23,10 +23,10 @@ from grouprl.overlap.drawing import Follower, InFlight
 from grouprl.overlap.weights import NONE, SharedWeights
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.tasks import load_task
+from grouprl.train.building import build_policy
 from grouprl.train.collect import Collector
 from grouprl.train.config import parse_config
 from grouprl.train.reward import open_reward
-from grouprl.train.session import build_policy
 
 
 def serve(wire: Any, hello: dict[str, Any]) -> None:

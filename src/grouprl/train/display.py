@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from grouprl.train.evaluate import Sample
+from grouprl.train.examining import Sample
 from grouprl.train.findings import Finding
 from grouprl.train.screen import Screen, line
 from grouprl.train.summary import side_by_side, summary_table

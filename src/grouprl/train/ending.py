@@ -11,7 +11,8 @@ from rich.console import Console
 from grouprl.errors import RunError
 from grouprl.methods.registry import CATALOGUE
 from grouprl.train.account import totals
-from grouprl.train.evaluate import Evaluation, Sample
+from grouprl.train.evaluate import Evaluation
+from grouprl.train.examining import Sample
 from grouprl.train.files import RunFolder, replacing, write_json
 from grouprl.train.session import Session, versions
 from grouprl.train.summary import side_by_side, summary_table

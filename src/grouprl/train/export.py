@@ -11,10 +11,10 @@ from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.team import Team
 from grouprl.tasks import Task, load_task
 from grouprl.train.agents import model_names
+from grouprl.train.building import build_policy
 from grouprl.train.checkpoint import load_policy_state
 from grouprl.train.config import Config, load_config
 from grouprl.train.files import RunFolder, replacing
-from grouprl.train.session import build_policy
 
 
 @dataclass(frozen=True)

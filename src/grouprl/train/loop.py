@@ -20,13 +20,13 @@ from grouprl.batch import Batch
 from grouprl.data.collected import Collected
 from grouprl.data.desk import data_parts
 from grouprl.methods.registry import method as catalogue_method
-from grouprl.policy.tokens import Tokens
 from grouprl.train.account import NO_ROWS, account
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.enrich import add_statistics, add_texts
-from grouprl.train.evaluate import Evaluation, evaluate, question_text
+from grouprl.train.evaluate import Evaluation, evaluate
+from grouprl.train.examining import question_text
 from grouprl.train.gather import Gathered, gather, remember
 from grouprl.train.interrupt import Interrupt
 from grouprl.train.metrics import check_names
@@ -38,7 +38,8 @@ from grouprl.train.observe import (
 )
 from grouprl.train.plan import plan
 from grouprl.train.profile_table import profiled
-from grouprl.train.session import Session, exact_sampler, start
+from grouprl.train.scored import with_scores
+from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
 from grouprl.train.stopwatch import Stopwatch
 from grouprl.train.update import learning_rate, update
@@ -224,40 +225,12 @@ def _batch(session: Session, wanted: Collected) -> Batch | None:
     batch = session.desk.batch(wanted)
     method, tokens = session.method, wanted.tokens
     batch = add_texts(batch, wanted, method, session.task, session.policy)
-    batch = _scored(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
+    batch = with_scores(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(tokens).logp_bt.cpu())
     for part in data_parts(method.parts()):
         batch = part.fill(batch, wanted, session.desk)
     return add_statistics(session.policy, batch, method.needs())
-
-
-def _scored(session: Session, batch: Batch, tokens: Tokens, foreign_b: torch.Tensor) -> Batch:
-    """Let the policy compute values, and old log-probs where those of the sampler are not its own."""
-    policy, critic = session.policy, session.method.critic is not None
-    inexact = not exact_sampler(policy)
-    if not (critic or inexact or bool(foreign_b.any())):
-        return batch
-    if not (critic or inexact):
-        rows = foreign_b.nonzero()[:, 0]
-        logp_bt = policy.logp(tokens.rows(rows.tolist())).logp_bt.cpu()
-        return with_foreign(batch, rows, torch.nn.functional.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
-    out = policy.logp(tokens, values=critic)
-    batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
-    stored_b = batch.from_source("replay", "reference")
-    rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
-    return with_foreign(batch, rows, out.logp_bt.cpu()[rows])
-
-
-def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:
-    """Set the old log-probs of `rows` [N]; those that nobody drew (written ones) also get them as behaviour."""
-    if not len(rows):
-        return batch
-    old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
-    old_bt[rows] = logp_nt
-    written = batch.from_source("demonstration", "verification")[rows]
-    behavior_bt[rows[written]] = logp_nt[written]
-    return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
 
 
 def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts: int, epochs: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ from grouprl.batch import SOURCES, Batch
 from grouprl.data.collected import Collected, subset
 from grouprl.train.collect import sample_id
 from grouprl.train.episodes import turn_metrics
-from grouprl.train.evaluate import prompt_text
+from grouprl.train.examining import prompt_text
 from grouprl.train.files import replacing
 
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -19,35 +18,25 @@ from grouprl.data.second_model import SecondModel
 from grouprl.envs.stage_workers import open_stage
 from grouprl.errors import InputError
 from grouprl.method import Method
-from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data, compose
+from grouprl.methods.compose import Resolved, compose
 from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.tasks import Question, Task, load_task
-from grouprl.train.config import Config, Section
+from grouprl.train.building import needs_reference
+from grouprl.train.config import Config
 from grouprl.train.episodes import environments, measured
-from grouprl.train.evaluate import question_text
+from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
-from grouprl.train.session import needs_reference
+from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
 """Training questions whose prompts are measured."""
 EPISODES = 8
 """Training questions of which an episode is played to see how much an environment says."""
-DEFAULT = "default"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One resolved setting: its dotted key, its value, where that comes from, and what the setting is."""
-
-    key: str
-    value: Any
-    origin: str
-    meaning: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,8 +156,8 @@ def plan(config: Config) -> Plan:
         ways=ways(config, model, batch),
         stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
-        settings=tuple(_settings(config, ())),
-        method_settings=tuple(_method_settings(resolved)),
+        settings=tuple(config_settings(config, ())),
+        method_settings=tuple(method_settings(resolved)),
         refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
@@ -240,69 +229,6 @@ def _load_reward(config: Config) -> None:
         load_reward(config.reward.function)
 
 
-def _settings(section: Section, path: tuple[str, ...]) -> Iterator[Setting]:
-    """Yield every leaf of the configuration but the method, which has a table of its own."""
-    for name, field in type(section).model_fields.items():
-        value, key = getattr(section, name), (*path, name)
-        given = name in section.model_fields_set
-        if isinstance(value, Section):
-            yield from _settings(value, key)
-        elif key != ("method",):
-            origin = DEFAULT if not given else "set" if value != field.get_default() else "set, same as default"
-            yield Setting(".".join(key), value, origin, _first_sentence(field.description))
-
-
-def _method_settings(resolved: Resolved) -> Iterator[Setting]:
-    """Yield the settings of the catalogue entry that still decide something, then the parts that were exchanged.
-
-    Without an entry, yield every setting of every part.
-    """
-    values, own = _method_values(resolved.method), dict(resolved.method.settings) if resolved.base else {}
-    exchanged = {k for k, origin in resolved.provenance.items() if k in values and origin in (BY_YOU, OF_PART)}
-    for key, origin in resolved.provenance.items():
-        if key in own and not _overruled(resolved.base, key, exchanged):
-            yield Setting(key, own[key], origin)
-        elif key not in own and (key in exchanged or (not resolved.base and key in values)):
-            yield Setting(key, values[key], origin)
-
-
-def _overruled(base: str, setting: str, exchanged: Collection[str]) -> bool:
-    """Whether everything that a setting of the entry `base` decides was set in the parts themselves."""
-    stages = {key.partition(".")[0] for key in exchanged if "." not in key}
-    decided = _decides(base, setting) if exchanged else set()
-    return bool(decided) and all(key in exchanged or key.partition(".")[0] in stages for key in decided)
-
-
-def _decides(base: str, setting: str) -> set[str]:
-    """Return the part settings that a setting of an entry decides, found by giving it other values."""
-    entry = CATALOGUE.get(base)
-    if entry is None:
-        return set()
-    hint = typing.get_type_hints(entry.compose)[setting]
-    choices = [choice for option in (hint, *typing.get_args(hint)) for choice in typing.get_args(option)]
-    before = _method_values(entry.build())
-    for value in (*choices, True, False, 0.5, 0.01, 2, 1):
-        try:
-            after = _method_values(entry.build(**{setting: value}))
-        except InputError:
-            continue
-        if after != before:
-            return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    return set()
-
-
-def _method_values(method: Method) -> Mapping[str, Any]:
-    """Part names and settings by provenance key: {'objective': 'clipped', 'objective.high': 0.2, …}."""
-    values: dict[str, Any] = {}
-    for kind, given in as_data(method).items():
-        parts = {f"{kind}.{i}": p for i, p in enumerate(given)} if isinstance(given, list) else {kind: given}
-        for key, part in parts.items():
-            if isinstance(part, dict):
-                values[key] = part["part"]
-                values |= {f"{key}.{name}": value for name, value in part.items() if name != "part"}
-    return values
-
-
 def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
     yield from resolved.warnings
     yield from resolved.notes
@@ -336,10 +262,6 @@ def _crowded(model: ModelFacts | None, prompt: int, answer: int, turns: int) -> 
         f"{turns} turns can take {prompt + answer} positions and the model has {model.positions}: episodes that reach "
         "them end there, as cut off"
     ]
-
-
-def _first_sentence(text: str | None) -> str:
-    return " ".join((text or "").split())
 
 
 def _plural(word: str, count: int) -> str:

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.train.evaluate import Sample
+from grouprl.train.examining import Sample
 from grouprl.train.findings import Finding, percent
 
 TITLES = {"warmup": "warm-up", "prelude": "prelude", "train": "training", "eval": "evaluation"}

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.train.evaluate import Sample
+from grouprl.train.examining import Sample
 from grouprl.train.screen import plain, shorten
 
 ANSWER_WIDTH = 200

@@ -1,0 +1,69 @@
+"""Building what a run trains: its policy, the optimiser, and whether a reference is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from grouprl.data.desk import alphabet_of
+from grouprl.method import Method
+from grouprl.methods.compose import compose
+from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.load import load_policy
+from grouprl.policy.team import Team
+from grouprl.tasks import Task
+from grouprl.train.agents import model_names
+from grouprl.train.config import Config
+from grouprl.train.ways import pass_settings
+
+
+def build_policy(config: Config, task: Task) -> CausalPolicy | Team:
+    """Load or build the policy that the configuration asks for; one for each agent where they have their own."""
+    keep_freed_memory()
+    names = model_names(config, task)
+    if len(names) == 1:
+        return _build_one(config, task, config.model.name, config.seed)
+    members = {agent: _build_one(config, task, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
+    return Team(members)
+
+
+def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy:
+    model = config.model
+    options: dict[str, Any] = {}
+    if name == "tiny":
+        options = model.tiny.model_dump()
+        if task.alphabet:
+            options["alphabet"] = alphabet_of(task, compose(config.method).method.parts())
+    if model.lora is not None:
+        options["lora"] = model.lora.model_dump()
+    return load_policy(
+        name,
+        device=model.device,
+        dtype=model.dtype,
+        engine=model.engine,
+        passes=pass_settings(model),
+        temperature=config.sampling.temperature,
+        value_head=compose(config.method).method.critic is not None,
+        token_budget=config.batch.tokens_per_microbatch,
+        seed=seed,
+        **options,
+    )
+
+
+def make_optimizer(config: Config, policy: CausalPolicy | Team, phase: str) -> torch.optim.Optimizer:
+    """AdamW over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
+    optim = config.optim
+    rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
+    return torch.optim.AdamW(policy.parameters(), lr=rate, betas=optim.betas, weight_decay=decay, fused=True)
+
+
+def needs_reference(config: Config, method: Method) -> bool:
+    """Whether a frozen reference policy must be kept."""
+    return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
+
+
+def exact_sampler(policy: CausalPolicy | Team) -> bool:
+    """Whether the local sampler's log-probs are the trainer's: the same weights in full precision."""
+    return policy.dtype in (torch.float32, torch.float64)
