@@ -148,7 +148,8 @@ class ShownTools(ToolEnvironment):
         Raises:
             InputError: if that is no text.
         """
-        said = self._expert(self._prompt, tuple(self.results), rng, **self.columns)
+        given = {name: value for name, value in self.columns.items() if name not in ("prompt", "results", "rng")}
+        said = self._expert(self._prompt, tuple(self.results), rng, **given)
         if not isinstance(said, str):
             raise InputError(f"The expert returned {said!r}"[:400], "a demonstrated turn is a text")
         return said
