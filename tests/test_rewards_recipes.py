@@ -33,7 +33,7 @@ from grouprl.rewards.sql import (
     sql_reward,
     sql_tokens,
 )
-from grouprl.rewards.structured import call_score, json_match, overlap, read_calls, same, tool_calls
+from grouprl.rewards.structured import call_score, json_after_thought, json_match, overlap, read_calls, same, tool_calls
 
 GRADED = [fuzzy_count, mean_relative_accuracy, relaxed_accuracy, tolerance_ramp]
 
@@ -42,7 +42,9 @@ def total(reward, completion, **columns):
     return sum(value for name, value in reward(completion, **columns).items() if name != "correct")
 
 
-@pytest.mark.parametrize("reward", [*GRADED, whole_path, knowledge, json_match, tool_calls, worked, concise])
+@pytest.mark.parametrize(
+    "reward", [*GRADED, whole_path, knowledge, json_match, json_after_thought, tool_calls, worked, concise]
+)
 def test_known_examples_hold(reward):
     assert check_reward(reward) >= 3
 

@@ -81,6 +81,7 @@ BUILTIN: dict[str, Reward] = {
         routes.whole_path,
         self_search.self_search,
         stepping.route_step,
+        structured.json_after_thought,
         structured.json_match,
         structured.tool_calls,
     )

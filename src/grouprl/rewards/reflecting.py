@@ -23,8 +23,8 @@ def reflection(completion: str, answer: str, length_weight: float = 0.1) -> dict
     """Return SRPO's sum of accuracy, format and 0.1 length (Wan et al. 2025, arXiv 2506.01713, released code).
 
     The completion is "thought|answer;reflection;thought|answer". Format is 0.5 for exactly these five parts, none of
-    them empty. The length is counted in characters, without the signs between the parts. Their code gives 1 to everybody whose question has no readable
-    answer, and to a letter of a choice found anywhere; neither is done here.
+    them empty. The length is counted in characters, without the signs between the parts. Their code gives 1 to
+    everybody whose question has no readable answer, and to a letter of a choice found anywhere; neither is done here.
     """
     first, second = answers(completion)
     accuracy = truth_table(first == answer, None if second is None else second == answer)

@@ -46,6 +46,17 @@ def json_match(completion: str, answer: str, pairs: float = 0.6, length: float =
 
 
 @known_examples(
+    ('n7|{"age": 7}', {"answer": '{"age": 7}'}, True),
+    ('{"age": 7}', {"answer": '{"age": 7}'}, True),
+    ('{"age": 7}|', {"answer": '{"age": 7}'}, False),
+)
+def json_after_thought(completion: str, answer: str, pairs: float = 0.6, length: float = 0.2) -> dict[str, float]:
+    """Return `json_match` of what follows the first bar, or of the whole text if there is none."""
+    thought, bar, said = completion.partition("|")
+    return json_match(said if bar else thought, answer, pairs, length)
+
+
+@known_examples(
     (
         '<tool_call>\n{"name": "add", "parameters": {"a": 1}}\n</tool_call>',
         {"answer": '{"name": "add", "parameters": {"a": 1}}'},

@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.rewards import Reward
-from grouprl.rewards.structured import json_match, tool_calls
+from grouprl.rewards.structured import json_after_thought, tool_calls
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question
 
-NAMES = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max")
+NAMES = ("al", "bo", "cy", "di", "ed", "jo", "mo", "vi")
 FIELDS = ("a", "d", "f", "r", "s", "w")
 TOOLS = ("add", "book", "call", "find", "mail", "play")
 
@@ -23,8 +23,8 @@ TOOLS = ("add", "book", "call", "find", "mail", "play")
 class Schema(GeneratedTask):
     """Put facts into a JSON object that has exactly the fields asked for.
 
-    The prompt is '"a":7 "w":"ann" "r":3;w,a>', the answer '{"w":"ann","a":7}'. A demonstration leaves a field out,
-    mistakes a value or forgets a bracket now and then.
+    The prompt is "a17 wbo r53;w,a>", the answer 'wboa17|{"w":"bo","a":17}': what is asked for, and then the object. A
+    demonstration leaves a field out, mistakes a value or forgets a bracket now and then.
     """
 
     levels = tuple(
@@ -38,45 +38,46 @@ class Schema(GeneratedTask):
     @property
     def max_new_tokens(self) -> int:
         """All fields with names, the brackets, the end, and a few more."""
-        return 10 * self.fields + 6
+        return 12 * self.fields + 6
 
     @property
     def alphabet(self) -> str:
         """The letters of fields and names, digits, and the signs of facts and JSON."""
-        return "".join(sorted(set("".join((*NAMES, *FIELDS))))) + '0123456789 ,;>{}":'
+        return "".join(sorted(set("".join((*NAMES, *FIELDS))))) + '0123456789 ,;>{}":|'
 
     @property
     def reward(self) -> Reward:
         """1 for the right object; parts of it for what is partly right."""
-        return json_match
+        return json_after_thought
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return facts and the fields asked for."""
         names = rng.sample(FIELDS, self.facts)
-        facts = {name: rng.choice(NAMES) if name == "w" else rng.randrange(100) for name in names}
+        facts = {name: rng.choice(NAMES) if name == "w" else rng.randrange(10, 100) for name in names}
         asked = rng.sample(names, min(self.fields, self.facts))
-        told = " ".join(f'"{name}":{json.dumps(value)}' for name, value in facts.items())
+        told = " ".join(f"{name}{value}" for name, value in facts.items())
         answer = json.dumps({name: facts[name] for name in asked}, separators=(",", ":"))
         return f"{told};{','.join(asked)}>", {"answer": answer}
 
     def demonstrate(self, question: Question, rng: random.Random) -> str:
         """Write the object, now and then with a slip."""
-        right = str(question.columns["answer"])
+        right = self.solve(question)
         if rng.random() >= self.noise:
             return right
-        fields = json.loads(right)
+        fields, thought = json.loads(question.columns["answer"]), right.partition("|")[0]
         key = rng.choice(list(fields))
         slip = rng.choice(["drop", "value", "bracket"])
         if slip == "bracket":
             return right[:-1]
         fields = {name: value for name, value in fields.items() if name != key or slip == "value"}
         if slip == "value":
-            fields[key] = rng.randrange(10)
-        return json.dumps(fields, separators=(",", ":"))
+            fields[key] = rng.randrange(10, 100)
+        return f"{thought}|{json.dumps(fields, separators=(',', ':'))}"
 
     def solve(self, question: Question) -> str:
-        """Return the object."""
-        return str(question.columns["answer"])
+        """Return what is asked for, and the object."""
+        answer = str(question.columns["answer"])
+        return "".join(f"{name}{value}" for name, value in json.loads(answer).items()) + f"|{answer}"
 
 
 @register_task("toolcall")
