@@ -11,7 +11,7 @@ from grouprl import method
 from grouprl.batch import Batch
 from grouprl.policy import CausalPolicy, Tokens, load_policy
 from grouprl.tasks.task import Task
-from grouprl.train.config import Warmup
+from grouprl.train.sections import Warmup
 from grouprl.train.update import update
 from grouprl.train.warmup import warmup_rate
 

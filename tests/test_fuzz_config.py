@@ -20,7 +20,8 @@ from grouprl.methods.compose import compose
 from grouprl.methods.registry import CATALOGUE
 from grouprl.parts.part import KINDS, PARTS
 from grouprl.rewards import load_reward
-from grouprl.train.config import Config, Section, load_config, parse_config
+from grouprl.train.config import Config, load_config, parse_config
+from grouprl.train.sections import Section
 
 FAST = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -20,10 +20,10 @@ from grouprl.rewards.judging import Judge
 from grouprl.rewards.sending import CannotSend, harmless
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import load_task
-from grouprl.train.config import Reward as Settings
 from grouprl.train.config import parse_config
 from grouprl.train.loop import train
 from grouprl.train.reward import open_reward, opened_reward
+from grouprl.train.sections import Reward as Settings
 from reward_processes import FILE, children, scores_of
 
 

@@ -11,7 +11,7 @@ from grouprl import Batch, RunError, method
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.policy.tokens import Tokens
-from grouprl.train.config import Optim
+from grouprl.train.sections import Optim
 from grouprl.train.update import Learner, accumulate, learning_rate, minibatches, update
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.policy.team import Team
     from grouprl.tasks import Task
-    from grouprl.train.config import Reward, Sampling
     from grouprl.train.evaluate import Evaluation
+    from grouprl.train.sections import Reward, Sampling
 
 
 def eval_command(
@@ -148,7 +148,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         )
     from grouprl.policy import load_policy
     from grouprl.tasks import load_task
-    from grouprl.train.config import Acting, Reward, Sampling
+    from grouprl.train.sections import Acting, Reward, Sampling
 
     loaded = load_task(_task_spec(task))
     defaults = {

@@ -24,7 +24,8 @@ from grouprl.policy.passes import numbers_per_token
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
 from grouprl.train.agents import model_names
-from grouprl.train.config import Config, Lora
+from grouprl.train.config import Config
+from grouprl.train.sections import Lora
 
 SAMPLER = "sampler's copy"
 """Name of the cost that says that a second process draws."""

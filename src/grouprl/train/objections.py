@@ -15,8 +15,9 @@ from grouprl.parts.part import PARTS, RunFacts
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.tasks.task import Question, Task
 from grouprl.train.agents import team_refusals
-from grouprl.train.config import Config, Section
+from grouprl.train.config import Config
 from grouprl.train.episodes import demonstrates, environments
+from grouprl.train.sections import Section
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),

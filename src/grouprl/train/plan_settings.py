@@ -11,7 +11,7 @@ from grouprl.errors import InputError
 from grouprl.method import Method
 from grouprl.methods.compose import BY_YOU, OF_PART, Resolved, as_data
 from grouprl.methods.registry import CATALOGUE
-from grouprl.train.config import Section
+from grouprl.train.sections import Section
 
 DEFAULT = "default"
 

@@ -10,7 +10,7 @@ from grouprl.errors import InputError
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import Task
-from grouprl.train.config import Reward
+from grouprl.train.sections import Reward
 
 
 def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:

@@ -20,7 +20,7 @@ from grouprl.batch import Batch
 from grouprl.errors import RunError
 from grouprl.method import Method
 from grouprl.policy.tokens import Tokens
-from grouprl.train.config import Optim
+from grouprl.train.sections import Optim
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""

@@ -23,8 +23,8 @@ from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
-from grouprl.train.config import Warmup
 from grouprl.train.episodes import environments
+from grouprl.train.sections import Warmup
 
 EPOCH = 1_000_003
 """What the seed grows by from one epoch to the next, so that a question is demonstrated anew each time it comes."""

@@ -11,8 +11,9 @@ from grouprl.errors import InputError
 from grouprl.policy.choose_engine import engine_name
 from grouprl.policy.lean import AUTO_LIMIT
 from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, PassSettings, free_bytes, kept_tokens
-from grouprl.train.config import Config, Model
+from grouprl.train.config import Config
 from grouprl.train.footprint import Arithmetic, ModelFacts, activations, human
+from grouprl.train.sections import Model
 
 
 @dataclass(frozen=True)
