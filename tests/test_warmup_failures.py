@@ -104,3 +104,10 @@ def test_answers_have_the_right_words_too() -> None:
     words = r"^The demonstration failed; for instance sample reverse/train/4#demonstration: demonstration\(\) raised "
     with pytest.raises(RunError, match=words + "ValueError: no idea"):
         batch(Broken(length=2), [1, 4], "raise")
+
+
+def test_a_run_of_answers_goes_on_too(tmp_path: Path) -> None:
+    """Question 0, which is looked at before the run begins, is one of those that raise."""
+    task = {"name": f"{__file__}:Broken", "length": 2}
+    folder = launch(tmp_path / "run", task=task, method="grpo", **settings())
+    assert [record["demonstrations_failed"] for record in records(folder, "warmup")] == [2.0, 2.0, 2.0]

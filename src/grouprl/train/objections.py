@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 
 from grouprl.data.ask import Prompt
 from grouprl.data.desk import DataPart, data_parts
-from grouprl.errors import InputError
+from grouprl.errors import GrouprlError, InputError
 from grouprl.method import Method
 from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import idle_ahead, refusals_ahead
@@ -135,7 +135,14 @@ def _task_refusals(config: Config, task: Task) -> Iterator[str]:
 
 def _demonstrates(task: Task) -> bool:
     acted = environments(task) is not None
-    return demonstrates(task) if acted else task.demonstration(task.question("train", 0), 0) is not None
+    if acted:
+        return demonstrates(task)
+    try:
+        return task.demonstration(task.question("train", 0), 0) is not None
+    except GrouprlError:
+        raise
+    except Exception:  # one that fails is left out of the warm-up, or ends it, as reward.on_error says
+        return True
 
 
 def room(positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0) -> list[str]:
