@@ -7,6 +7,7 @@ takes up exactly what it had not kept, and no row is trained on twice.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -31,6 +32,8 @@ from grouprl.policy.team import Team
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Found = TypeVar("Found")
+UNLOCKED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Complaints of file systems without locks: two takers would not be noticed there."""
 POLL = 0.2
 """Seconds between two looks at the folder."""
 
@@ -154,7 +157,9 @@ class SendCalled(Exploration):
         if "run" not in store:
             store["run"] = name_of(desk)
         if not exchange.owner.exists() and not exchange.sent:
-            exchange.owner.write_text(store["run"])
+            temporary = exchange.owner.with_suffix(f".{os.getpid()}")
+            temporary.write_text(store["run"])
+            temporary.replace(exchange.owner)
         if not exchange.owner.exists() or exchange.owner.read_text() != store["run"]:
             raise InputError(
                 f"{exchange.folder} holds rows of another run",
@@ -249,6 +254,9 @@ class TakeCalled(Replay):
                     "a row is trained on once",
                     "Wait for it, or end it",
                 ) from error
+            except OSError as error:
+                if error.errno not in UNLOCKED:
+                    raise
         if exchange.owner.exists():
             name = exchange.owner.read_text()
             if store.setdefault("run", name) != name:
