@@ -18,6 +18,7 @@ from grouprl.data.desk import Desk, Exploration
 from grouprl.data.leads import led
 from grouprl.data.lessons import Lesson, Shown
 from grouprl.data.review_forms import Review, ReviewForm, review_form
+from grouprl.errors import InputError
 from grouprl.parts.part import RunFacts
 
 ALONE = 2**61
@@ -111,7 +112,11 @@ class Reviewing(Exploration):
         return review_form(self.form).letters
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Turns are needed."""
+        """Turns are needed, and a form that is there."""
+        try:
+            review_form(self.form)
+        except InputError as error:
+            return [*between_turns(self.name, run), str(error)]
         return between_turns(self.name, run)
 
 
