@@ -12,7 +12,7 @@ from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks import Question, Task
 from grouprl.train.estimates import interval, pass_at_k, pass_at_k_each, wilson
 from grouprl.train.evaluate import evaluate
-from grouprl.train.metrics import check_names
+from grouprl.train.glossary import check_names
 
 
 class Letters(Task):

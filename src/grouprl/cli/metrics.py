@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.train.metrics import GLOSSARY, GROUPS, Metric, lookup
+from grouprl.train.glossary import GLOSSARY, GROUPS, Metric, lookup
 
 
 def show_metrics(name: str | None = None, console: Console | None = None) -> None:

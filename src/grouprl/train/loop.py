@@ -28,8 +28,8 @@ from grouprl.train.enrich import add_statistics, add_texts
 from grouprl.train.evaluate import Evaluation, evaluate
 from grouprl.train.examining import question_text
 from grouprl.train.gather import Gathered, gather, remember
+from grouprl.train.glossary import check_names
 from grouprl.train.interrupt import Interrupt
-from grouprl.train.metrics import check_names
 from grouprl.train.observe import (
     collected_metrics,
     judged_metrics,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouprl.errors import InputError
-from grouprl.train.metrics import lookup
+from grouprl.train.glossary import lookup
 from grouprl.view.charts import NARROW, WIDE, Series, chart
 from grouprl.view.runfiles import RunData
 
