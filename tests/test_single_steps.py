@@ -76,6 +76,8 @@ def test_each_attempt_begins_afresh_and_the_planner_earns_their_mean() -> None:
     assert [s.observation.agent for s in steps[:-1]] == [ACTOR] * 4
     assert all(s.observation.fresh for s in steps)
     assert [s.valid for s in steps] == [True, True, True, True, False]
+    thought = played("tap h", "h47 tap 47", "h47 tap 25", "h47 scroll", "47 tap 47")[1]
+    near(torch.tensor([s.reward for s in thought]), [0, 1, 2 / 3, 0, 0], 1e-6)
     near(torch.tensor([s.reward for s in steps]), [0, 1, 2 / 3, 1 / 3, 0], 1e-6)  # format, kind, place: a third each
     assert steps[-1].terminated
     found = episode.scores()

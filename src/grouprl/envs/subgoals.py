@@ -13,6 +13,8 @@ from grouprl.rewards.gui import GuiTarget, ui_r1
 
 PLANNER, ACTOR = "planner", "actor"
 SUBGOAL = re.compile(r"(tap) ([a-z])|(type) ([a-z]{1,8})|(scroll)")
+THOUGHT = re.compile(r"[a-z]\d\d (?=tap )")
+"""The widget that is meant, as it is shown: may stand before a touch."""
 PARTS = 3
 """What an action can get right: its format, its kind, its place or text."""
 
@@ -27,7 +29,7 @@ def read_subgoal(text: str) -> tuple[str, str] | None:
 
 class Subgoals(Game):
     """The planner sees a page of widgets and what is wanted, "c25 h47:h>", and writes a sub-goal, "tap h"; the actor
-    sees the page and the sub-goal, "c25 h47|tap h>", and acts, "tap 47".
+    sees the page and the sub-goal, "c25 h47|tap h>", and acts, "tap 47", or "h47 tap 47" with the widget before it.
 
     Columns: `pages` (lists of [label, x, y]), `goals` (labels to tap, "=bob" to type), `done`, how many steps of the
     way lie behind, and `whole`. Else an episode is a single step: each of `attempts` attempts at the same sub-goal, in
@@ -103,10 +105,9 @@ class Subgoals(Game):
         if self.subgoal is None:
             return self._other(rng) if slips else self._right()
         kind, argument = read_subgoal(self.subgoal) or ("", "")
-        if kind != "tap":
-            return f"tap {rng.randrange(10)}{rng.randrange(10)}" if slips else self.subgoal
-        places = [f"tap {x}{y}" for label, x, y, *_ in self.screen.pages[self.screen.page] if label == argument]
-        return places[0] if places and not slips else f"tap {rng.randrange(10)}{rng.randrange(10)}"
+        touches = [f"{label}{x}{y} tap {x}{y}" for label, x, y, *_ in self.screen.pages[self.screen.page]]
+        right = [touch for touch in touches if touch[0] == argument] if kind == "tap" else [self.subgoal]
+        return right[0] if right and not slips else rng.choice(touches)
 
     def _plan(self, action: str) -> Outcome:
         """Hear a sub-goal; one that cannot be read ends the episode."""
@@ -121,6 +122,7 @@ class Subgoals(Game):
 
     def _try(self, action: str) -> Outcome:
         """Score an attempt; of a whole episode, act it out."""
+        action = THOUGHT.sub("", action)
         done = read_action(action)
         self.earned.append(ui_r1(done, self.target) / PARTS)
         last = self.whole or len(self.earned) == self.attempts

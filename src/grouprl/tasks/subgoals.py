@@ -23,8 +23,8 @@ class SubgoalsTask(EnvironmentTask):
     """A planner names the next step on a screen, an actor who knows nothing else takes it; trained step by step.
 
     The planner's prompt is "c25 h47:h>": the widgets of the page and the goals that are left; its answer is "tap h",
-    "type bob" or "scroll". The actor's is "c25 h47|tap h>", its answer "tap 47". A training question is a single step,
-    somewhere on the way; a held-out one is the whole way.
+    "type bob" or "scroll". The actor's is "c25 h47|tap h>", its answer "h47 tap 47". A training question is a single
+    step, somewhere on the way; a held-out one is the whole way.
     """
 
     levels = tuple(
@@ -52,8 +52,8 @@ class SubgoalsTask(EnvironmentTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """ "type", a word of at most four letters, the end, and one more."""
-        return 11
+        """A widget, "tap", a place, the end, and one more."""
+        return 12
 
     @property
     def alphabet(self) -> str:
