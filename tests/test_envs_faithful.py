@@ -148,11 +148,11 @@ def test_marks_by_hand(guess, hidden, signs):
 
 def test_the_word_earns_the_guesses_that_are_left():
     for wrong in range(4):
-        environment, _ = began(Wordle(4), words=["abc", "bad", "cab"], hidden="bad")
+        environment, _ = began(Wordle(4), words=["abc", "bad", "cab"], hidden="bad", first="abc")
         steps = [environment.step(action) for action in [*["cab"] * wrong, "bad"]]
         assert [step.reward for step in steps] == [0.0] * wrong + [4.0 - wrong]
         assert steps[-1].terminated
-    environment, _ = began(Wordle(2), words=["abc", "bad"], hidden="bad")
+    environment, _ = began(Wordle(2), words=["abc", "bad"], hidden="bad", first="abc")
     steps = [environment.step(action) for action in ("xyz", "abc")]
     assert [(step.reward, step.valid) for step in steps] == [(0.0, False), (0.0, True)]
     assert steps[-1].truncated
@@ -165,6 +165,8 @@ def test_hints_leave_words_out_and_never_the_hidden_one():
         question = task.question("train", index)
         environment = task.environment()
         environment.reset(question, 0)
+        assert question.columns["first"] not in environment.possible
+        assert question.prompt == f"{question.columns['first']}{marks(question.columns['first'], environment.hidden)}>"
         step = None
         while step is None or not (step.terminated or step.truncated):
             step = environment.step(environment.demonstrate(rng))

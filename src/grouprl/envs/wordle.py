@@ -24,11 +24,11 @@ def marks(guess: str, hidden: str) -> str:
 
 
 class Wordle(Game):
-    """A list of words, "bad cab fed>", one of which is hidden; guesses are answered with `marks`, "-+~>".
+    """One of a few words is hidden, a first guess and its hint are shown, "bad-+~>"; further ones are answered so, too.
 
-    Columns: `words`, `hidden`. Finding the word earns the guesses allowed less those that failed, 0 without: LMRL-Gym's
-    -1 for every guess that fails (Abdulhai et al. 2023), plus a constant. What is no word of the list is invalid and
-    answered with "!>". The state is what the hints leave possible.
+    Columns: `words`, `hidden`, `first`. Finding the word earns the guesses allowed less those that failed, nothing else
+    does: LMRL-Gym's -1 for every guess that fails (Abdulhai et al. 2023), plus a constant. What is none of the words is
+    invalid and answered with "!>". The state is what the hints leave possible.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
@@ -41,9 +41,9 @@ class Wordle(Game):
         self.found = False
 
     def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
-        """Hide a word."""
+        """Hide a word, and leave out what the first guess rules out."""
         self.words, self.hidden = list(columns["words"]), columns["hidden"]
-        self.possible = list(self.words)
+        self.possible = self._agreeing(self.words, columns["first"])
 
     @property
     def state(self) -> str:
@@ -64,10 +64,14 @@ class Wordle(Game):
         """Guess."""
         if action not in self.words:
             return Outcome("!>", valid=False)
-        hint, self.found = marks(action, self.hidden), action == self.hidden
-        self.possible = [word for word in self.possible if marks(action, word) == hint]
-        return Outcome(f"{hint}>", float(self.found * (self.max_turns - self.turns)), ended=self.found)
+        self.found, self.possible = action == self.hidden, self._agreeing(self.possible, action)
+        left = self.max_turns - self.turns
+        return Outcome(f"{marks(action, self.hidden)}>", float(self.found * left), ended=self.found)
 
     def demonstrate(self, rng: random.Random) -> str:
         """Guess a word that the hints allow, or with a certain chance any."""
         return rng.choice(self.words if rng.random() < self.noise else self.possible)
+
+    def _agreeing(self, words: list[str], guess: str) -> list[str]:
+        """Return the words that the hint for a guess allows."""
+        return [word for word in words if marks(guess, word) == marks(guess, self.hidden)]

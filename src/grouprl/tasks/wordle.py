@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any
 
 from pydantic import Field
 
-from grouprl.envs.wordle import Wordle
+from grouprl.envs.wordle import Wordle, marks
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Question, generator
 
 LETTERS = "abcdefgh"
 
 
 @register_task("wordle")
 class WordleTask(EnvironmentTask):
-    """Guess a hidden word of a list; every guess is answered with a sign per letter; the fewer fail, the better.
+    """Guess which of a few words is hidden; every guess is answered with a sign per letter; the fewer fail, the better.
 
-    The prompt is "bad cab fed>", an action a word. "+" is a letter in its place, "~" one that belongs elsewhere.
+    The words are made up once and not shown. The prompt is "bad-+~>", a first guess with its hint, an action a word.
+    "+" is a letter in its place, "~" one that belongs elsewhere.
     """
 
-    levels = tuple({"words": words} for words in (3, 4, 6, 8, 12, 16))
+    levels = tuple({"words": words} for words in (12, 16, 20, 24, 32, 48))
 
-    words: int = Field(6, ge=2, le=24, description="words that it may be")
-    letters: int = Field(3, ge=2, le=5, description="letters of a word")
+    words: int = Field(20, ge=8, le=96, description="words that there are")
+    corpus: int = Field(0, description="which words are made up")
+    letters: int = Field(3, ge=3, le=5, description="letters of a word")
     turns: int = Field(4, ge=1, description="guesses allowed")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
@@ -50,12 +53,21 @@ class WordleTask(EnvironmentTask):
         return Wordle(self.max_turns, self.noise)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return different words, one of them hidden."""
-        words: dict[str, None] = {}
-        while len(words) < self.words:
-            words["".join(rng.choices(LETTERS, k=self.letters))] = None
-        return f"{' '.join(words)}>", {"words": list(words), "hidden": rng.choice(list(words))}
+        """Return the hidden word and a first guess, another one."""
+        words = vocabulary(self.corpus, self.words, self.letters)
+        hidden, first = rng.sample(words, 2)
+        return f"{first}{marks(first, hidden)}>", {"words": list(words), "hidden": hidden, "first": first}
 
     def solve(self, question: Question) -> str:
         """Return the hidden word."""
         return str(question.columns["hidden"])
+
+
+@cache
+def vocabulary(corpus: int, count: int, letters: int) -> tuple[str, ...]:
+    """Return made-up words, all different."""
+    rng = generator("words", corpus)
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words["".join(rng.choices(LETTERS, k=letters))] = None
+    return tuple(words)
