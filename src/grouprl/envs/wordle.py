@@ -24,7 +24,7 @@ def marks(guess: str, hidden: str) -> str:
 
 
 class Wordle(Game):
-    """One of a few words is hidden, a first guess and its hint are shown, "bad-+~>"; further ones are answered so, too.
+    """One of a few words is hidden; a first guess and its hint are shown, "37:bad-+~>", and more can be made.
 
     Columns: `words`, `hidden`, `first`. Finding the word earns the guesses allowed less those that failed, nothing else
     does: LMRL-Gym's -1 for every guess that fails (Abdulhai et al. 2023), plus a constant. What is none of the words is

@@ -21,8 +21,9 @@ LETTERS = "abcdefgh"
 class WordleTask(EnvironmentTask):
     """Guess which of a few words is hidden; every guess is answered with a sign per letter; the fewer fail, the better.
 
-    The words are made up once and not shown. The prompt is "bad-+~>", a first guess with its hint, an action a word.
-    "+" is a letter in its place, "~" one that belongs elsewhere.
+    The words are made up once and not shown. The prompt is "37:bad-+~>", the number of the game and a first guess with
+    its hint, an action a word. "+" is a letter in its place, "~" one that belongs elsewhere. Held-out games have other
+    numbers and the same words.
     """
 
     levels = tuple({"words": words} for words in (12, 16, 20, 24, 32, 48))
@@ -46,7 +47,7 @@ class WordleTask(EnvironmentTask):
     @property
     def alphabet(self) -> str:
         """Letters and signs."""
-        return f"{LETTERS} >+~-!"
+        return f"{LETTERS}0123456789:>+~-!"
 
     def environment(self) -> Wordle:
         """Return a fresh episode."""
@@ -56,7 +57,15 @@ class WordleTask(EnvironmentTask):
         """Return the hidden word and a first guess, another one."""
         words = vocabulary(self.corpus, self.words, self.letters)
         hidden, first = rng.sample(words, 2)
-        return f"{first}{marks(first, hidden)}>", {"words": list(words), "hidden": hidden, "first": first}
+        return f"{rng.randrange(100):02d}:{first}{marks(first, hidden)}>", {
+            "words": list(words),
+            "hidden": hidden,
+            "first": first,
+        }
+
+    def content(self, prompt: str) -> str:
+        """Return the number of the game."""
+        return prompt.partition(":")[0]
 
     def solve(self, question: Question) -> str:
         """Return the hidden word."""
