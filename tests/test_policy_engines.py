@@ -159,7 +159,7 @@ def test_logits_changed_after_the_head_are_noticed_and_scored_as_the_model_gives
 
 
 def test_rows_of_very_different_length_are_padded_in_classes():
-    """Short and long rows of own tokens, with and without a prompt: classes, and the numbers of the model's own forward."""
+    """Short and long rows of own tokens, with and without a prompt, and the numbers of the model's own forward."""
     assert [rows.tolist() for rows in length_classes(np.array([2, 30, 2, 2, 2, 2, 2, 2]), 4)] == [
         [0, 2, 3, 4, 5, 6, 7],
         [1],
