@@ -61,9 +61,14 @@ ARENAS: dict[str, Arena] = {
     ),
     "search": Arena(
         "Answer a question about 40 people with one search and one spare turn, paid for the exact answer.",
-        {"task": {"name": "search", "people": 40, "noise": 0.25}, "warmup": {"steps": 260}, "steps": 24},
+        {
+            "task": {"name": "search", "people": 40, "noise": 0.25},
+            "warmup": {"steps": 260},
+            "optim": {"lr": 5e-4},
+            "steps": 40,
+        },
         "search_r2",
-        (("search_r2", 4), ({"name": "search_r2", "process": 0.0}, 4), ("grpo", 8)),
+        (("search_r2", 8), ({"name": "search_r2", "process": 0.0}, 8), ("grpo", 8)),
     ),
     "guess": Arena(
         "Find a hidden number among five with two guesses, where three are needed to be sure; then try once more with "
