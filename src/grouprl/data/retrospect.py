@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,14 +27,15 @@ Memory = dict[int, tuple[str, ...]]
 class Retrospect(Reviewing):
     """Retroformer: a review earns by how much the next trial does better, and reviews alone are trained on.
 
-    After each of `trials` trials the policy reviews it, in whatever words; the next trial begins anew, with all reviews
-    so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151). Reviews of a question
-    form its group, as rows of source 'review'; trials are not trained on.
+    A trial that did not end well is reviewed, in whatever words; the next one, of `trials` further ones at most, begins
+    anew, with all reviews so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151).
+    Reviews of a question form its group, as rows of source 'review'; trials are not trained on.
 
     `actor` says who acts: the policy itself, or, frozen, the policy as it was before the first step, which then also
     plays the first trials, with the luck of the episodes that were drawn.
     """
 
+    praises: ClassVar[bool] = False
     form: str = AUTO
     tokens: Tokens = None
     trials: Annotated[int, Field(ge=1)] = 1
@@ -48,6 +49,7 @@ class Retrospect(Reviewing):
         if self.actor == "initial":
             known, rows = self._first(collected, rows, desk)
         for _ in range(self.trials):
+            rows = rows[~known.scores.correct_b[rows]]
             found = self.reviews(known, rows, numbers := Numbers(known), desk)
             if found is None or (next_trial := self._trial(known, collected, found, memory, numbers, desk)) is None:
                 break
@@ -103,13 +105,16 @@ class Retrospect(Reviewing):
         count = run.prompts * run.group_size
         trials = f"{self.trials} × " if self.trials > 1 else ""
         first = f"{count} first trials of the frozen actor, " if self.actor == "initial" else ""
-        return f"{first}{trials}{count} reviews per rollout, which alone are trained on, and as many further trials"
+        return f"{first}up to {trials}{count} reviews per rollout, which alone are trained on, and as many trials"
 
     def words(self) -> str:
         """Describe."""
-        again = "once" if self.trials == 1 else f"{self.trials} times"
+        again = "once" if self.trials == 1 else f"up to {self.trials} times"
         who = "" if self.actor == "policy" else " by the policy as it was before the first step"
-        return f"episodes are tried again {again}{who}, advised by the policy's reviews; a review earns the difference"
+        return (
+            f"episodes that did not end well are tried again {again}{who}, advised by the policy's reviews; a review "
+            "earns the difference"
+        )
 
     def formula(self) -> str:
         """Formula."""

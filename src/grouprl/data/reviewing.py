@@ -69,6 +69,8 @@ class Reviewing(Exploration):
     teaches: ClassVar[bool] = True
     advises: ClassVar[bool] = True
     """Whether what a review advises is shown to another attempt."""
+    praises: ClassVar[bool] = True
+    """Whether episodes that ended well are reviewed."""
     form: str
     tokens: Tokens
 
@@ -97,7 +99,8 @@ class Reviewing(Exploration):
         bad, good = sorted((one, other), key=lambda shown: shown.reward)
         pairs = zip(bad.turns, good.turns, strict=False)
         parting = next((i for i, (a, b) in enumerate(pairs) if a.action != b.action), None)
-        lessons = [_lesson(form, good, form.write(Review(None)), policy)] if good.correct else []
+        praised = good.correct and self.praises
+        lessons = [_lesson(form, good, form.write(Review(None)), policy)] if praised else []
         if parting is None:
             return lessons
         text = form.write(Review(parting, good.turns[parting].action if self.advises else ""))

@@ -291,7 +291,7 @@ def search_r2(
         summary="Policy gradient on reviews alone, rewarded by how much the next, advised trial does better.",
         formula=f"{GRPO_LOSS} over reviews,  R = G_{{k+1}} - G_k,  A_i = (R_i - mean_g R)/(std_g R + eps)",
         defaults={
-            "trials": "one further trial of each episode, the least; the paper goes on until success",
+            "trials": "one further trial, the least; the paper goes on until success or a limit",
             "actor": "the paper: a frozen model acts",
             "form": FORM,
             "tokens": LENGTH,
@@ -309,7 +309,7 @@ def search_r2(
         reduces=[Reduction("grpo", why="reviews are judged as answers are")],
         needs=[TURNS, TWO, WRITES, KL_NEED],
         confidence="abstract-only",
-        uncertain="Prompts, the number of trials, and the paper's reward model, which is left out.",
+        uncertain="Prompts, the number of trials, that successes are not reviewed; the reward model is left out.",
         source="the abstract",
         golden=[
             Golden(
