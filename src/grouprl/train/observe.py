@@ -97,12 +97,10 @@ def judged_metrics(judged: Batch) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if judged.ref_bt is not None and judged.old_bt is not None:
         metrics["kl_ref"] = float((judged.old_bt - judged.ref_bt)[judged.mask_bt].mean())
-    if (
-        judged.old_bt is not None
-        and judged.behavior_bt is not None
-        and not torch.equal(judged.old_bt, judged.behavior_bt)
-    ):
-        metrics["kl_behavior"] = float((judged.behavior_bt - judged.old_bt)[judged.mask_bt].mean())
+    drawn_bt = judged.mask_bt & judged.from_source("drawn", "review")[:, None]  # others differ rightly
+    if judged.old_bt is not None and judged.behavior_bt is not None and drawn_bt.any():
+        behavior, old = judged.behavior_bt[drawn_bt], judged.old_bt[drawn_bt]
+        metrics |= {} if torch.equal(behavior, old) else {"kl_behavior": float((behavior - old).mean())}
     if judged.return_bt is not None and judged.value_bt is not None:
         metrics["explained_variance"] = explained_variance(judged.value_bt, judged.return_bt, judged.mask_bt)
     return metrics

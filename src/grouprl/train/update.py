@@ -250,11 +250,15 @@ def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, T
 
 
 def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout."""
+    """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout.
+
+    Rows that were drawn in another way (stored, advised, with a hint) differ rightly.
+    """
     share = {"_share": batch.need("share_bt", "metrics").sum()}
-    if batch.behavior_bt is None:
+    drawn_bt = batch.mask_bt & batch.from_source("drawn", "review")[:, None]
+    if batch.behavior_bt is None or not drawn_bt.any():
         return share
-    gap = (logp_bt.detach() - batch.behavior_bt).abs()[batch.mask_bt]
+    gap = (logp_bt.detach() - batch.behavior_bt).abs()[drawn_bt]
     return share | {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
 
 
