@@ -21,7 +21,7 @@ from effects_report import interval
 from rich.console import Console
 
 from grouprl.train.config import parse_config
-from grouprl.train.files import write_json, write_text
+from grouprl.train.files import write_json
 from grouprl.train.loop import train
 
 COMMON: effects.Settings = {
@@ -73,7 +73,7 @@ ARENAS: dict[str, Arena] = {
     "guess": Arena(
         "Find a hidden number among five with two guesses, where three are needed to be sure; then try once more with "
         "the review in front.",
-        {"task": {"name": "guess", "numbers": 5, "turns": 2}, "warmup": {"steps": 300}, "steps": 60},
+        {"task": {"name": "guess", "numbers": 5, "turns": 2}, "warmup": {"steps": 160}, "steps": 40},
         "retroformer",
         (("retroformer", 8), ({"name": "retroformer", "actor": "policy"}, 8)),
     ),
@@ -136,8 +136,8 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {"before": evals[0], "after": evals[-1]} | {n: x for n, x in series.items() if x[-1] == x[-1]}
 
 
-def rows_of(arena: str, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Lines of the arena's table, one per method; `found` has the outcomes of each by seed."""
+def rows_of(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Lines of an arena's table, one per method; `found` has the outcomes of each by seed."""
     lines = ["| method | before | after | difference of after to the last row | in training, by quarters |"]
     lines.append("| --- | --- | --- | --- | --- |")
     *_, rival = found.values()
@@ -160,13 +160,12 @@ def main(
     out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
         "runs/reviews"
     ),
-    docs: Annotated[Path, typer.Option(help="Where reviews_runs.md is written.")] = Path("docs"),
     seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
-    only: Annotated[str, typer.Option(help="Only this arena; docs stay.")] = "",
-    budget: Annotated[float, typer.Option(help="Seconds after which no further run is begun; docs stay.")] = 0.0,
+    only: Annotated[str, typer.Option(help="Only this arena.")] = "",
+    budget: Annotated[float, typer.Option(help="Seconds after which no further run is begun; 0: no limit.")] = 0.0,
 ) -> None:
-    """Run every comparison and write the record."""
-    start, sections = time.perf_counter(), []
+    """Run every comparison and print the tables of docs/reviews.md."""
+    start = time.perf_counter()
     for arena in [only] if only else list(ARENAS):
         found: dict[str, list[dict[str, Any]]] = {}
         for seed in range(seeds):
@@ -175,10 +174,8 @@ def main(
                     return
                 run = measured(arena, method, group, seed, out)
                 found.setdefault(name_of(arena, method, 0)[len(arena) + 1 : -3], []).append(run)
-                print(name_of(arena, method, seed), run, flush=True)
-        sections.append(f"## {arena}\n\n{ARENAS[arena].words}\n\n" + "\n".join(rows_of(arena, found)))
-    if not only:
-        write_text(docs / "reviews_runs.md", "\n\n".join(sections) + "\n")
+                print(name_of(arena, method, seed), f"{run['before']:.3f} → {run['after']:.3f}", flush=True)
+        print(f"## {arena}\n\n{ARENAS[arena].words}\n\n" + "\n".join(rows_of(found)))
 
 
 if __name__ == "__main__":
