@@ -73,9 +73,14 @@ ARENAS: dict[str, Arena] = {
     "guess": Arena(
         "Find a hidden number among five with two guesses, where three are needed to be sure; then try once more with "
         "the review in front.",
-        {"task": {"name": "guess", "numbers": 5, "turns": 2}, "warmup": {"steps": 160}, "steps": 40},
+        {
+            "task": {"name": "guess", "numbers": 5, "turns": 2},
+            "warmup": {"steps": 300},
+            "optim": {"lr": 5e-4},
+            "steps": 60,
+        },
         "retroformer",
-        (("retroformer", 8), ({"name": "retroformer", "actor": "policy"}, 8)),
+        (("retroformer", 8),),
     ),
 }
 SERIES = (

@@ -12,7 +12,6 @@ from torch import Tensor
 from grouprl.batch import SOURCES, Batch
 from grouprl.method import Method
 
-
 COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge")
 """Names that some methods know parts of the reward by."""
 
