@@ -257,9 +257,10 @@ class TakeCalled(Replay):
             except OSError as error:
                 if error.errno not in UNLOCKED:
                     raise
+        known = store.setdefault("run", "")
         if exchange.owner.exists():
-            name = exchange.owner.read_text()
-            if store.setdefault("run", name) != name:
+            store["run"] = name = exchange.owner.read_text()
+            if known not in ("", name):
                 raise InputError(
                     f"{exchange.folder} holds rows of another run than the one that this trainer began with",
                     remedy="Restore the folder, or begin both runs anew",
