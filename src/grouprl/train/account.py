@@ -33,9 +33,9 @@ REASONS = {
     "no_action": "it holds no action: the episode ended before the policy's turn",
     "baseline": "the greedy answer to its question could not be scored",
     "late": "weights older than run.async_steps allows drew it",
-    "exploration": "exploration put other answers in its place",
+    "exploration": "exploration put other answers in its place, or gave it to another trainer",
     "refill": "dynamic sampling drew another question in its place",
-    "replay": "the replay part left it out",
+    "replay": "the replay part keeps it for later, or left it out",
     "masked": "selection, pruning or a loss mask left no token of it",
 }
 """Why an answer can be dropped, in the order in which it happens."""
