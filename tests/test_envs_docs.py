@@ -49,6 +49,6 @@ def test_the_configurations_name_tasks_that_can_be_played():
 
 def test_the_table_names_the_built_in_environments():
     named = re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE)
-    worlds = ["adventure", "screen", "sql", "search", "signals", "team", "wordle", "faithful"]
-    assert named[:12] == ["guess", "keys", "tictactoe", "calculator", *worlds]
+    worlds = ["adventure", "screen", "sql", "search", "signals", "team", "propose", "host", "wordle", "faithful"]
+    assert named[:15] == ["guess", "keys", "tictactoe", "calculator", *worlds, "subgoals"]
     assert all(load_task(name).environment() is not None for name in named)

@@ -59,13 +59,13 @@ def test_the_weight_falls_with_difficulty():
         group_b=torch.tensor([0, 0, 1, 1, 2, 2]), correct_b=torch.tensor([True, False, True, False, True, True])
     )
     half = 1 - math.exp(-math.e / 2)
-    near(DifficultyKL().weights(batch)[:, 0], [half, 1, half, 1, 1, 1])
+    near(DifficultyKL().by_difficulty(batch)[:, 0], [half, 1, half, 1, 1, 1])
     near(torch.tensor(half), 0.743, 1e-3)
 
 
 def test_the_easiest_questions_keep_most_of_their_kl():
     batch = judged([[1.0]] * 100, ref_bt=[[-1.0]] * 100).replace(correct_b=torch.arange(100) > 0)
-    near(DifficultyKL().weights(batch)[1, 0], 1 - math.exp(-math.e * 0.99))
+    near(DifficultyKL().by_difficulty(batch)[1, 0], 1 - math.exp(-math.e * 0.99))
 
 
 def test_without_right_answers_it_is_the_plain_kl():

@@ -64,9 +64,9 @@ class DifficultyKL(KLLoss):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """w(d)·β·k(d_t)."""
         plain = super().__call__(logp_bt, batch, entropy_bt)
-        return TokenLoss(plain.loss_bt * self.weights(batch), plain.metrics)
+        return TokenLoss(plain.loss_bt * self.by_difficulty(batch), plain.metrics)
 
-    def weights(self, batch: Batch) -> Tensor:
+    def by_difficulty(self, batch: Batch) -> Tensor:
         """[B,T] factor of each token's KL."""
         easy_b = right_share(batch)
         faded_b = torch.where((easy_b > 0) & (easy_b < 1), 1 - torch.exp(-self.rate * easy_b), 1)
