@@ -40,7 +40,8 @@ def test_a_tree_by_hand():
     assert tree.common_r.tolist() == [0, 3, 2, 0]
     assert tree.distinct == 6
     assert tree.ratio == 11 / 6
-    assert [path.tolist() for path in tree.paths()] == [[0, 1, 2], [0, 1, 2], [0, 1, 3, 4], [5]]
+    paths = [path[:length].tolist() for path, length in zip(tree.paths(), tree.length_r, strict=True)]
+    assert paths == [[0, 1, 2], [0, 1, 2], [0, 1, 3, 4], [5]]
     assert histories([]).ratio == 1.0
     assert [
         common_beginning(*pair) for pair in [((), (1,)), ((1, 2), (1, 2)), ((1, 2, 3), (1, 2, 4)), ((2,), (1,))]

@@ -40,17 +40,17 @@ class Histories:
         """Tokens of all rows over distinct ones; 1 for no tokens."""
         return float(self.length_r.sum() / self.distinct) if self.distinct else 1.0
 
-    def paths(self) -> list[np.ndarray]:
-        """Return where each row's tokens stand among the distinct ones, rows in this order.
+    def paths(self) -> np.ndarray:
+        """Return where each row's tokens stand among the distinct ones, rows in this order, [R, longest].
 
-        A row's own tokens, those beyond what it has in common, follow those of the rows before it.
+        A row's own tokens, those beyond what it has in common, follow those of the rows before it; what it has in
+        common stands where the last row before it that does not share it put it. Beyond a row's end there is nothing.
         """
-        found, before, used = list[np.ndarray](), np.zeros(0, dtype=np.int64), 0
-        for common, length in zip(self.common_r.tolist(), self.length_r.tolist(), strict=True):
-            before = np.concatenate([before[:common], np.arange(used, used + length - common)])
-            used += length - common
-            found.append(before)
-        return found
+        row_r, at_l = np.arange(len(self.order)), np.arange(self.length_r.max(initial=0))
+        own_r = self.length_r - self.common_r
+        begin_r = np.cumsum(own_r) - own_r - self.common_r
+        owner_rl = np.maximum.accumulate(np.where(at_l >= self.common_r[:, None], row_r[:, None], 0), axis=0)
+        return begin_r[owner_rl] + at_l
 
 
 def read_rows(tokens: Tokens) -> list[Ids]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,7 +174,7 @@ class _Split(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         layout, size = ctx.layout, grads[0].shape[-1]
         query = torch.cat([grad.reshape(-1, size) for grad in grads[::3]]).index_select(0, layout.own)
-        seen = torch.cat([_beside(*pair) for pair in zip(grads[1::3], grads[2::3], strict=True)])
+        seen = _token_by_token(grads[1::3], grads[2::3])
         wide = seen if seen.dtype in (torch.float32, torch.float64) else seen.float()
         # Keys and values that several rows see get the sum of what comes back, always in the same order.
         summed = torch.ops.aten.embedding_dense_backward(wide, layout.seen, layout.stream + 1, layout.stream, False)
@@ -181,9 +182,14 @@ class _Split(torch.autograd.Function):
         return torch.cat([query.view(layout.stream, -1, size), both], dim=1), None
 
 
-def _beside(key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return keys and values [R,heads,K,d] token by token, [R * K, 2 heads d]."""
-    return torch.cat([key.transpose(1, 2), value.transpose(1, 2)], dim=2).flatten(2).flatten(0, 1)
+def _token_by_token(keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return keys and values [R,heads,K,d] of all blocks, those of a token side by side, [sum of R * K, 2 heads d]."""
+    counts, (_, heads, _, size) = [key.shape[0] * key.shape[2] for key in keys], keys[0].shape
+    found = keys[0].new_empty(sum(counts), 2 * heads * size)
+    for part, key, value in zip(found.split(counts), keys, values, strict=True):
+        both = part.view(key.shape[0], key.shape[2], 2 * heads, size)
+        both[:, :, :heads], both[:, :, heads:] = key.transpose(1, 2), value.transpose(1, 2)
+    return found
 
 
 class _Merge(torch.autograd.Function):

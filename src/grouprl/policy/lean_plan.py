@@ -82,15 +82,14 @@ def _plan_whole(tokens: Tokens, dtype: torch.dtype, device: torch.device) -> Pla
 
 
 def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> Plan:
-    paths = dict(zip(tree.order, tree.paths(), strict=True))
-    first, counts = np.array(tokens.prompt_lengths) - 1, tokens.response_lengths
-    state_m = np.concatenate([paths[b][at : at + n] for b, (at, n) in enumerate(zip(first, counts, strict=True))])
+    path_rk, order = tree.paths(), np.array(tree.order)
+    prompt_b, response_b = _lengths(tokens)
+    place_b = np.argsort(order)
+    state_m = path_rk[np.repeat(place_b, response_b), np.repeat(prompt_b - 1, response_b) + _ramps(response_b)]
     own_r, known = tree.length_r - tree.common_r, tree.common_r
-    going, order = (own_r > 0).nonzero()[0], np.array(tree.order)
-    blocks = []
-    for some in _classes(own_r[going], int(tree.length_r.max())):
-        chosen = going[some]
-        blocks.append(_behind([paths[b] for b in order[chosen]], known[chosen], dtype, device))
+    going = (own_r > 0).nonzero()[0]
+    chosen = [going[some] for some in _classes(own_r[going], int(tree.length_r.max()))]
+    blocks = [_behind(path_rk[some], known[some], tree.length_r[some], dtype, device) for some in chosen]
     return Plan(
         _flat([rows[b][c:] for b, c in zip(tree.order, known, strict=True)], device),
         _tensor(np.repeat(known, own_r) + _ramps(own_r), device),
@@ -100,17 +99,18 @@ def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dt
     )
 
 
-def _behind(paths: list[np.ndarray], common_r: np.ndarray, dtype: torch.dtype, device: torch.device) -> Block:
-    """Return the block of rows whose first `common_r` tokens are other rows'."""
-    length_r = np.array([len(path) for path in paths])
-    key_rk = np.full((len(paths), length_r.max()), -1)
-    key_rk[np.arange(key_rk.shape[1]) < length_r[:, None]] = np.concatenate(paths)
+def _behind(
+    path_rk: np.ndarray, common_r: np.ndarray, length_r: np.ndarray, dtype: torch.dtype, device: torch.device
+) -> Block:
+    """Return the block of rows whose first `common_r` tokens are other rows'; `path_rk` is where all theirs are."""
+    keys = int(length_r.max())
+    key_rk = np.where(np.arange(keys) < length_r[:, None], path_rk[:, :keys], -1)
     at_rl = common_r[:, None] + np.arange((length_r - common_r).max())
-    token_rl = np.take_along_axis(key_rk, np.minimum(at_rl, key_rk.shape[1] - 1), axis=1)
+    token_rl = np.take_along_axis(key_rk, np.minimum(at_rl, keys - 1), axis=1)
     token_rl[at_rl >= length_r[:, None]] = -1
     alike = bool((common_r == common_r[0]).all())
     last_rl = _tensor(at_rl[:1] if alike else at_rl, device)
-    hidden = torch.arange(key_rk.shape[1], device=device) > last_rl[:, None, :, None]
+    hidden = torch.arange(keys, device=device) > last_rl[:, None, :, None]
     bias = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
     return Block(_tensor(token_rl, device), _tensor(key_rk, device), bias)
 

@@ -6,9 +6,10 @@ update the policy, observe. Everything stateful is in the checkpoint, every rand
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,21 @@ def train(
     return Summary(session.run.path, interrupted=after is None)
 
 
+@contextmanager
+def settled() -> Iterator[None]:
+    """Keep the garbage collector from looking through what is there by now, libraries above all, again and again."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _run(session: Session, console: Console) -> Evaluation | None:
     """Go through the phases that are left; the evaluation after training, None if it was interrupted before."""
     with (
         closing(session),
+        settled(),
         Display(session.config.steps, console=console) as display,
         Interrupt(display.message) as stop,
     ):
