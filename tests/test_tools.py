@@ -393,7 +393,7 @@ def half(a: int) -> float:
 '''
 
 
-EXPERT = '''
+EXPERT = """
 def expert(prompt, results, rng, answer):
     if results:
         return f"=|{results[-1].text}"
@@ -402,7 +402,7 @@ def expert(prompt, results, rng, answer):
 
 def mute(prompt, results, rng, answer):
     return None
-'''
+"""
 
 
 def test_tools_of_a_file_beside_the_questions_of_another_task(tmp_path):

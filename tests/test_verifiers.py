@@ -26,7 +26,12 @@ from grouprl.train.loop import train
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
 OTHER = os.environ.get("GROUPRL_VERIFIERS_PYTHON", "")
-PAGE = (Path(__file__).parents[1] / "docs" / "adapters.md").read_text(encoding="utf-8").partition("## verifiers")[2].partition("\n## ")[0]
+PAGE = (
+    (Path(__file__).parents[1] / "docs" / "adapters.md")
+    .read_text(encoding="utf-8")
+    .partition("## verifiers")[2]
+    .partition("\n## ")[0]
+)
 SIDE, PLAY = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 (CONFIG,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 
