@@ -30,8 +30,8 @@ SMALL: effects.Settings = {
 }
 ARENAS: dict[str, Arena] = {
     "keys": Arena(
-        "fetch a key in a grid and reach the door, paid at the door alone: where single moves decide, and the same cell "
-        "is reached in many episodes of a group",
+        "fetch a key in a grid and reach the door, paid at the door alone: where single moves decide, and the same "
+        "cell is reached in many episodes of a group",
         merged(SMALL, {"task": {"name": "keys"}, "warmup": {"steps": 400}, "optim": {"lr": 7e-4}, "steps": 60}),
     ),
     "adventure": Arena(
