@@ -107,3 +107,13 @@ def test_what_does_not_pay_is_left_alone():
     tokens = Tokens.of([[1], [1]], [[4] * 30, [5] * 30])
     assert plan_pass(tokens, torch.float32, CPU, pays=1.05).blocks[0].key_rk is None
     assert plan_pass(tokens, torch.float32, CPU).blocks[0].key_rk is not None
+
+
+def test_where_sharing_is_forbidden_no_tree_is_made(monkeypatch):
+    def refuse(rows):
+        raise AssertionError("a tree was made")
+
+    for module in ("lean_plan", "microbatch"):
+        monkeypatch.setattr(f"grouprl.policy.{module}.histories", refuse)
+    _, apart = policies()
+    assert apart.logp(TREES["one answer twice"]).logp_bt.shape == (3, 3)

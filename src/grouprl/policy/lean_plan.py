@@ -8,6 +8,7 @@ response predicts nothing and is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -59,12 +60,13 @@ class Plan:
 def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> Plan:
     """Lay out the rows of `tokens`; those that begin alike share it where that leaves `pays` times fewer tokens."""
     rows = read_rows(tokens)
-    tree = histories(rows)
-    return _plan_tree(tokens, rows, tree, dtype, device) if tree.ratio > pays else _plan_whole(tokens, dtype, device)
+    if math.isfinite(pays) and (tree := histories(rows)).ratio > pays:
+        return _plan_tree(tokens, rows, tree, dtype, device)
+    return _plan_whole(tokens, rows, dtype, device)
 
 
-def _plan_whole(tokens: Tokens, dtype: torch.dtype, device: torch.device) -> Plan:
-    rows, (prompt_b, response_b) = read_rows(tokens), _lengths(tokens)
+def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: torch.device) -> Plan:
+    prompt_b, response_b = _lengths(tokens)
     length_b = prompt_b + np.maximum(response_b - 1, 0)
     start_b = _starts(length_b)
     state_m = np.repeat(start_b + prompt_b - 1, response_b) + _ramps(response_b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,9 +45,7 @@ def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) ->
     Rows with long common beginnings are neighbours. Where sharing leaves less than `pays` times fewer tokens, passes
     are those of rows that share nothing.
     """
-    read = read_rows(tokens.rows(rows))
-    tree = histories(read)
-    if tree.ratio <= pays:
+    if math.isinf(pays) or (tree := histories(read_rows(tokens.rows(rows)))).ratio <= pays:
         return split_rows(tokens, rows, budget)
     passes: list[list[int]] = []
     used = budget + 1
