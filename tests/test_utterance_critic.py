@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import io
 import itertools
+import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 import toy_envs
@@ -26,10 +31,13 @@ from grouprl.policy.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder,
 from grouprl.policy.tiny import build_tiny
 from grouprl.policy.utterance_critic import UtteranceCritic, follow, judged, td_losses
 from grouprl.rollout.sampler import Rollout
+from grouprl.train.config import parse_config
+from grouprl.train.loop import train
 from small import near, small
 from test_data_replay import judged_of
-from test_loop import launch, records
+from test_loop import launch, records, run_config
 from test_methods_learn_hook import learner_of
+from test_resume import evidence
 from test_update import make_batch, make_policy
 
 SIZES = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
@@ -151,12 +159,35 @@ def small_bert(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("kind", ["gru", "policy", "bert"])
+def small_roberta(folder: Path) -> str:
+    """A RoBERTa of random weights whose tokenizer splits text into bytes, both saved as transformers saves them."""
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import RobertaConfig, RobertaModel, RobertaTokenizerFast
+
+    folder.mkdir()
+    vocab = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(vocab)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    files = {"vocab": str(folder / "vocab.json"), "merges": str(folder / "merges.txt")}
+    RobertaTokenizerFast(**files, model_max_length=30).save_pretrained(folder)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=len(vocab), max_position_embeddings=32, pad_token_id=1, initializer_range=0.5, **sizes
+    )
+    RobertaModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+MADE = {"bert": small_bert, "roberta": small_roberta}
+
+
+@pytest.mark.parametrize("kind", ["gru", "policy", "bert", "roberta"])
 def test_a_row_is_encoded_alike_whatever_stands_beside_it(kind: str, tmp_path: Path) -> None:
     policy = tiny()
-    name = small_bert(tmp_path / "bert") if kind == "bert" else kind
+    name = MADE[kind](tmp_path / kind) if kind in MADE else kind
     encoder = build_encoder(name, policy, 8)
-    assert isinstance(encoder, {"gru": GRUEncoder, "policy": TrunkEncoder, "bert": NamedEncoder}[kind])
+    assert isinstance(encoder, {"gru": GRUEncoder, "policy": TrunkEncoder}.get(kind, NamedEncoder))
     rows = [policy.encode(text) for text in ("a b", "c", "d d a b c d?", "a b")]
     states_nd = encoder(rows)
     assert states_nd.shape == (4, encoder.width)
@@ -394,3 +425,36 @@ def test_a_run_learns_from_fresh_actions(more: dict[str, Any], tmp_path: Path) -
     assert all(r["critic_q_loss"] > 0 and r["critic_v_loss"] > 0 for r in train)
     assert ("value_loss" in train[1]) == ("baseline" in more)
     assert 0 <= train[1]["kl_old"] < 1e-8  # log-probs are those the fresh actions were drawn with
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_run_with_an_encoder_of_transformers_goes_on_as_if_never_killed(kind: str, tmp_path: Path) -> None:
+    name = MADE[kind](tmp_path / kind)
+    settings = {**RUN, "method": {**RUN["method"], "encoder": name}, "steps": 4}
+    settings |= {"run": {"checkpoint_every": 2, "keep": 9, "threads": 1}}
+    whole = launch(tmp_path / "whole", **settings).folder
+    copied = Path(shutil.copytree(whole, tmp_path / "copy"))
+    shutil.rmtree(sorted((copied / "checkpoints").glob("step-*"))[-1])
+    train(parse_config(run_config(**settings)), folder=copied, resume=True, console=Console(file=io.StringIO()))
+    assert evidence(copied) == evidence(whole)
+    early, late = (critic_of(checkpoint) for checkpoint in sorted((whole / "checkpoints").glob("step-*"))[-2:])
+    learnt = {key for key in early if not torch.equal(early[key], late[key])}
+    assert any("encoder.encoder" in key and "attention" in key for key in learnt), "the encoder learns with the heads"
+    assert any("q_heads" in key for key in learnt)
+    for mine, theirs in zip(records(copied, "train"), records(whole, "train"), strict=True):
+        assert mine["critic_q"] == theirs["critic_q"] if "critic_q" in theirs else theirs["step"] <= 1
+
+
+def critic_of(checkpoint: Path) -> dict[str, Tensor]:
+    """The weights of the critic that a checkpoint holds."""
+    data = torch.load(checkpoint / "data.pt", weights_only=True)
+    found = [each["critic"] for each in _dicts(data) if "critic" in each]
+    (critic,) = found
+    return critic
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for each in value.values():
+            yield from _dicts(each)
