@@ -16,10 +16,11 @@ from grouprl.data.budget import EntropyTemperature, LengthBudget
 from grouprl.data.collected import subset
 from grouprl.data.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
 from grouprl.data.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
+from grouprl.data.selection import RewardSelection, selected
 from grouprl.parts import RunFacts
 
 ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSampling(), BanditOverSources()]
-ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0)]
+ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0), RewardSelection(keep=8, answers=2)]
 
 
 def step(part: Any, desk: FakeDesk, advantage: float = 0.0) -> list[int]:
@@ -85,7 +86,7 @@ def test_endless_questions_are_refused(part: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [*ALL[1:3], EasyToHard(until=0.1), HardStage(after=0.0, keep=1.0)], ids=lambda p: p.name
+    "part", [*ALL[1:3], EasyToHard(until=0.1), HardStage(after=0.0, keep=1.0), ALL[-1]], ids=lambda p: p.name
 )
 def test_a_second_round_of_a_step_asks_other_questions(part: Any) -> None:
     desk = FakeDesk(RATES, prompts=4)
@@ -418,6 +419,24 @@ def test_the_hard_stage_asks_the_questions_of_lowest_reward() -> None:
 @pytest.mark.parametrize("part", [HardStage(after=1.0), HardStage(keep=1.0)])
 def test_a_stage_that_never_comes_or_keeps_all_is_idle(part: HardStage) -> None:
     assert part.idle(RunFacts())
+
+
+@pytest.mark.parametrize(("which", "kept"), [("hard", [0, 1, 2]), ("medium", [2, 3, 4]), ("easy", [4, 5, 6])])
+def test_questions_are_selected_once_by_what_they_earn_at_first(which: Any, kept: list[int]) -> None:
+    assert selected(range(7), 3, which) == kept
+    rates = [k / 6 for k in (5, 3, 0, 6, 1, 2, 4)]
+    part, desk = RewardSelection(keep=3, which=which, answers=400), FakeDesk(rates, prompts=3)
+    wanted = {index for index in range(7) if round(6 * rates[index]) in kept}
+    assert [set(step(part, desk)) for _ in range(3)] == [wanted] * 3
+    assert desk.notes["answers_probed"] == 7 * 400
+    assert desk.notes["selected_reward"] == pytest.approx(np.mean(kept) / 6, abs=0.05)
+    assert len(part.choose(5, desk)) == 5, "epochs follow each other"
+
+
+def test_a_selection_of_all_or_more_is_idle() -> None:
+    assert "keeps 8 of 8" in RewardSelection(keep=8).idle(RunFacts(questions=8))[0]
+    assert RewardSelection(keep=7).idle(RunFacts(questions=8)) == []
+    assert selected("abc", 5, "medium") == list("abc")
 
 
 @pytest.mark.parametrize("made", [BanditOverSources, EasyToHard])

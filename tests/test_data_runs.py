@@ -103,7 +103,10 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("method", ["vade", VAS, METHODS["dots"], "hapo", TOGETHER])
+SELECTED = {"base": "grpo", "curriculum": {"part": "reward_selection", "keep": 5}}
+
+
+@pytest.mark.parametrize("method", ["vade", VAS, METHODS["dots"], "hapo", TOGETHER, SELECTED])
 def test_killed_and_resumed_ends_equally(tmp_path: Path, method: Any) -> None:
     """Going on from the third of six steps, in a folder that knows of all six, as a killed run's may."""
     run = {"checkpoint_every": 3, "keep": 9, "threads": 1}

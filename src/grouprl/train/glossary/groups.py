@@ -82,6 +82,13 @@ define(
     "small beside the answers trained on: it is the price of choosing",
 )
 define(
+    "selected_reward",
+    "reward",
+    "groups",
+    "mean reward, before the first step, of the questions that are asked from then on (reward_selection)",
+    "well below the reward of all questions where hard ones are kept. Near 0: most may be too hard to begin with",
+)
+define(
     "answers_least",
     "answers",
     "groups",
