@@ -7,6 +7,7 @@ import pytest
 
 from grouprl.envs import Calculator, Demonstrator, Environment, Guess, Keys, TicTacToe
 from grouprl.envs.calculator import running_totals
+from grouprl.envs.keys import critique
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.envs.tictactoe import best_cells, value, winner
 from grouprl.errors import InputError
@@ -100,6 +101,59 @@ def test_turning_back_at_a_key_in_a_dead_end_costs_nothing():
     assert earned(*"rrll", grid=dead_end)[0] == pytest.approx([0.25] * 4)
 
 
+def followed(*moves):
+    game, _ = began(Keys(9, reward="expert"), **GRID)
+    return played(game, *moves), game
+
+
+def test_keys_pay_every_move_that_an_expert_would_make():
+    steps, game = followed(*"rrddll")
+    assert [step.reward for step in steps] == [pytest.approx(1 / 6)] * 6
+    assert [step.valid for step in steps] == [True] * 6
+    assert steps[-1].terminated
+    assert game.score() == {"correct": 1.0}
+
+
+def test_an_expert_makes_the_move_that_was_missed():
+    steps, game = followed("r", "l", "x", "d", "l", "l")
+    assert [step.observation.text for step in steps] == ["@01>", "!&02>", "!&12>", "&22>", "&21>", "&20>"]
+    assert [step.valid for step in steps] == [True, False, False, True, True, True]
+    assert [step.reward for step in steps] == pytest.approx([1 / 6, 0, 0, 1 / 6, 1 / 6, 1 / 6])
+    assert steps[-1].terminated
+    assert game.score() == {"correct": 0.0}
+
+
+def test_an_expert_agrees_with_every_shortest_way():
+    game, _ = began(Keys(9, reward="expert"), size=3, start="00", key="11", door="22", walls=[])
+    assert [game.leads_on(move) for move in "udlr"] == [False, True, False, True]
+
+
+def test_a_critic_names_the_moves_that_lead_on():
+    said = critique("r@01>u!@01>r&02>l&01>r&02>d&12>", **GRID)
+    assert said == {"good": ["r@01>", "r&02>", "d&12>"], "poor": ["u!@01>", "l&01>"]}
+    assert critique("", **GRID) == {"good": [], "poor": []}
+
+
+def test_a_critic_never_praises_and_blames_the_same():
+    task, rng = KeysTask(noise=1.0), random.Random(0)
+    for index in range(40):
+        question = task.question("train", index)
+        game, _ = began(task.environment(), **question.columns)
+        moves = [rng.choice("udlrx") for _ in range(8)]
+        text = "".join(move + seen for move, seen in until_the_end(game, moves))
+        said = critique(text, **question.columns)
+        assert not set(said["good"]) & set(said["poor"])
+        assert sum(text.count(part) for side in said.values() for part in side) == text.count(">")
+
+
+def until_the_end(game, moves):
+    for move in moves:
+        step = game.step(move)
+        yield move, step.observation.text
+        if step.terminated:
+            return
+
+
 def test_keys_know_that_a_way_can_be_blocked():
     game, _ = began(Keys(9), size=3, start="00", key="22", door="20", walls=["01", "10"])
     assert game.way() == ""
@@ -174,6 +228,12 @@ def test_calculator_calls_answers_and_malformed_calls():
     assert [step.observation.state for step in steps] == ["1081", "1081", "1081,1086", "1081,1086", "1081,1086"]
     assert steps[-1].info == {"calls": 2, "malformed": 2}
     assert (steps[-1].reward, steps[-1].terminated, game.score()) == (1.0, True, {"correct": 1.0})
+
+
+def test_calculator_pays_a_call_that_leads_on_once():
+    game, _ = began(Calculator(9, call_reward=0.25), terms=["23", "47", "5"], signs=["*", "+"])
+    steps = played(game, "c23*46;", "c23*47;", "c23*47;", "c1081+5;", "c1086+5;", "a1086")
+    assert [step.reward for step in steps] == [0, 0.25, 0, 0.25, 0, 1]
 
 
 @pytest.mark.parametrize("answer", ["a1087", "a-1086"])
@@ -309,5 +369,7 @@ def test_tasks_load_with_their_options():
     assert (task.max_turns, task.question("train", 0).columns["size"]) == (10, 4)
     assert load_task("guess").max_turns == 4
     assert load_task({"name": "calculator", "operations": 3, "spare": 4}).max_turns == 7
+    assert load_task({"name": "calculator", "call_reward": 0.5}).environment().call_reward == 0.5
+    assert load_task({"name": "keys", "reward": "expert"}).environment().reward == "expert"
     with pytest.raises(InputError, match="Did you mean 'skill'"):
         load_task({"name": "tictactoe", "skil": 1})

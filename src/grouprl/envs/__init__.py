@@ -2,6 +2,7 @@
 
 from grouprl.envs.adventure import Adventure
 from grouprl.envs.calculator import Calculator
+from grouprl.envs.diagnose import Diagnose
 from grouprl.envs.environment import Demonstrator, Environment, Judging, Observation, Patient, Step
 from grouprl.envs.faithful import Faithful
 from grouprl.envs.game import Game, Outcome
@@ -9,6 +10,7 @@ from grouprl.envs.guess import Guess
 from grouprl.envs.keys import Keys
 from grouprl.envs.screen import Screen
 from grouprl.envs.search import Search
+from grouprl.envs.shortlist import Shortlist
 from grouprl.envs.signals import Signals
 from grouprl.envs.sql import Sql
 from grouprl.envs.subgoals import Subgoals
@@ -20,6 +22,7 @@ __all__ = [
     "Adventure",
     "Calculator",
     "Demonstrator",
+    "Diagnose",
     "Environment",
     "Faithful",
     "Game",
@@ -31,6 +34,7 @@ __all__ = [
     "Patient",
     "Screen",
     "Search",
+    "Shortlist",
     "Signals",
     "Sql",
     "Step",

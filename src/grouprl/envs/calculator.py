@@ -30,18 +30,26 @@ class Calculator(Game):
     """An expression such as "23*47+5=" and a tool that does one operation per call.
 
     Columns: `terms` ("23", "47", "5") and `signs` ("*", "+"), worked off from the left. "c23*47;" calls the tool, the
-    next observation is its result and '>'; "a1086" answers and ends the episode, with reward 1 if it is right.
+    next observation is its result and '>'; "a1086" answers and ends the episode, with reward 1 if it is right. A call
+    whose result is the next of the running totals earns `call_reward`.
     Anything else is a malformed call: invalid, answered with '!', counted in `info["malformed"]`; good calls are
     counted in `info["calls"]`. The state is the results so far.
     """
 
-    def __init__(self, max_turns: int, noise: float = 0.3) -> None:
-        """Prepare an episode of at most `max_turns` turns; `noise` is the chance of a slip in a demonstrated turn."""
+    def __init__(self, max_turns: int, noise: float = 0.3, call_reward: float = 0.0) -> None:
+        """Prepare an episode of at most `max_turns` turns.
+
+        Args:
+            max_turns: calls and answers allowed.
+            noise: chance of a slip in a demonstrated turn.
+            call_reward: what a call earns that leads on.
+        """
         super().__init__(max_turns)
-        self.noise = noise
+        self.noise, self.call_reward = noise, call_reward
         self.terms: list[int] = []
         self.signs: list[str] = []
         self.results: list[int] = []
+        self.reached = 0
         self.malformed = 0
         self.answer: int | None = None
 
@@ -63,13 +71,15 @@ class Calculator(Game):
         """Call the tool or answer."""
         if given := ANSWER.fullmatch(action):
             self.answer = int(given[1])
-            return self._outcome("", ended=True)
+            return self._outcome("", float(self.correct), ended=True)
         call = CALL.fullmatch(action)
         if call is None:
             self.malformed += 1
             return self._outcome("!", valid=False)
         self.results.append(compute(int(call[1]), call[2], int(call[3])))
-        return self._outcome(f"{self.results[-1]}>")
+        leads_on = self.results[-1:] == running_totals(self.terms, self.signs)[self.reached : self.reached + 1]
+        self.reached += leads_on
+        return self._outcome(f"{self.results[-1]}>", self.call_reward * leads_on)
 
     def demonstrate(self, rng: random.Random) -> str:
         """Do the next operation with the tool or, when all are done, answer; with a certain chance slip."""
@@ -83,9 +93,9 @@ class Calculator(Game):
         operand = _slipped(self.terms[done + 1], rng) if slip == "digit" else self.terms[done + 1]
         return f"{'' if slip == 'letter' else 'c'}{first}{self.signs[done]}{operand};"
 
-    def _outcome(self, text: str, *, ended: bool = False, valid: bool = True) -> Outcome:
+    def _outcome(self, text: str, reward: float = 0.0, *, ended: bool = False, valid: bool = True) -> Outcome:
         counted = {"calls": len(self.results), "malformed": self.malformed}
-        return Outcome(text, float(self.correct), ended, valid, counted)
+        return Outcome(text, reward, ended, valid, counted)
 
 
 def _slipped(number: int, rng: random.Random) -> int:

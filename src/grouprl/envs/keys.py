@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import random
+import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grouprl.envs.game import Game, Outcome
 from grouprl.rewards.gates import product
 
 MOVES = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
+MADE = re.compile(r"([^>!@&]*)(!?[@&]\d\d>)")
+"""A move and what is seen after it, as both stand in the text of an episode."""
 Cell = tuple[int, int]
 CRASH, PENALTY, STICKY = -1.0, 0.5, 2
 """What running into a wall costs, the gate after turning back, and the moves for which it holds, itself included."""
@@ -33,6 +37,10 @@ class Keys(Game):
     along the way, times gates, where a hard failure ends the episode. Progress is the part of the way behind one,
     counted where it grows; stepping back without need to where one came from halves what the next move earns; running
     into a wall ends the episode with -1.
+
+    "expert" follows an expert as UI-S1 does (Lu et al. 2025, arXiv 2509.11543): a move on a shortest way pays its share
+    of the way; another one is invalid, and the expert's is made in its place, so that the episode goes on from where
+    the expert would be. Only an episode in which nothing was put right is correct.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3, reward: str = "door") -> None:
@@ -45,6 +53,7 @@ class Keys(Game):
         self.at = self.key = self.door = (0, 0)
         self.walls: frozenset[Cell] = frozenset()
         self.holding = False
+        self.patched = 0
 
     def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
         """Read the grid."""
@@ -66,16 +75,22 @@ class Keys(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether one stands at the door with the key."""
+        """Whether one stands at the door with the key, and came there without an expert's moves."""
+        return self._arrived and not self.patched
+
+    @property
+    def _arrived(self) -> bool:
         return self.holding and self.at == self.door
 
     def act(self, action: str) -> Outcome:
         """Move."""
+        if self.reward == "expert":
+            return self._follow(action)
         if action not in self.legal:
             crash = self.reward == "carl" and action in MOVES
             return Outcome(f"!{self.state}>", reward=CRASH * crash, ended=crash, valid=False)
-        came_from, self.before, self.at = self.before, self.at, self._beyond(self.at, action)
-        self.holding = self.holding or self.at == self.key
+        came_from, self.before = self.before, self.at
+        self._move(action)
         reward = self._progress(back=self.at == came_from) if self.reward == "carl" else float(self.correct)
         return Outcome(f"{self.state}>", reward=reward, ended=self.correct)
 
@@ -83,12 +98,31 @@ class Keys(Game):
         """Move along a shortest way, or with a certain chance anywhere."""
         return rng.choice(self.legal) if rng.random() < self.noise else self.way()[0]
 
+    def leads_on(self, action: str) -> bool:
+        """Whether an action is the next move of a shortest way."""
+        if action not in self.legal:
+            return False
+        probe = copy.copy(self)
+        probe._move(action)
+        return len(probe.way()) < len(self.way())
+
     def way(self) -> str:
         """Return the moves of a shortest way to the key and on to the door; "" where there is none."""
         if self.holding:
             return self._path(self.at, self.door)
         first, then = self._path(self.at, self.key), self._path(self.key, self.door)
         return first + then if (first or self.at == self.key) and then else ""
+
+    def _follow(self, action: str) -> Outcome:
+        """Make the move if it leads on, else the expert's."""
+        matched = self.leads_on(action)
+        self.patched += not matched
+        self._move(action if matched else self.way()[0])
+        return Outcome(f"{'' if matched else '!'}{self.state}>", matched / self.whole, self._arrived, matched)
+
+    def _move(self, move: str) -> None:
+        self.at = self._beyond(self.at, move)
+        self.holding = self.holding or self.at == self.key
 
     def _progress(self, back: bool) -> float:
         left = min(self.left, 0 if self.correct else len(self.way()))
@@ -112,6 +146,22 @@ class Keys(Game):
 
     def _free(self, cell: Cell) -> bool:
         return 0 <= cell[0] < self.size and 0 <= cell[1] < self.size and cell not in self.walls
+
+
+def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
+    """Name the moves of an episode that lead on, and those that do not: feedback for Text2Grad.
+
+    `completion` is what was said and seen after the prompt, "r@01>d!@01>"; a part that is named is a move with what was
+    seen after it. One that leads on from a cell is good wherever it occurs, so no two parts contradict each other.
+    """
+    made: Sequence[tuple[str, str]] = MADE.findall(completion)
+    grid = Keys(len(made) + 1)
+    grid.begin(columns, random.Random(0))
+    named: dict[str, list[str]] = {"good": [], "poor": []}
+    for action, seen in made:
+        named["good" if grid.leads_on(action.strip()) else "poor"].append(action + seen)
+        grid.act(action.strip())
+    return {side: list(dict.fromkeys(parts)) for side, parts in named.items()}
 
 
 def _cell(text: str) -> Cell:

@@ -7,6 +7,7 @@ from grouprl.tasks.choosing import Choose
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.criticising import Critic
+from grouprl.tasks.diagnose import DiagnoseTask
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
 from grouprl.tasks.faithful import FaithfulTask
 from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
@@ -33,6 +34,7 @@ from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
+from grouprl.tasks.shortlist import ShortlistTask
 from grouprl.tasks.speeding import Speed
 from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.stepwise import StepsTask
@@ -56,6 +58,7 @@ __all__ = [
     "Countdown",
     "Counting",
     "Critic",
+    "DiagnoseTask",
     "EnvironmentTask",
     "FaithfulTask",
     "GeneratedTask",
@@ -91,6 +94,7 @@ __all__ = [
     "SearchTask",
     "SeededTask",
     "SelfSearch",
+    "ShortlistTask",
     "SignalsTask",
     "Sorting",
     "Speed",

@@ -77,7 +77,9 @@ class KeysTask(EnvironmentTask):
     size_: int = Field(3, ge=3, le=9, alias="size", description="rows and columns")
     walls: int = Field(1, ge=0, le=12, description="cells that cannot be entered")
     turns: int | None = Field(None, ge=1, description="moves allowed; none: three times the size")
-    reward_: Literal["door", "carl"] = Field("door", alias="reward", description="what is paid: the door, or progress")
+    reward_: Literal["door", "carl", "expert"] = Field(
+        "door", alias="reward", description="what is paid: the door, progress, or every move that an expert would make"
+    )
     noise: float = Field(0.6, ge=0, le=1, description=POOR)
 
     @property
@@ -187,6 +189,7 @@ class CalculatorTask(EnvironmentTask):
     digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
     operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
     spare: int = Field(2, ge=1, description="turns beside one per operation, the answer's included")
+    call_reward: float = Field(0.0, ge=0, description="what a call earns whose result leads on to the answer")
     noise: float = Field(0.2, ge=0, le=1, description=POOR)
 
     @property
@@ -206,7 +209,7 @@ class CalculatorTask(EnvironmentTask):
 
     def environment(self) -> Calculator:
         """Return a fresh episode."""
-        return Calculator(self.max_turns, self.noise)
+        return Calculator(self.max_turns, self.noise, self.call_reward)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return an expression none of whose results is negative."""

@@ -1,0 +1,165 @@
+"""The shortlist and the diagnosis: by hand, and in general."""
+
+import pickle
+import random
+
+import pytest
+
+from grouprl.envs import Diagnose, Environment, Shortlist
+from grouprl.envs.check import check_environment
+from grouprl.envs.diagnose import diagnosis
+from grouprl.errors import InputError
+from grouprl.rewards import check_reward
+from grouprl.tasks import DiagnoseTask, Question, ShortlistTask, load_task
+from grouprl.tasks.diagnose import what_matters
+from grouprl.tasks.task import split_of
+
+TASKS = [ShortlistTask, DiagnoseTask]
+LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
+
+
+def began(environment, prompt="?", seed=0, **columns):
+    return environment, environment.reset(Question("q", prompt, columns), seed)
+
+
+def played(environment, *actions):
+    return [environment.step(action) for action in actions]
+
+
+# --- in general -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "level"), LEVELS)
+def test_every_question_is_solved_in_time_by_its_solution(task, level):
+    task = task(level=level)
+    for index in range(40):
+        question = task.question("train", index)
+        environment = task.environment()
+        assert environment.reset(question, index).text == question.prompt
+        steps = played(environment, *task.solution(question).splitlines())
+        assert all(step.valid for step in steps)
+        assert steps[-1].terminated
+        assert len(steps) <= task.max_turns
+        assert environment.score() == {"correct": 1.0}
+
+
+@pytest.mark.parametrize(("task", "level"), LEVELS)
+def test_episodes_are_spelt_in_the_alphabet_and_fit_a_turn(task, level):
+    task = task(level=level)
+    for index in range(25):
+        environment, rng = task.environment(), random.Random(index)
+        first, step = environment.reset(task.question("train", index), index), None
+        while step is None or not (step.terminated or step.truncated):
+            action = environment.demonstrate(rng)
+            step = environment.step(action)
+            assert len(action) < task.max_new_tokens
+            assert set(action + first.text + step.observation.text) <= set(task.alphabet)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_rule_of_environments_is_broken(task):
+    task = task()
+    report = check_environment(task.environment, lambda i: task.question("train", i), episodes=24)
+    assert report.problems == ()
+    assert isinstance(task.environment(), Environment)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_questions_are_determined_and_splits_disjoint(task):
+    one, again, other = task(seed=5), task(seed=5), task(seed=6)
+    questions = [one.question("train", index) for index in range(100)]
+    assert [again.question("train", index) for index in range(100)] == questions
+    assert [other.question("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
+    held_out = {other.question("eval", index).prompt for index in range(50)}
+    assert not held_out & {q.prompt for q in questions}
+    assert all(split_of(prompt) == "eval" for prompt in held_out)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_reward_plays_the_actions_and_travels(task):
+    task = task()
+    assert check_reward(task.reward, task.reward_examples()) >= 1
+    question = task.question("train", 1)
+    text = task.demonstration(question, 0)
+    assert pickle.loads(pickle.dumps(task.reward))(text, **question.columns) == task.reward(text, **question.columns)
+
+
+@pytest.mark.parametrize(("task", "low", "high"), [(ShortlistTask(), 0.2, 0.5), (DiagnoseTask(), 0.3, 0.7)])
+def test_demonstrations_are_imperfect(task, low, high):
+    def right(index):
+        question, rng = task.question("train", index), random.Random(index)
+        environment, step = task.environment(), None
+        environment.reset(question, index)
+        while step is None or not (step.terminated or step.truncated):
+            step = environment.step(environment.demonstrate(rng))
+        return environment.score()["correct"]
+
+    assert low < sum(map(right, range(300))) / 300 < high
+
+
+# --- shortlist ------------------------------------------------------------------------------------------------------
+
+SHELF = {"kinds": {"a": "3", "b": "1", "c": "3", "d": "2", "e": "3"}, "liked": "3"}
+
+
+def test_a_hit_earns_its_share_and_nobody_says_so():
+    game, first = began(Shortlist(3), "a3b1c3d2e3:3>", **SHELF)
+    assert (first.state, first.legal) == ("-", ("a", "b", "c", "d", "e"))
+    steps = played(game, "c", "b", "a")
+    assert [step.reward for step in steps] == pytest.approx([1 / 3, 0, 1 / 3])
+    assert [step.observation.text for step in steps] == [">"] * 3
+    assert [step.observation.state for step in steps] == ["c", "bc", "abc"]
+    assert (steps[-1].terminated, steps[-1].truncated) == (True, False)
+    assert game.score() == {"correct": 0.0}
+
+
+def test_what_is_named_twice_or_unknown_takes_a_place():
+    game, _ = began(Shortlist(3), **SHELF)
+    steps = played(game, "a", "a", "z")
+    assert [step.valid for step in steps] == [True, False, False]
+    assert [step.reward for step in steps] == pytest.approx([1 / 3, 0, 0])
+    assert [step.observation.text for step in steps] == [">", "!>", "!>"]
+
+
+def test_a_list_of_hits_is_right_in_any_order():
+    game, _ = began(Shortlist(3), **SHELF)
+    assert sum(step.reward for step in played(game, "e", "a", "c")) == pytest.approx(1)
+    assert game.score() == {"correct": 1.0}
+
+
+def test_some_things_must_not_be_liked():
+    with pytest.raises(InputError, match="some must not be liked"):
+        load_task({"name": "shortlist", "things": 3, "places": 3})
+
+
+# --- diagnose -------------------------------------------------------------------------------------------------------
+
+PATIENT = {"matters": "ad", "told": {"b": "+"}, "findings": dict(zip("abcdef", "+++-+-", strict=True))}
+
+
+def test_a_question_earns_the_shapley_value_of_what_it_reveals():
+    game, first = began(Diagnose(6), "1:b+>", **PATIENT)
+    assert first.state == "b+"
+    steps = played(game, "?b", "?c", "?a", "?a", "?d", "=3")
+    assert [step.observation.text for step in steps] == ["+>", "+>", "+>", "+>", "->", ""]
+    assert [step.reward for step in steps] == pytest.approx([0, 0, 0.375, 0, 0.375, 1])
+    assert [step.info["seconds"] for step in steps] == [1, 1, 1, 1, 10, 1]
+    assert game.score() == {"correct": 1.0}
+
+
+def test_what_is_told_makes_the_rest_worth_more():
+    game, _ = began(Diagnose(3), **{**PATIENT, "told": {"d": "-"}})
+    assert [step.reward for step in played(game, "?d", "?a")] == pytest.approx([0, 0.5])
+
+
+def test_a_wrong_diagnosis_ends_and_nonsense_is_invalid():
+    game, _ = began(Diagnose(3), **PATIENT)
+    nonsense, wrong = played(game, "?z", "=1")
+    assert (nonsense.valid, nonsense.observation.text, nonsense.reward) == (False, "!>", 0)
+    assert (wrong.terminated, wrong.reward, game.score()) == (True, 0, {"correct": 0.0})
+
+
+def test_four_diagnoses_and_ten_complaints():
+    assert [diagnosis(first, second) for first in "-+" for second in "-+"] == ["1", "2", "3", "4"]
+    assert len(set(what_matters(0))) == 10
+    assert what_matters(0) != what_matters(1)
