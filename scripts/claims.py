@@ -150,16 +150,23 @@ CLAIMS: tuple[Claim, ...] = (
     *(*BASE, *OFF_POLICY, *ENTROPIES, *DIVERSITY, *LENGTH, *TOKENS_ONLY, *PRUNED),
     *(*GUIDED, *CHOSEN, *THOUGHT, *MORE_ENTROPY),
 )
-TURNS = "gives credit to turns, of which a single answer has one; docs/credit.md compares such methods"
+TURNS = "gives credit to turns, of which a single answer has one; docs/credit.md compares it"
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
     *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),
-    *("sdpo_segment", "m_grpo", "hrpo", "ssp", "cpmobius", "duration_aware", "archer", "hi_agent"),
+    *("sdpo_segment", "duration_aware"),
 )
+TEAMS = "is for several agents; docs/teams.md tells of runs"
+OF_TEAMS = ("m_grpo", "hrpo", "ssp", "cpmobius")
+PLANNED = "is for turns or for a planner and an actor; docs/agents.md tells of runs"
 REVIEWED = "reads what is said between turns, of which a single answer has one; docs/reviews.md tells of runs"
-WORDS = "needs somebody who names good and poor parts of an answer"
+WORDS = "needs somebody who names good and poor parts of an answer; docs/credit.md has one"
 AHEAD = "is for answers drawn ahead of training: see docs/async.md"
-NOT_RUN = {**dict.fromkeys(OF_TURNS, TURNS), **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), AHEAD)} | {
+NOT_RUN = {
+    **dict.fromkeys(OF_TURNS, TURNS),
+    **dict.fromkeys(OF_TEAMS, TEAMS),
+    **dict.fromkeys(("archer", "hi_agent"), PLANNED),
+    **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), AHEAD),
     "step_grpo": "needs a reward that knows the steps of an answer: see the recipe r1_vl",
     "text2grad": WORDS,
     **dict.fromkeys(("r3l", "echo", "search_r2", "retroformer"), REVIEWED),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -134,7 +135,8 @@ class Run:
 
 
 def _flat(method: Mapping[str, Any]) -> str:
-    return "-".join([str(method["name"]), *(f"{k}_{v}" for k, v in method.items() if k != "name")]).replace("/", "_")
+    words = "-".join([str(method["name"]), *(f"{k}_{v}" for k, v in method.items() if k != "name")])
+    return re.sub(r"[^\w.@-]", "_", words)
 
 
 def runs_of(claims: Iterable[Claim], seeds: int) -> list[Run]:

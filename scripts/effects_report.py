@@ -115,16 +115,17 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    rival = _setup(row["rival"]) if row["rival"] else "itself before"
+    rival = setup_words(row["rival"]) if row["rival"] else "itself before"
     what = f"{row['words']}: `{row['measure']}` {row['claim']} than {rival}"
     if row["verdict"] == "failed":
-        return [_setup(row["setup"]), what, "", "", "", f"failed: {row['why'].splitlines()[0]}"]
+        return [setup_words(row["setup"]), what, "", "", "", f"failed: {row['why'].splitlines()[0]}"]
     ours, theirs = (f"{statistics.fmean(row[side]):.3f}" for side in ("ours", "theirs"))
     difference = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-    return [_setup(row["setup"]), what, ours, theirs, difference, row["verdict"]]
+    return [setup_words(row["setup"]), what, ours, theirs, difference, row["verdict"]]
 
 
-def _setup(setup: str | Mapping[str, Any]) -> str:
+def setup_words(setup: str | Mapping[str, Any]) -> str:
+    """Return a method with its settings as Markdown code."""
     if isinstance(setup, str):
         return f"`{setup}`"
     changes = ", ".join(f"{key}={value}" for key, value in setup.items() if key != "name")

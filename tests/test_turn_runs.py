@@ -19,6 +19,8 @@ from test_resume import evidence
 
 ASK: dict[str, Any] = {"task": f"{toy_envs.__file__}:AskTask"}
 GUESS: dict[str, Any] = {"task": {"name": "guess", "numbers": 3}, "warmup": {"steps": 20, "batch": 16, "lr": 1e-2}}
+KEYS: dict[str, Any] = {**GUESS, "task": "keys"}
+DIAGNOSE: dict[str, Any] = {**GUESS, "task": "diagnose"}
 SMALL = {"eval": {"final_questions": 4, "questions": 4, "samples": 1}, "batch": {"prompts": 8, "group": 4}}
 RUNS = [
     ("gigpo", ASK),
@@ -41,6 +43,12 @@ RUNS = [
     ("duration_aware", ASK),
     ("dmpo", ASK),
     ("sdpo_segment", ASK),
+    ({"name": "text2grad", "feedback": "grouprl.envs.keys:critique"}, KEYS),
+    ("ui_s1", {**KEYS, "task": {"name": "keys", "reward": "expert"}}),
+    ("promed", DIAGNOSE),
+    ("duration_aware", DIAGNOSE),
+    ("rank_grpo", {**DIAGNOSE, "task": "shortlist"}),
+    ("mt_grpo", {**DIAGNOSE, "task": {"name": "calculator", "call_reward": 0.25}}),
 ]
 
 

@@ -1,0 +1,217 @@
+"""Where finer credit is compared with GRPO: tasks of many turns, and which methods meet in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from claims import Setup
+from effects import Arena, Settings, merged
+
+SMALL: Settings = {
+    "batch": {"prompts": 16, "group": 8, "minibatches": 2},
+    "warmup": {"batch": 64, "lr": 3e-3},
+    "data": {"questions": None},
+    "eval": {"final_questions": 128, "samples": 2, "k": [1]},
+}
+
+
+def arena(words: str, task: Mapping[str, Any], warmup: int, steps: int, **more: Any) -> Arena:
+    """Return an arena of the common size."""
+    own = {"task": task, "warmup": {"steps": warmup}, "steps": steps, **more}
+    return Arena(words, merged(SMALL, own))
+
+
+KEYS: Mapping[str, Any] = {"name": "keys"}
+ARENAS: dict[str, Arena] = {
+    "keys": arena(
+        "fetch a key in a grid and reach the door, paid at the door alone: where single moves decide, and the same "
+        "cell is reached in many episodes of a group",
+        KEYS,
+        400,
+        60,
+        optim={"lr": 7e-4},
+    ),
+    "far keys": arena(
+        "the same in larger grids with more walls, on 200 questions that come again: many groups fail altogether",
+        {**KEYS, "size": 4, "walls": 2},
+        400,
+        60,
+        optim={"lr": 7e-4},
+        data={"questions": 200},
+    ),
+    "followed keys": arena(
+        "the same beside an expert, who makes the move where one does not lead on: every move that does is paid, and "
+        "only a way without help is right",
+        {**KEYS, "reward": "expert"},
+        300,
+        60,
+        optim={"lr": 7e-4},
+    ),
+    "adventure": arena(
+        "find a thing in a world of rooms that is seen room by room, and bring it home, paid for both: the longest "
+        "episodes",
+        {"name": "adventure"},
+        300,
+        40,
+    ),
+    "guess": arena(
+        "find a hidden number by bisection, paid when it is found: what a guess tells is known at once",
+        {"name": "guess", "noise": 0.3},
+        700,
+        60,
+    ),
+    "calculator": arena(
+        "work out 6*43+31 with a tool that does one operation per call, paid for the answer, on 400 questions",
+        {"name": "calculator"},
+        300,
+        60,
+        optim={"lr": 5e-4},
+        data={"questions": 400},
+    ),
+    "paid calls": arena(
+        "the same, where a call that leads on is paid too",
+        {"name": "calculator", "call_reward": 0.25},
+        300,
+        60,
+        optim={"lr": 5e-4},
+    ),
+    "shortlist": arena(
+        "recommend things of the kind that somebody likes, one a turn, each paid if it is a hit",
+        {"name": "shortlist"},
+        300,
+        60,
+        optim={"lr": 7e-4},
+    ),
+    "diagnose": arena(
+        "ask a patient for the findings that matter, then diagnose: a question is paid by what it reveals, and some "
+        "take ten times as long to answer",
+        {"name": "diagnose"},
+        300,
+        60,
+        optim={"lr": 5e-4},
+    ),
+    "call": arena(
+        "think of what is asked for, then write it as the JSON object that a function takes: one turn, whose thought "
+        "and call are told apart",
+        {"name": "schema", "facts": 2},
+        400,
+        60,
+        optim={"lr": 5e-4},
+    ),
+}
+"""Tasks of many turns, as the recipes of these names warm a model up for them."""
+BOTH: Mapping[str, int] = {"eval/pass@1": 1, "whole/pass@1": 1}
+"""What is compared, and whether more or less of it is claimed."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A method and its rivals in an arena; `words` say what is finer in it, `changes` are settings of its runs."""
+
+    arena: str
+    method: Setup
+    words: str
+    rivals: tuple[str, ...] = ("grpo",)
+    changes: Mapping[str, Any] | None = None
+    note: str = ""
+    measures: Mapping[str, int] = field(default_factory=lambda: BOTH)
+
+    @property
+    def name(self) -> str:
+        """The method's catalogue name."""
+        return self.method if isinstance(self.method, str) else str(self.method["name"])
+
+
+PROGRESS = "moves are paid by the progress that they make"
+CRITIC = ("ppo", "grpo")
+"""Rivals of methods that have a critic."""
+CALLS = {**BOTH, "train/turns_mean": -1}
+CONTESTS: tuple[Contest, ...] = (
+    Contest("keys", "gigpo", "moves from the same cell are compared"),
+    Contest("keys", "salt", "moves that good and bad episodes share are left alone"),
+    Contest("keys", "empg", "sure moves count more, unsure ones less"),
+    Contest("keys", "rae", "the baseline is a running mean of rewards, without groups"),
+    Contest(
+        "keys",
+        {"name": "intellect2", "max_rounds": 1},
+        "no loss grows without bound where a wrong move became likelier",
+        note="without drawing questions again until all have right and wrong answers, which takes three times as many "
+        "episodes.",
+    ),
+    Contest(
+        "keys",
+        "arpo_branch",
+        "episodes branch where a move is unsure",
+        changes={"batch": {"group": 4}},
+        note="four episodes from the beginning and four branches, as many as GRPO has.",
+    ),
+    Contest(
+        "keys",
+        {"name": "scaling_inter", "turns": (5, 7, 9), "every": 20},
+        "episodes may grow longer as training goes on",
+        note="at most 5, 7 and 9 turns, 20 steps each, as the task has 9; `whole/pass@1` is that of shorter episodes.",
+    ),
+    Contest("keys", "dmpo", "of two episodes the better becomes likelier, early moves most"),
+    Contest("keys", "sdpo_segment", "of two episodes the better becomes likelier from where they part"),
+    Contest("keys", "st_ppo", "one ratio per turn, smaller steps where the clip leaves much out", CRITIC),
+    Contest(
+        "keys",
+        {"name": "spa_rl", "steps": 5},
+        PROGRESS,
+        CRITIC,
+        note="with the authors' β = 0.5 for every valid move nine moves to nowhere are paid better than the door, and "
+        "that is what is learnt.",
+    ),
+    Contest("keys", {"name": "spa_rl", "steps": 5, "beta": 0.02}, PROGRESS, CRITIC),
+    Contest(
+        "keys",
+        {"name": "text2grad", "feedback": "grouprl.envs.keys:critique"},
+        "a critic names the moves that lead on and those that do not",
+        CRITIC,
+        note="the critic is `grouprl.envs.keys:critique`, a rule that knows the way; nothing else is paid.",
+    ),
+    Contest("far keys", "arpo_replay", "a stored success joins a group that failed"),
+    Contest(
+        "far keys",
+        {"name": "spear", "size": 64, "bonus_until": 30, "replay_rise": 30},
+        "good episodes are learnt from once more",
+        note="a store of 64 episodes for a batch of 128; the bonus for turns fades and replay rises over 30 steps.",
+    ),
+    Contest("followed keys", "ui_s1", "moves are compared with the moves of the same number"),
+    Contest("adventure", "gigpo", "actions in the same state are compared"),
+    Contest("adventure", "salt", "actions that good and bad episodes share are left alone"),
+    Contest(
+        "adventure", {"name": "g_ra", "outcome": "correct"}, "finding the thing pays only where it is brought home"
+    ),
+    Contest("adventure", "multi_turn_ppo", "a critic, and rewards at the ends of their turns", CRITIC),
+    Contest("guess", "gigpo", "guesses at the same range are compared"),
+    Contest("guess", "igpo", "a guess is paid by how much likelier it makes the number"),
+    Contest("guess", "ufo", "later successes count less, repeated guesses cost", CRITIC),
+    Contest(
+        "calculator",
+        "thor",
+        "failed calls are drawn again, as groups of their own",
+        note="has eight single turns more for every question with a failed call; `whole/pass@1` is that of all rows.",
+    ),
+    Contest("calculator", "otc", "fewer calls, for the same answers", measures=CALLS),
+    Contest("calculator", "llds", "good calls do not become less likely"),
+    Contest("paid calls", "mt_grpo", "the first call is judged by its own reward"),
+    Contest("shortlist", "rank_grpo", "each place is judged by the hits from it on"),
+    Contest("diagnose", "promed", "questions are judged by what they reveal"),
+    Contest(
+        "diagnose",
+        "duration_aware",
+        "turns weigh as much as they take time",
+        CRITIC,
+        note="episodes are drawn to their end, so that slow actions are as frequent as fast ones: the bias that the "
+        "method undoes does not arise, and the weights are all that differs from PPO.",
+    ),
+    Contest(
+        "call",
+        "funrl",
+        "unsure thoughts are explored, calls are not",
+        note="one turn: the thought and the call are parts of one answer.",
+    ),
+)
