@@ -48,7 +48,7 @@ RUNS = [
     ("promed", DIAGNOSE),
     ("duration_aware", DIAGNOSE),
     ("rank_grpo", {**DIAGNOSE, "task": "shortlist"}),
-    ("mt_grpo", {**DIAGNOSE, "task": {"name": "calculator", "call_reward": 0.25}}),
+    ("mt_grpo", {**KEYS, "task": {"name": "keys", "reward": "carl"}}),
 ]
 
 
