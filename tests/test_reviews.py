@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,12 +24,15 @@ from grouprl.data.reflect_retry import ReflectRetry
 from grouprl.data.regenerate import CutAndRegenerate
 from grouprl.data.retrospect import Retrospect
 from grouprl.data.review_forms import CompactReview, JsonReview, Review, review_form
+from grouprl.data.review_model import ReviewModel
 from grouprl.data.reviewing import ALONE
 from grouprl.envs import Observation, Step
 from grouprl.parts.observed import ObservationLikelihood
 from grouprl.parts.part import RunFacts
 from grouprl.parts.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
+from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text import Chat
+from grouprl.policy.tiny import build_tiny
 from grouprl.rollout.episode import Turn
 from grouprl.tasks import Question
 from grouprl.tasks.task import generator
@@ -523,6 +528,64 @@ def test_a_frozen_actor_acts_as_before_the_first_step(tmp_path: Path) -> None:
     assert session.desk.read_notes()["actor_reward"] == pytest.approx(drawn[0].scores.reward_b.mean())
 
 
+def model_of(store: dict[str, Any], seed: int = 0) -> ReviewModel:
+    desk = SimpleNamespace(policy=CausalPolicy(*build_tiny("abcd?", hidden=8, layers=1, heads=2, intermediate=8)))
+    return ReviewModel(store, desk, "gru", 16, 1e-2, seed)  # type: ignore[arg-type]
+
+
+def test_a_reward_model_learns_what_reviews_bring_and_is_kept() -> None:
+    store: dict[str, Any] = {}
+    model = model_of(store)
+    prompts, reviews = [[3, 4], [3, 4], [4, 3], [4, 3]], [[5], [6], [5], [6]]
+    gain_n = np.array([1.0, 0.0, -1.0, 0.5])
+    model.add(prompts[:2], reviews[:2], gain_n[:2])
+    model.add(prompts[2:], reviews[2:], gain_n[2:])
+    assert [each[2] for each in store["tried"]] == gain_n.tolist()
+    before = np.square(model(prompts, reviews) - gain_n).mean()
+    model.fit(150, 16, np.random.default_rng(0))
+    assert np.square(model(prompts, reviews) - gain_n).mean() < 0.05 < before
+    again = model_of(copy.deepcopy(store), seed=1)
+    assert again(prompts, reviews).tolist() == model(prompts, reviews).tolist()
+    model.fit(1, 4, np.random.default_rng(1))
+    again.fit(1, 4, np.random.default_rng(1))
+    assert again(prompts, reviews).tolist() == model(prompts, reviews).tolist(), "the optimiser is kept, too"
+
+
+@pytest.mark.parametrize("pilot", [0, 1])
+def test_a_reward_model_rewards_tried_and_imagined_reviews(pilot: int, tmp_path: Path) -> None:
+    method = {"name": "retroformer", "form": form(Fixed), "actor": "policy", "imagined": 2, "pilot": pilot}
+    session = session_of(tmp_path, method)
+    (part,) = session.method.explore
+    plain = session.desk.draw(session.desk.take(4))
+    wrong = int((~plain.scores.correct_b).sum())
+    rows = part(plain, session.desk)
+    reviews = subset(rows, rows.kept_b)
+    notes = session.desk.read_notes()
+    store = session.desk.store(part)["model"]
+    assert len(store["tried"]) == notes["retries"] == wrong > 0
+    assert notes["review_model_error"] > 0
+    if pilot:
+        assert len(reviews) == notes["reviews"] == wrong
+        assert set(reviews.scores.reward_b.tolist()) <= {0.0, 1.0}, "the differences themselves"
+        return
+    assert len(reviews) == notes["reviews"] == 3 * wrong
+    _, counts = np.unique(reviews.group_b, return_counts=True)
+    assert counts.tolist() == [3] * wrong
+    for group in set(reviews.group_b.tolist()):
+        same = reviews.group_b == group
+        assert len({prompt for prompt, one in zip(reviews.prompts, same, strict=True) if one}) == 1
+        assert len(set(reviews.extras["keys.review"][same].tolist())) == 1
+    model = session.desk.held(part)["model"]
+    said = model(reviews.rollout.prompt_ids, reviews.rollout.response_ids)
+    assert np.allclose(reviews.scores.reward_b, said, atol=1e-6)
+    assert len(set(reviews.row_keys)) == len(reviews)
+
+
+def test_a_reward_model_that_is_never_asked_is_idle() -> None:
+    assert "rewards nothing" in Retrospect(imagined=1, pilot=5).idle(RunFacts(steps=5))[0]
+    assert Retrospect(imagined=1, pilot=4).idle(RunFacts(steps=5)) == Retrospect(pilot=5).idle(RunFacts(steps=5)) == []
+
+
 # --- warm-up ----------------------------------------------------------------------------------------------------------
 
 
@@ -574,9 +637,13 @@ SMALL = {"warmup": {"steps": 4, "batch": 8, "lr": 1e-2}, "batch": {"prompts": 4,
 SMALL |= {"eval": {"final_questions": 8, "samples": 2}}
 
 
-@pytest.mark.parametrize("name", ["r3l", "search_r2", "retroformer", "echo"])
+IMAGINED = {"name": "retroformer", "imagined": 2, "pilot": 1}
+
+
+@pytest.mark.parametrize("name", ["r3l", "search_r2", "retroformer", "echo", "imagined"])
 def test_killed_and_resumed_ends_equally(tmp_path: Path, name: str) -> None:
-    settings = {**SMALL, "task": f"{__file__}:TossTask", "method": name, "steps": 4}
+    method = IMAGINED if name == "imagined" else name
+    settings = {**SMALL, "task": f"{__file__}:TossTask", "method": method, "steps": 4}
     settings |= {"run": {"checkpoint_every": 2, "keep": 9, "threads": 1}}
     whole = launch(tmp_path / "whole", **settings)
     copy = Path(shutil.copytree(whole, tmp_path / "copy"))
@@ -589,7 +656,7 @@ def test_killed_and_resumed_ends_equally(tmp_path: Path, name: str) -> None:
     if name == "echo":
         assert last["observation_likelihood_loss"] > 0
     else:
-        assert 0 < last["reviews"] <= 16
+        assert 0 < last["reviews"] <= (48 if name == "imagined" else 16)
 
 
 def test_a_step_without_a_review_teaches_nothing(tmp_path: Path) -> None:

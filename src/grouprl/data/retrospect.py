@@ -14,11 +14,26 @@ from grouprl.data.again import splice
 from grouprl.data.collected import Collected, join, subset
 from grouprl.data.desk import Desk
 from grouprl.data.review_forms import AUTO, review_form
-from grouprl.data.reviewing import Attempts, Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
+from grouprl.data.review_model import ReviewModel
+from grouprl.data.reviewing import (
+    ALONE,
+    Attempts,
+    Numbers,
+    Reviewing,
+    Reviews,
+    Tokens,
+    attempts,
+    reviewable,
+    rewarded,
+)
 from grouprl.parts.part import RunFacts, part
 from grouprl.policy.second import second_policy
 
 Actor = Literal["policy", "initial"]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+BATCH = 64
+"""Reviews of an update of the reward model."""
 Memory = dict[int, tuple[str, ...]]
 """What reviews have advised so far, by the key of the first trial."""
 
@@ -33,13 +48,23 @@ class Retrospect(Reviewing):
 
     `actor` says who acts: the policy itself, or, frozen, the policy as it was before the first step, which then also
     plays the first trials, with the luck of the episodes that were drawn.
+
+    `imagined` further reviews of each trial are followed by none: a reward model says what they would bring. It is
+    fitted in every step, by `fits` updates, to all reviews so far that a trial followed. From step `pilot` on its word
+    is the reward of all reviews, and those of one trial form a group. `encoder`, `width` and `model_lr` are its own.
     """
 
     praises: ClassVar[bool] = False
     form: str = AUTO
     tokens: Tokens = None
-    trials: Annotated[int, Field(ge=1)] = 1
+    trials: Count = 1
     actor: Actor = "policy"
+    imagined: Whole = 0
+    pilot: Whole = 10
+    fits: Count = 20
+    encoder: str = "gru"
+    width: Count = 64
+    model_lr: Annotated[float, Field(gt=0)] = 1e-3
 
     def __call__(self, collected: Collected, desk: Desk) -> Collected:
         """Return the reviews, and the first trials as rows that are not trained on."""
@@ -53,7 +78,8 @@ class Retrospect(Reviewing):
             found = self.reviews(known, rows, numbers := Numbers(known), desk)
             if found is None or (next_trial := self._trial(known, collected, found, memory, numbers, desk)) is None:
                 break
-            reviews.append(_earned(known, found, next_trial, desk))
+            earned = _earned(known, found, next_trial, desk)
+            reviews.append(self._modelled(earned, known, found.about, numbers, desk) if self.imagined else earned)
             known = join([known, found.rows, next_trial.rows])
             rows = np.arange(len(known) - len(next_trial.rows), len(known))
         untrained = replace(collected, kept_b=np.zeros(len(collected), dtype=bool))
@@ -96,24 +122,64 @@ class Retrospect(Reviewing):
             held["actor"].load_trainable_state(store["weights"])
         return desk.acting(held["actor"])
 
+    def _modelled(
+        self, earned: Collected, known: Collected, about: np.ndarray, numbers: Numbers, desk: Desk
+    ) -> Collected:
+        """Teach the reward model what reviews earned; return them and further ones as it rewards them."""
+        model, said = self._model(desk), (earned.rollout.prompt_ids, earned.rollout.response_ids)
+        gain_n = earned.scores.reward_b
+        desk.note("review_model_error", float(np.square(model(*said) - gain_n).mean()), "mean")
+        model.add(*said, gain_n)
+        model.fit(self.fits, BATCH, desk.rng(self))
+        if desk.step < self.pilot:
+            return earned
+        trial_of = dict(zip(known.extras["keys.review"][about].tolist(), about.tolist(), strict=True))
+        parts = [earned]
+        for _ in range(self.imagined):
+            more = self.reviews(known, about, numbers, desk)
+            parts += [] if more is None else [more.rows]
+        rows = join(parts)
+        worth_n = model(rows.rollout.prompt_ids, rows.rollout.response_ids)
+        of_trial = np.array([trial_of[key] for key in rows.extras["keys.review"].tolist()])
+        group_b = ALONE + known.extras["keys.episode"][of_trial]
+        return rewarded(replace(rows, group_b=group_b), worth_n, worth_n > 0)
+
+    def _model(self, desk: Desk) -> ReviewModel:
+        """Return the reward model, built or read again where it must be."""
+        held, store = desk.held(self), desk.store(self)
+        if "model" not in held:
+            kept = store.setdefault("model", {})
+            seed = kept.setdefault("seed", int(desk.rng(self).integers(2**31)))
+            held["model"] = ReviewModel(kept, desk, self.encoder, self.width, self.model_lr, seed)
+        model: ReviewModel = held["model"]
+        return model
+
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
         return ("keys.review",)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A reward model that is never asked."""
+        if self.imagined and self.pilot >= run.steps:
+            return [f"the reward model rewards nothing: retrospect.pilot is {self.pilot} of {run.steps} steps"]
+        return []
 
     def further(self, run: RunFacts) -> str:
         """Answers besides those of the run."""
         count = run.prompts * run.group_size
         trials = f"{self.trials} × " if self.trials > 1 else ""
         first = f"{count} first trials of the frozen actor, " if self.actor == "initial" else ""
-        return f"{first}up to {trials}{count} reviews per rollout, which alone are trained on, and as many trials"
+        more = f", then {self.imagined} more reviews of each trial for the reward model" if self.imagined else ""
+        return f"{first}up to {trials}{count} reviews per rollout, which alone are trained on, and as many trials{more}"
 
     def words(self) -> str:
         """Describe."""
         again = "once" if self.trials == 1 else f"up to {self.trials} times"
         who = "" if self.actor == "policy" else " by the policy as it was before the first step"
+        late = f"; from step {self.pilot} on a model of these differences rewards 1 + {self.imagined} reviews a trial"
         return (
             f"episodes that did not end well are tried again {again}{who}, advised by the policy's reviews; a review "
-            "earns the difference"
+            f"earns the difference{late if self.imagined else ''}"
         )
 
     def formula(self) -> str:

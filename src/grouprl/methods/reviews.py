@@ -50,7 +50,9 @@ GRPO_DEFAULTS = {
     "kl_coef": "off, so that no reference is needed",
     "kl_estimator": KL_ESTIMATOR,
 }
-Tokens = Annotated[int, Field(ge=1)] | None
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Tokens = Count | None
 
 
 @entry(
@@ -81,8 +83,9 @@ Tokens = Annotated[int, Field(ge=1)] | None
         },
         differs=[
             "The authors divide the loss by 1 + τ with τ = 1; that constant is left to the learning rate.",
-            "The authors' queue gives a sample to as many as three steps, newer and less used ones first; here each is "
-            "learned from in the step that draws it.",
+            "Each sample is learned from in the step that draws it. The authors' queue hands out the newest first and "
+            "could hand each out three times, but puts none back unless reuse_cooldown_time is set, which no "
+            "configuration of theirs for R³L does.",
             "batch.group counts the first attempts, so half of the authors' budget of n.",
             "The wording of the prompts is ours (grouprl.data.review_forms); `form` takes one of your own.",
             "The second attempt's log-probs are those without the advice; the loss has no ratio, so that they only "
@@ -289,10 +292,18 @@ def search_r2(
             )
         ],
         summary="Policy gradient on reviews alone, rewarded by how much the next, advised trial does better.",
-        formula=f"{GRPO_LOSS} over reviews,  R = G_{{k+1}} - G_k,  A_i = (R_i - mean_g R)/(std_g R + eps)",
+        formula=(
+            f"{GRPO_LOSS} over reviews,  R = G_{{k+1}} - G_k, or a model fitted to it,  A_i = "
+            "(R_i - mean_g R)/(std_g R + eps)"
+        ),
         defaults={
             "trials": "one further trial, the least; the paper goes on until success or a limit",
             "actor": "the paper: a frozen model acts",
+            "imagined": "0: no reward model, since each review is tried; the paper learns from its model alone",
+            "pilot": "our choice: 10 steps of the differences themselves before the reward model is believed",
+            "fits": "our choice: 20 updates of the reward model on 64 reviews each per step",
+            "encoder": "our choice: gru, so that nothing is downloaded",
+            "model_lr": "our choice for the small encoder: 1e-3",
             "form": FORM,
             "tokens": LENGTH,
             **GRPO_DEFAULTS,
@@ -302,14 +313,16 @@ def search_r2(
             "are trained on reviews.",
             "With a frozen actor the episodes that the step draws serve as luck and as metrics alone: the actor plays "
             "its own first trials.",
-            "The paper imitates reviews with a positive difference, trains a reward model on all of them and then PPO "
-            "with a KL to the imitating model. Here the difference itself is the reward of a policy gradient whose "
-            "baseline is the question's other reviews; kl_coef and model.reference add the KL.",
+            "The paper works in stages on stored trials: it imitates reviews with a positive difference, trains a "
+            "reward model on all, then PPO on that model with a KL to the imitating policy. Here trials are played as "
+            "training goes on: the difference itself is the reward, its baseline the question's other reviews. With "
+            "imagined reviews a reward model, fitted to all differences so far, rewards these and the tried ones, and "
+            "the reviews of one trial are compared. The warm-up imitates; kl_coef and model.reference add the KL.",
         ],
         reduces=[Reduction("grpo", why="reviews are judged as answers are")],
         needs=[TURNS, TWO, WRITES, KL_NEED],
         confidence="abstract-only",
-        uncertain="Prompts, the number of trials, that successes are not reviewed; the reward model is left out.",
+        uncertain="Prompts, the number of trials, that successes are not reviewed, what the reward model is.",
         source="the abstract",
         golden=[
             Golden(
@@ -326,8 +339,13 @@ def search_r2(
     ),
 )
 def retroformer(
-    trials: Annotated[int, Field(ge=1)] = 1,
+    trials: Count = 1,
     actor: Actor = "initial",
+    imagined: Whole = 0,
+    pilot: Whole = 10,
+    fits: Count = 20,
+    encoder: str = "gru",
+    model_lr: Positive = 1e-3,
     form: str = AUTO,
     tokens: Tokens = None,
     clip_low: ClipLow = 0.2,
@@ -340,4 +358,18 @@ def retroformer(
 ) -> Method:
     """Compose Retroformer: GRPO over reviews, each rewarded by the difference of two trials."""
     base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
-    return base.with_parts(explore=(Retrospect(form=form, tokens=tokens, trials=trials, actor=actor),))
+    return base.with_parts(
+        explore=(
+            Retrospect(
+                form=form,
+                tokens=tokens,
+                trials=trials,
+                actor=actor,
+                imagined=imagined,
+                pilot=pilot,
+                fits=fits,
+                encoder=encoder,
+                model_lr=model_lr,
+            ),
+        )
+    )

@@ -280,6 +280,13 @@ define(
     "rises above 0: reviews help",
 )
 define(
+    "review_model_error",
+    "reward²",
+    "answers",
+    "mean squared error of the reward model of reviews on those that a trial just followed, before it has seen these",
+    "falls well below the variance of what reviews bring (0.25 where half of them bring 1). Otherwise it guesses",
+)
+define(
     "rows_doubled",
     "rows",
     "answers",
