@@ -150,6 +150,24 @@ def test_a_dead_batch_still_steps_like_zero_gradients() -> None:
     assert torch.equal(found[0], found[1])
 
 
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
+def test_a_minibatch_of_which_no_token_counts_takes_no_step(name: str) -> None:
+    """Where another agent's turn is, say: momentum and weight decay must not move what learnt nothing."""
+    critic = name == "ppo"
+    policy, chosen = make_policy(value_head=critic), method(name)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.1)
+    judged = chosen.judge(with_values(policy) if critic else make_batch(policy))
+    update(policy, optimizer, chosen, judged, parts=4)
+    before = [p.detach().clone() for p in policy.parameters()]
+    resting = judged.replace(loss_mask_bt=torch.zeros_like(judged.mask_bt))
+    assert update(policy, optimizer, chosen, resting, parts=4) == {"loss": 0, "rows_trained": 0}
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    one_group = judged.mask_bt & (judged.group_b == 2)[:, None]
+    metrics = update(policy, optimizer, chosen, judged.replace(loss_mask_bt=one_group), parts=4)
+    assert 0 < metrics["rows_trained"] <= 1 / 4  # one minibatch of four
+    assert all(int(state["step"]) == 4 + 1 for state in optimizer.state.values())
+
+
 @pytest.mark.parametrize("couples", ["sequence", "batch"])
 def test_a_dead_step_has_no_averages_that_could_dilute_those_of_others(
     couples: str, monkeypatch: pytest.MonkeyPatch

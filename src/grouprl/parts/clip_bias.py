@@ -33,6 +33,8 @@ class ClipBias(Learning):
         """Take the steps; yield the metrics of each."""
         policy_only = learner.without_critic()
         for step in learner.steps(judged):
+            if not bool(step.active_bt.any()):
+                continue
             norm = self.norm(policy_only, step)
             metrics = policy_only.accumulate(step)
             for parameter in learner.policy.parameters():

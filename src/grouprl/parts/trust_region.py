@@ -73,6 +73,8 @@ class TrustRegion(Learning):
     def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
         """Take the natural step of each optimiser step, then fit the critic."""
         for step in learner.steps(judged):
+            if not bool(step.active_bt.any()):
+                continue
             metrics = self.climb(learner.without_critic(), step)
             if learner.method.critic is not None:
                 metrics |= self.fit(learner, step)

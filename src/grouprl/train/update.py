@@ -140,7 +140,9 @@ class Learner:
         return norm
 
     def take(self, step: Batch) -> dict[str, float]:
-        """Take one whole optimiser step; returns its metrics."""
+        """Take one whole optimiser step; returns its metrics. Where no token counts none is taken, nor on momentum."""
+        if not bool(step.active_bt.any()):
+            return {"loss": 0.0, "rows_trained": 0.0}
         return {**self.accumulate(step), "grad_norm": self.apply()}
 
 
