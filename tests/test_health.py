@@ -7,6 +7,8 @@ import math
 
 import pytest
 
+import grouprl
+from batches import random_case
 from grouprl.train.findings import WINDOW, History, percent
 from grouprl.train.health import Finding, Health, HealthFacts, examine
 
@@ -137,6 +139,21 @@ def test_a_clip_that_cannot_act_is_told_with_the_reason():
 def test_a_cap_counts_as_a_clip():
     records = [{k: v for k, v in r.items() if k != "clip_fraction"} | {"capped_fraction": 0.0} for r in history()]
     assert "cap has not acted" in found(records)["inert_clip"].words
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("opmd", None), ("r3l", None), ("mdpo", None), ("rec", "clip"), ("cispo", "cap"), ("cpgd", "clip")],
+)
+def test_only_methods_that_clip_report_it(name, kind):
+    """The finding rests on the metric: where nothing bounds the ratio there is none, however far the policy is."""
+    case = random_case(3, rewards="mixed", drift=2.0)
+    method = grouprl.method(name)
+    metrics = method.loss(case.logp_bt, method.prepare(case.batch)).metrics
+    assert {"clip": "clip_fraction", "cap": "capped_fraction"}.get(kind) == next(
+        (n for n in ("clip_fraction", "capped_fraction") if n in metrics), None
+    )
+    assert kind is None or max(float(metrics.get(n, 0)) for n in ("clip_fraction", "capped_fraction")) > 0
 
 
 def test_a_kl_term_without_weight_or_effect():

@@ -54,6 +54,8 @@ class RegionGradient(Objective):
         kept_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
         if self.correction == "importance":
             kept_bt = kept_bt * ratio_bt
+        if self.region == "none":
+            return TokenLoss(-kept_bt * adv_bt * logp_bt, {})
         acts_bt = adv_bt != 0
         high_bt, low_bt = (above_bt & acts_bt).to(adv_bt.dtype), (below_bt & acts_bt).to(adv_bt.dtype)
         metrics = {"clip_fraction": high_bt + low_bt, "clip_fraction_high": high_bt, "clip_fraction_low": low_bt}

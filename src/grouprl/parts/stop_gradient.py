@@ -44,7 +44,12 @@ class Capped(Objective):
             _bounded(ratio_bt, self.low, self.high),
         )
         capped_bt = ((weight_bt != ratio_bt) & (adv_bt != 0)).to(adv_bt.dtype)
-        return TokenLoss(-weight_bt * adv_bt * logp_bt, {"capped_fraction": capped_bt})
+        metrics = {"capped_fraction": capped_bt} if self._caps() else {}
+        return TokenLoss(-weight_bt * adv_bt * logp_bt, metrics)
+
+    def _caps(self) -> bool:
+        limits = (self.low, self.high, self.low_negative, self.high_negative)
+        return any(limit is not None for limit in limits)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -69,7 +74,7 @@ class Capped(Objective):
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 is never capped."""
-        return idle_ratio(run, self.against, "the cap of the ratio")
+        return [] if not self._caps() else idle_ratio(run, self.against, "the cap of the ratio")
 
 
 @part("objective")
