@@ -11,8 +11,10 @@ import pytest
 
 import toy_envs
 from grouprl.data.source import QuestionSource
-from grouprl.train.account import REASONS, account, in_words, totals
+from grouprl.train.account import ELSEWHERE, REASONS, account, in_words, totals
 from test_loop import launch, records
+
+ELSEWHERE_METRICS = [f"{what}_{name}" for what in ("rows", "questions") for name in ELSEWHERE]
 
 REWARDS = """
 import time
@@ -51,10 +53,14 @@ def closed(folder: Path) -> dict[str, float]:
         assert all(n > 0 and name.partition("/")[2] in (*REASONS, "not_answered") for name, n in lost.items())
         rows = sum(n for name, n in lost.items() if name.startswith("rows"))
         questions = sum(n for name, n in lost.items() if name.startswith("questions"))
+        elsewhere = {name: record[name] for name in ELSEWHERE_METRICS if name in record}
+        assert all(n > 0 for n in elsewhere.values())
+        rows += sum(n for name, n in elsewhere.items() if name.startswith("rows"))
+        questions += sum(n for name, n in elsewhere.items() if name.startswith("questions"))
         assert record["rows_drawn"] + record["rows_stored"] == record["rows_used"] + rows
         assert record["questions_asked"] == record["questions_trained"] + questions
         names = ("rows_drawn", "rows_stored", "rows_used", "questions_asked", "questions_trained")
-        for name, n in {**{name: record[name] for name in names}, **lost}.items():
+        for name, n in {**{name: record[name] for name in names}, **elsewhere, **lost}.items():
             sums[name] = sums.get(name, 0) + n
     return sums
 
@@ -189,11 +195,29 @@ def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
     }
 
 
-def test_rows_that_replay_leaves_out() -> None:
-    drawn: Any = Rows((0, 0, 0), (1, 0, 0))
-    wanted: Any = Rows((0, 0, 0))
-    found = account(range(2), drawn, np.array(["", ""]), wanted, Judged(True))  # type: ignore[arg-type]
-    assert found["rows_lost/replay"] == found["questions_lost/replay"] == 1
+def test_rows_that_are_elsewhere_are_not_lost() -> None:
+    drawn: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0))
+    fates = np.array(["", "sent", "kept", "error", "sent"])
+    found = account(range(3), drawn, fates, Rows((0, 0, 0)), Judged(True))  # type: ignore[arg-type]
+    assert (found["rows_used"], found["rows_sent"], found["rows_kept"], found["rows_lost/error"]) == (1, 2, 1, 1)
+    assert (found["questions_trained"], found["questions_kept"], found["questions_sent"]) == (1, 1, 1)
+    assert "questions_lost/error" not in found
+    assert in_words(totals([{"phase": "train", **found}])) == (
+        "3 questions asked: 1 trained on, 1 kept for later, 1 sent to another trainer. "
+        "5 answers drawn: 1 used, 1 kept for later, 2 sent to another trainer, 1 lost (error)."
+    )
+
+
+ARCHER = {"name": "archer", "critic_steps": 3, "critic_batch": 8, "actions": 6, "warmup": 1, "width": 8}
+
+
+def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
+    batch = {"prompts": 8, "group": 4, "minibatches": 1}
+    sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method=ARCHER, batch=batch)
+    assert sums["rows_kept"] == 64  # of the two steps after the critic's warm-up
+    assert sums["questions_kept"] == 16
+    assert sums["rows_stored"] == 12
+    assert not any("lost" in name for name in sums)
 
 
 def test_the_counter_of_the_source_is_the_number_asked() -> None:

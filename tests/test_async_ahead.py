@@ -83,8 +83,8 @@ def step(desk: RunSide, ahead: Ahead, *, wanted: Any = lambda rows: rows.kept_b,
     for _ in range(rounds):
         found = ahead.round(missing)
         assert found is not None
-        drawn.append(found[0])
-        good.append(subset(found[0], found[0].kept_b & wanted(found[0])))
+        drawn.append(found)
+        good.append(subset(found, found.kept_b & wanted(found)))
         missing -= len(set(good[-1].ordinal_b.tolist()))
         if not missing:
             break

@@ -182,6 +182,9 @@ class SamplingRule(DataPart):
 class Exploration(DataPart):
     """What else is drawn or put in place once the answers are scored."""
 
+    takes: ClassVar[str] = "exploration"
+    """What becomes of drawn rows that the part does not return: a word of `train.account`."""
+
     def __call__(self, collected: Collected, desk: Desk) -> Collected:
         """Return the rows with more, fewer or others."""
         raise NotImplementedError
@@ -189,6 +192,9 @@ class Exploration(DataPart):
 
 class Replay(DataPart):
     """Which stored rows join the new ones."""
+
+    takes: ClassVar[str] = "replay"
+    """What becomes of new rows that the part does not return: a word of `train.account`."""
 
     def fresh(self, desk: Desk) -> int:
         """How many new questions this step asks."""

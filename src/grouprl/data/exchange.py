@@ -124,6 +124,7 @@ class SendCalled(Exploration):
     """
 
     own_policies: ClassVar[bool] = True
+    takes: ClassVar[str] = "sent"
 
     folder: str
     lag: Count = 4

@@ -45,6 +45,7 @@ class UtteranceReplay(Replay):
     """
 
     one_policy: ClassVar[bool] = True
+    takes: ClassVar[str] = "kept"
 
     gamma: Unit = 0.95
     tau: Annotated[float, Field(gt=0, le=1)] = 0.1

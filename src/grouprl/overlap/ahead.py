@@ -79,8 +79,8 @@ class Ahead:
                 self._send(lost[start : start + self.desk.prompts])
         self._ask(self.desk.prompts)
 
-    def round(self, count: int) -> tuple[Collected, Collected] | None:
-        """Return the next `count` groups twice (nothing is explored ahead); None when nothing is left to ask.
+    def round(self, count: int) -> Collected | None:
+        """Return the next `count` groups; None when nothing is left to ask.
 
         Rows that earlier weights drew have foreign log-probs where the proximal policy is to be computed anew.
         """
@@ -99,8 +99,7 @@ class Ahead:
             self.admission.settle(len(done))
         if not parts:
             return None
-        drawn = self._checked(join(parts))
-        return drawn, drawn
+        return self._checked(join(parts))
 
     def advance(self, gathered: Gathered | None) -> dict[str, float]:
         """End a step: give the sampler the new weights, ask on, and return the step's metrics."""

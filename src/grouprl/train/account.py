@@ -1,12 +1,13 @@
-"""What became of everything that a step asked and drew: trained on, or dropped, and why.
+"""What became of everything that a step asked and drew: trained on, on its way elsewhere, or dropped, and why.
 
-Two accounts, and both close: questions asked = trained on + lost, answers drawn + answers from a store = used + lost.
+Two accounts, and both close: questions asked = trained on + elsewhere + lost, and answers drawn + answers from a store
+= used + elsewhere + lost, where elsewhere is a store that is trained on later, or another trainer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,19 @@ REASONS = {
     "no_action": "it holds no action: the episode ended before the policy's turn",
     "baseline": "the greedy answer to its question could not be scored",
     "late": "weights older than run.async_steps allows drew it",
-    "exploration": "exploration put other answers in its place, or gave it to another trainer",
+    "exploration": "exploration put other answers in its place, or left it out",
     "refill": "dynamic sampling drew another question in its place",
-    "replay": "the replay part keeps it for later, or left it out",
+    "replay": "the replay part left it out",
     "masked": "selection, pruning or a loss mask left no token of it",
 }
 """Why an answer can be dropped, in the order in which it happens."""
 
+ELSEWHERE = {"kept": "kept for later", "sent": "sent to another trainer"}
+"""Where an answer can be that is neither used in the step nor lost."""
+
 ENTRIES = (
-    "questions_asked",
-    "questions_trained",
-    "questions_lost/",
-    "rows_drawn",
-    "rows_stored",
-    "rows_used",
-    "rows_lost/",
+    *("questions_asked", "questions_trained", "questions_kept", "questions_sent", "questions_lost/"),
+    *("rows_drawn", "rows_stored", "rows_used", "rows_kept", "rows_sent", "rows_lost/"),
 )
 """How the names of the account's metrics begin."""
 
@@ -77,7 +76,7 @@ def account(
     Args:
         asked: ordinals of the questions asked.
         drawn: every row drawn in the step (None: none).
-        fate_b: why rows of `drawn` were dropped before training; '' where they were not.
+        fate_b: why rows of `drawn` were dropped before training, or where they are; '' where they were judged.
         wanted: the rows that were judged, stored ones included (None: none).
         judged: the batch of `wanted` (None: nothing was trained on).
     """
@@ -85,15 +84,15 @@ def account(
     keys: list[Key] = [] if wanted is None else wanted.row_keys
     active_b = np.zeros(len(keys), dtype=bool) if judged is None else judged.active_bt.any(1).numpy()
     used = {key for key, active in zip(keys, active_b.tolist(), strict=True) if active}
-    there, here = set(keys), set(fresh)
-    why = [_fate(fate, key, used, there) for key, fate in zip(fresh, fate_b.tolist(), strict=True)]
+    here = set(fresh)
+    why = [fate or ("" if key in used else "masked") for key, fate in zip(fresh, fate_b.tolist(), strict=True)]
     stored = [key for key in keys if key not in here]
     lost = Counter(reason for reason in why if reason) + Counter("masked" for key in stored if key not in used)
     rows = {
         "rows_drawn": len(fresh),
         "rows_stored": len(stored),
         "rows_used": int(active_b.sum()),
-        **{f"rows_lost/{reason}": lost[reason] for reason in REASONS if lost[reason]},
+        **_where("rows", lost),
     }
     return {name: float(count) for name, count in (rows | _questions(asked, fresh, why)).items()}
 
@@ -118,21 +117,26 @@ def in_words(account: Mapping[str, int]) -> str:
 
 
 def _lost(account: Mapping[str, int], what: str) -> str:
+    elsewhere = [f", {n:,} {words}" for name, words in ELSEWHERE.items() if (n := account.get(f"{what}_{name}"))]
     names = (NOT_ANSWERED, *REASONS)
-    return "".join(f", {n:,} lost ({name})" for name in names if (n := account.get(f"{what}_lost/{name}")))
+    return "".join(elsewhere) + "".join(
+        f", {n:,} lost ({name})" for name in names if (n := account.get(f"{what}_lost/{name}"))
+    )
 
 
-def _fate(fate: str, key: Key, used: Collection[Key], wanted: Collection[Key]) -> str:
-    return fate or ("" if key in used else "masked" if key in wanted else "replay")
+def _where(what: str, fates: Mapping[str, int]) -> dict[str, int]:
+    """Metrics of the fates of rows or questions, those that happened."""
+    names = {name: f"{what}_{name}" for name in ELSEWHERE}
+    names |= {name: f"{what}_lost/{name}" for name in (NOT_ANSWERED, *REASONS)}
+    return {metric: fates[name] for name, metric in names.items() if fates.get(name)}
 
 
 def _questions(asked: Iterable[int], rows: Sequence[Key], why: Sequence[str]) -> dict[str, int]:
     """Account of the questions: lost to whatever took away the last of their answers."""
-    order = [*REASONS, ""]
+    order = [*REASONS, *ELSEWHERE, ""]
     last: dict[int, int] = {}
     for (ordinal, *_), reason in zip(rows, why, strict=True):
         last[ordinal] = max(last.get(ordinal, 0), order.index(reason))
     fates = Counter(order[last[ordinal]] if ordinal in last else NOT_ANSWERED for ordinal in asked)
     trained, total = fates.pop("", 0), fates.total()
-    lost = {f"questions_lost/{reason}": fates[reason] for reason in (NOT_ANSWERED, *REASONS) if fates[reason]}
-    return {"questions_asked": trained + total, "questions_trained": trained, **lost}
+    return {"questions_asked": trained + total, "questions_trained": trained, **_where("questions", fates)}

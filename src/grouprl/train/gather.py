@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grouprl.batch import SOURCES, Batch
 from grouprl.data.ask import Ask
 from grouprl.data.collected import Collected, join, sort_by_group, subset
 from grouprl.data.ledger import Visit
 from grouprl.errors import RunError
-from grouprl.train.account import Fates, dropped
+from grouprl.train.account import NO_ROWS, Fates, dropped
 from grouprl.train.desk import RunDesk
+
+if TYPE_CHECKING:
+    from grouprl.overlap.ahead import Ahead
+
+Round = tuple[Collected, Collected | None, Fates]
+"""Rows of one round; rows that exploration took away, drawn but not trained on, and why each of these is not."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +49,18 @@ def gather(desk: RunDesk) -> Gathered | None:
     good: list[Collected] = []
     fates: list[Fates] = []
     for _ in range(limit):
-        found = _round(desk, missing) if desk.ahead is None else desk.ahead.round(missing)
+        found = _round(desk, missing) if desk.ahead is None else _ahead(desk.ahead, missing)
         if found is None:
             break
-        part, plain = found
-        whole, fate_b = with_replaced(part, plain), dropped(part, ahead=desk.ahead is not None)
+        part, gone, gone_b = found
+        whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=desk.ahead is not None)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
             wanted_b = refill.wanted(desk.batch(kept)).numpy()
             fate_b[np.flatnonzero(part.kept_b)[~wanted_b]] = "refill"
             kept = subset(kept, wanted_b)
         parts.append(whole)
-        fates += [fate_b, np.full(len(whole) - len(part), "exploration", fate_b.dtype)]
+        fates += [fate_b, gone_b]
         good.append(kept)
         missing -= len(set(kept.ordinal_b.tolist()))
         if missing <= 0:
@@ -65,11 +73,19 @@ def gather(desk: RunDesk) -> Gathered | None:
     if wanted is None:
         return None
     drawn, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))
+    if replay is not None:
+        fate_b[(fate_b == "") & ~among(drawn, wanted)] = replay.takes
     return Gathered(drawn, sort_by_group(wanted), len(parts), fate_b)
 
 
-def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:
-    """Ask `count` questions; their rows after and before exploration, None when nothing is left to ask."""
+def _ahead(ahead: Ahead, count: int) -> Round | None:
+    """The next `count` groups of those that were asked ahead of training; nothing is explored there."""
+    drawn = ahead.round(count)
+    return None if drawn is None else (drawn, None, NO_ROWS)
+
+
+def _round(desk: RunDesk, count: int) -> Round | None:
+    """Ask `count` questions; None when nothing is left to ask."""
     method = desk.method
     asks = choose(desk, count) if count > 0 else []
     if not asks:
@@ -77,12 +93,14 @@ def _round(desk: RunDesk, count: int) -> tuple[Collected, Collected] | None:
     collected = desk.draw(asks)
     if method.greedy_baseline:
         collected = _with_greedy(desk, asks, collected)
-    plain = collected
+    plain, fate_b = collected, dropped(collected)
     for part in method.explore:
         collected = part(collected, desk)
         if not len(collected):
             raise RunError(f"{part.name} left no row of {len(asks)} questions; a step needs at least one")
-    return collected, plain
+        fate_b[(fate_b == "") & ~among(plain, collected)] = part.takes
+    gone_b = ~among(plain, collected)
+    return (collected, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (collected, None, NO_ROWS)
 
 
 def choose(desk: RunDesk, count: int) -> Sequence[Ask]:
@@ -94,11 +112,10 @@ def choose(desk: RunDesk, count: int) -> Sequence[Ask]:
     return asks if method.sampling is None else method.sampling.adjust(asks, desk)
 
 
-def with_replaced(collected: Collected, plain: Collected) -> Collected:
-    """Return the rows and behind them those of `plain` that exploration took away: drawn, but not trained on."""
-    there = set(collected.row_keys)
-    gone_b = np.array([key not in there for key in plain.row_keys], dtype=bool)
-    return join([collected, subset(plain, gone_b)]) if gone_b.any() else collected
+def among(rows: Collected, others: Collected) -> NDArray[np.bool_]:
+    """[B] bool: which of `rows` are there among the others, too."""
+    there = set(others.row_keys)
+    return np.array([key in there for key in rows.row_keys], dtype=bool)
 
 
 def _with_greedy(desk: RunDesk, asks: Sequence[Ask], collected: Collected) -> Collected:

@@ -45,6 +45,10 @@ define(
     "batch.prompts, more where questions are probed or drawn again",
 )
 define("questions_trained", "questions", "groups", "those of them with an answer in the loss", "near questions_asked")
+define("questions_kept", "questions", "groups", "those of them whose answers all wait in a store", "see rows_kept")
+define(
+    "questions_sent", "questions", "groups", "those of them whose answers all went to another trainer", "see rows_sent"
+)
 define(
     "questions_lost/*",
     "questions",
@@ -56,14 +60,24 @@ define(
 define("rows_drawn", "answers", "groups", "answers drawn in this step for training", "batch.prompts x batch.group")
 define("rows_stored", "answers", "groups", "stored answers that joined them", "0 without replay")
 define(
-    "rows_used", "answers", "groups", "answers with a token in the loss", "rows_drawn + rows_stored, less rows_lost/*"
+    "rows_used", "answers", "groups", "answers with a token in the loss", "rows_drawn + rows_stored, less the others"
+)
+define(
+    "rows_kept",
+    "answers",
+    "groups",
+    "answers that wait in a store, from which later steps learn",
+    "rows_drawn, where a method learns from stored actions alone (archer)",
+)
+define(
+    "rows_sent", "answers", "groups", "answers that another trainer trains on", "those of called agents (send_called)"
 )
 define(
     "rows_lost/*",
     "answers",
     "groups",
-    "answers not used, by reason: error, bad_value, timeout, not_applicable, group (a failed answer in the same "
-    "group), no_action, baseline, late, exploration, refill, replay, masked",
+    "answers neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a failed answer "
+    "in the same group), no_action, baseline, late, exploration, refill, replay, masked",
     "see questions_lost/*",
 )
 define(
