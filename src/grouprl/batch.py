@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from grouprl.batch_rules import BT, BT_MAPPINGS, check
 from grouprl.errors import InputError
 
 SOURCES = {
@@ -130,7 +131,7 @@ class Batch:
     """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
 
     def __post_init__(self) -> None:
-        _check(self, [f.name for f in dataclasses.fields(self)])
+        check(self, [f.name for f in dataclasses.fields(self)])
 
     @property
     def size(self) -> tuple[int, int]:
@@ -199,7 +200,7 @@ class Batch:
     def replace(self, **changes: Any) -> Batch:
         """Return a copy with some fields changed; only these are checked. TypeError on an unknown field."""
         copied = self._with(changes)
-        _check(copied, list(changes))
+        check(copied, list(changes))
         return copied
 
     def _with(self, changes: Mapping[str, Any]) -> Batch:
@@ -232,8 +233,8 @@ class Batch:
         """Return the batch cut to its first `length` positions; InputError if action tokens stand behind them."""
         if bool(self.mask_bt[:, length:].any()):
             raise InputError(f"cannot trim to {length} positions", "action tokens stand behind them")
-        cut: dict[str, Any] = {n: getattr(self, n)[:, :length] for n in _BT if getattr(self, n) is not None}
-        cut |= {n: {k: v[:, :length] for k, v in getattr(self, n).items()} for n in _BT_MAPPINGS}
+        cut: dict[str, Any] = {n: getattr(self, n)[:, :length] for n in BT if getattr(self, n) is not None}
+        cut |= {n: {k: v[:, :length] for k, v in getattr(self, n).items()} for n in BT_MAPPINGS}
         return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
 
     def last_token_bt(self) -> Tensor:
@@ -270,111 +271,9 @@ _REMEDY = {
     "past": "Pass past={{'{key}': …}}, [B]: what was known of the question before.",
 }
 
-_BT = (
-    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
-    *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
-)
-_BT_MAPPINGS = ("marks", "stats")
-_B_MAPPINGS = ("rewards", "keys", "past")
-_B = (
-    *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
-    *("stat_b", "raw_reward_b", "source_b"),
-)
-_FLOATS = (
-    *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
-    *("greedy_reward_b", "turn_reward_bs"),
-)
-
-
-_BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
-
 
 def _moved(row_n: Tensor, index: Tensor, rows: int) -> Tensor:
     """Return where the rows `row_n` stand among the rows `index`; -1 where they do not, or were -1."""
     place_b = torch.full((rows + 1,), -1, dtype=torch.int64, device=index.device)
     place_b[index] = torch.arange(len(index), device=index.device)
     return place_b[row_n]
-
-
-def _check(batch: Batch, names: Collection[str]) -> None:
-    """Check the fields `names`; all of them where the mask is new."""
-    if "mask_bt" in names:
-        names = [f.name for f in dataclasses.fields(batch)]
-        _check_mask(batch.mask_bt)
-    _check_shapes(batch, names)
-    _check_types(batch, names)
-    _check_values(batch, names)
-
-
-def _check_mask(mask_bt: Tensor) -> None:
-    if mask_bt.ndim != 2 or mask_bt.dtype != torch.bool:
-        raise InputError(
-            f"mask_bt has shape {list(mask_bt.shape)} and type {mask_bt.dtype}", "it must be [B,T] and bool"
-        )
-    empty = (~mask_bt.any(1)).nonzero()[:, 0]
-    if len(empty):
-        raise InputError(
-            f"mask_bt has no action token in row {int(empty[0])} ({len(empty)} such rows)",
-            "every sequence must hold at least one token the policy wrote",
-            "Drop the empty rows before building the batch",
-        )
-
-
-def _check_shapes(batch: Batch, names: Collection[str]) -> None:
-    b, t = batch.size
-    for name in names:
-        value = getattr(batch, name)
-        if name in _BT:
-            _expect(name, value, (b, t))
-        elif name in _B:
-            _expect(name, value, (b,))
-        elif name in (*_B_MAPPINGS, *_BT_MAPPINGS):
-            for key, column in value.items():
-                _expect(f"{name}['{key}']", column, (b,) if name in _B_MAPPINGS else (b, t))
-        elif name.endswith("_bs") and value is not None and (value.ndim != 2 or value.shape[0] != b):
-            raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
-
-
-def _check_types(batch: Batch, names: Collection[str]) -> None:
-    group_b, reward_b = batch.group_b, batch.reward_b
-    if "group_b" in names and group_b.dtype != torch.int64:
-        raise InputError(f"group_b has type {group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
-    if "group_b" in names and len(group_b) and int(group_b.min()) < 0:
-        row = int(group_b.argmin())
-        raise InputError(f"group_b[{row}] = {int(group_b[row])}", "every sequence must belong to a group (id >= 0)")
-    if "token_bt" in names and batch.token_bt is not None and batch.token_bt.dtype != torch.int64:
-        raise InputError(f"token_bt has type {batch.token_bt.dtype}", "it must be int64 token ids", "Use .long()")
-    if "reward_b" in names and not reward_b.is_floating_point():
-        raise InputError(f"reward_b has type {reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
-    for name in (n for n in _BOOLS if n in names):
-        value = getattr(batch, name)
-        if value is not None and value.dtype != torch.bool:
-            raise InputError(f"{name} has type {value.dtype}", "it must be bool", f"Use {name}.bool()")
-
-
-def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
-    if value is not None and tuple(value.shape) != shape:
-        rule = f"it must be {'[B,T]' if len(shape) == 2 else '[B]'} = {list(shape)} like mask_bt"
-        raise InputError(f"{name} has shape {list(value.shape)}", rule)
-
-
-def _check_values(batch: Batch, names: Collection[str]) -> None:
-    for name in (n for n in _FLOATS if n in names):
-        value = getattr(batch, name)
-        if value is None:
-            continue
-        finite = torch.isfinite(value)
-        if not bool((finite | ~batch.mask_bt if name.endswith("_bt") else finite).all()):
-            row = _first_bad_row(value, batch.mask_bt)
-            raise InputError(
-                f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",
-                "every value on an action token must be finite",
-                "Drop the row or mend what produced it; a failed reward is not a number to train on",
-            )
-
-
-def _first_bad_row(value: Tensor, mask_bt: Tensor) -> int:
-    bad = ~torch.isfinite(value)
-    if value.ndim == 2:
-        bad = (bad & mask_bt).any(1) if value.shape == mask_bt.shape else bad.any(1)
-    return int(bad.nonzero()[0, 0])

@@ -7,7 +7,6 @@ update the policy, observe. Everything stateful is in the checkpoint, every rand
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from grouprl.train.profile_table import profiled
 from grouprl.train.scored import with_scores
 from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
-from grouprl.train.stopwatch import Stopwatch
+from grouprl.train.stopwatch import RunClock, Stopwatch
 from grouprl.train.update import learning_rate, update
 from grouprl.train.warmup import demonstration_batch, warmup_rate
 
@@ -110,7 +109,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
     ):
         for note in [*session.notes, *session.collector.notes]:
             display.message(note)
-        clock = _Clock(session)
+        clock = RunClock(session.elapsed)
         if session.phase == "warmup":
             warm_up(session, display, stop, clock)
         if session.phase == "prelude" and not stop.asked:
@@ -122,7 +121,7 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         return _evaluate(session, display, clock, count, "after") if finished else None
 
 
-def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
+def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
     """Imitate demonstrations, then enter reinforcement."""
     config, sft = session.config, catalogue_method("sft")
     display.phase("warmup", config.warmup.steps, session.step)
@@ -155,7 +154,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: _Clock) 
         session.begin(session.after_warmup())
 
 
-def prepare_run(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
+def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
     """Do what the method does once before its first step (its preludes), piece by piece."""
     pieces = session.prelude_pieces()
     display.phase("prelude", len(pieces), session.step)
@@ -171,7 +170,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: _Clo
         session.begin("train")
 
 
-def reinforce(session: Session, display: Display, stop: Interrupt, clock: _Clock) -> None:
+def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
     if session.desk.ahead is not None and session.step < config.steps:
@@ -189,7 +188,7 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: _Clock
             session.save()
 
 
-def _reinforce_step(session: Session, display: Display, clock: _Clock) -> None:
+def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None:
     config, watch = session.config, Stopwatch()
     first = session.source.drawn
     with clock.step:
@@ -273,7 +272,7 @@ def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch 
     write_rollouts(session.run.rollout_file(session.step), session.step, drawn, advantage)
 
 
-def _evaluate(session: Session, display: Display, clock: _Clock, questions: int, when: str = "") -> Evaluation:
+def _evaluate(session: Session, display: Display, clock: RunClock, questions: int, when: str = "") -> Evaluation:
     """Evaluate on held-out questions; before and after training (`when`) as a phase of its own on the display."""
     config = session.config
     if when:
@@ -302,7 +301,7 @@ def _evaluate(session: Session, display: Display, clock: _Clock, questions: int,
 def _log(
     session: Session,
     display: Display,
-    clock: _Clock,
+    clock: RunClock,
     phase: str,
     values: dict[str, float],
     samples: Sequence[Sample] | None = None,
@@ -336,24 +335,3 @@ def _shown(collected: Collected) -> list[Sample]:
 def _required(folder: Path | None) -> Path:
     assert folder is not None, "resuming needs the run's folder"
     return folder
-
-
-class _Timer:
-    def __enter__(self) -> _Timer:
-        self.start = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.taken = time.perf_counter() - self.start
-
-
-class _Clock:
-    """Seconds of the run, pauses before a resume left out, and of the current step."""
-
-    def __init__(self, session: Session) -> None:
-        self._before, self._start = session.elapsed, time.perf_counter()
-        self.step = _Timer()
-
-    def elapsed(self) -> float:
-        """Seconds since the run began."""
-        return self._before + time.perf_counter() - self._start

@@ -1,4 +1,4 @@
-"""Where the seconds of a step go."""
+"""How long a run and its steps take, and where the seconds of a step go."""
 
 from __future__ import annotations
 
@@ -27,3 +27,28 @@ class Stopwatch:
         """Return the sums and start again from zero."""
         taken, self.seconds = dict(self.seconds), defaultdict(float)
         return taken
+
+
+class Timer:
+    """`with timer: …` leaves in `taken` how many seconds the block took."""
+
+    taken = 0.0
+
+    def __enter__(self) -> Timer:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.taken = time.perf_counter() - self._start
+
+
+class RunClock:
+    """Seconds of a run of which `before` are past, pauses left out, and in `step` those of the current step."""
+
+    def __init__(self, before: float) -> None:
+        self._before, self._start = before, time.perf_counter()
+        self.step = Timer()
+
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return self._before + time.perf_counter() - self._start
