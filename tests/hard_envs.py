@@ -41,6 +41,8 @@ class Hard(Ask):
             return Step(Observation("a" * 40_000_000))
         if self.way == "text":
             return Step(Observation(b"bytes"))  # type: ignore[arg-type]
+        if self.way == "half":
+            return Step(Observation("\ud800"))
         if self.way == "endless":
             return Step(Observation("a"))
         if self.way == "once":  # hangs the first time that it is played, wherever that is

@@ -453,3 +453,32 @@ def test_the_command_knows_the_agents_of_a_class(tmp_path, monkeypatch):
     assert found.exit_code == 0, found.output
     task = load_task({"name": "env:pair.py:Pair", "characters": "+01234>"})
     assert task.agents == ("one", "two")
+
+
+def test_an_environment_that_exits_is_named_and_ends_nothing():
+    class Exits(Walk):
+        def step(self, action):
+            raise SystemExit(3)
+
+    report = examined(Exits)
+    assert names(report) == {"step raises"}
+    assert "raised SystemExit: 3 at test_envs_check.py:" in report.problems[0].what
+
+
+def test_half_a_character_is_no_text():
+    class Half(Walk):
+        def reset(self, question, seed):
+            return Observation("go\ud800>")
+
+    (finding,) = examined(Half).problems
+    assert (finding.name, finding.what) == ("text characters", "The text holds '\\ud800', half of a character")
+
+
+def test_what_was_seen_is_cut_where_it_is_long():
+    class Long(Walk):
+        def step(self, action):
+            return Step(Observation("x" * 1_000_000), float("nan") if len(action) > 9 else 0.0)
+
+    report = examined(Long)
+    assert {"long text", "reward finite"} <= names(report)
+    assert all(len(finding.what) < 420 for finding in report.problems)

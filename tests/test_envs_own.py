@@ -44,6 +44,14 @@ class Half:
     def reset(self, question, seed):
         pass
 
+class Broken(Dice):
+    def __init__(self):
+        raise ValueError("no licence found")
+
+class Loud(Dice):
+    def close(self):
+        raise RuntimeError("the door sticks")
+
 number = 3
 '''
 
@@ -70,6 +78,18 @@ def test_an_environment_becomes_a_task(path):
     assert task.reward(demonstration, **question.columns) in (0.5, 1.5)
     assert task.reward("9", **question.columns) == 1.5
     assert task.reward("0\n0", **question.columns) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Broken", "cannot be made: ValueError: no licence found at dicegame.py:"),
+        ("Loud", "cannot be closed: RuntimeError: the door sticks at dicegame.py:"),
+    ],
+)
+def test_what_cannot_be_made_or_closed_says_why(name, words):
+    with pytest.raises(InputError, match=words):
+        load_task(f"env:dicegame.py:{name}")
 
 
 def test_the_constructor_takes_the_config():

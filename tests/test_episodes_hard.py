@@ -71,13 +71,14 @@ def test_workers_play_the_same_episodes(make: Any, count: int) -> None:
     [
         ("hang", "timeout", r"step\(\) did not return within 3 s \(environment.timeout\)"),
         ("slow reset", "timeout", r"reset\(\) did not return within 3 s"),
-        ("exit", "error", r"step\(\) the process of the environment ended by itself with exit code 3"),
+        ("exit", "error", r"step\(\) did not return: the process of the environment ended by itself with exit code 3"),
         ("shout", "error", "was ended by the signal SIGKILL"),
         ("memory", "error", r"step\(\) raised MemoryError"),
         ("raise", "error", r"step\(\) raised ValueError: the board fell down"),
         ("long", "error", "an observation has 2000000 characters; 1000000 is the limit"),
         ("longest", "error", "an observation has 40000000 characters"),
         ("text", "error", "an observation has text of type bytes"),
+        ("half", "error", r"an observation holds '\\ud800', half of a character"),
     ],
 )
 def test_one_that_misbehaves_is_named_and_nothing_else_is_lost(way: str, status: str, words: str) -> None:

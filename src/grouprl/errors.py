@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -35,9 +36,10 @@ class RunError(GrouprlError, RuntimeError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return a remedy sentence for an unknown `name`: the nearest known names, or all of them when few."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.5)
+    close.sort(key=lambda known: sorted(known) != sorted(name))  # letters in another order are the commonest slip
     if close:
-        return "Did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+        return "Did you mean " + " or ".join(f"'{c}'" for c in close[:3]) + "?"
     return "Known: " + ", ".join(names) + "."
 
 
@@ -45,6 +47,13 @@ def shortened(value: object, limit: int = 200) -> str:
     """Return a value as messages show it: its repr, the middle left out where it is long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
+
+
+def raised(error: BaseException) -> str:
+    """Return an exception as messages show it, with the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _sentence(text: str) -> str:

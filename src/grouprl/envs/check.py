@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
@@ -16,7 +15,7 @@ from grouprl.envs.findings import Episode, Findings, Report
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
-from grouprl.errors import InputError
+from grouprl.errors import InputError, raised
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question
@@ -169,7 +168,7 @@ class _Examiner:
                     environment.step(episode.actions[0])
             with self._limit("reset"):
                 second = environment.reset(question, seed)
-        except Exception:
+        except (Exception, SystemExit):
             return
         finally:
             self._close(environment)
@@ -183,7 +182,7 @@ class _Examiner:
         try:
             with self._limit("step"):
                 late = environment.step("0")
-        except Exception:
+        except (Exception, SystemExit):
             return
         if not isinstance(late, Step) or late.reward or not over(late):
             given = f"reward {late.reward}" if isinstance(late, Step) else repr(late)
@@ -249,9 +248,9 @@ class _Examiner:
             try:
                 with self._limit("close"):
                     environment.close()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 rule = "close() gives back what is held, raises nothing, and may be called twice"
-                what = f"{'A second ' if turn else ''}close() raised {_said(error)}"
+                what = f"{'A second ' if turn else ''}close() raised {raised(error)}"
                 self.findings.add(name, what, rule, "Remember in an attribute that it is closed.")
                 return
 
@@ -264,11 +263,11 @@ class _Examiner:
         try:
             with self._limit(name):
                 return function(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, _Stop):
                 raise
             given = f"({arguments[0]!r})" if name == "step" else ""
-            what = f"{name}{given} raised {_said(error)}"
+            what = f"{name}{given} raised {raised(error)}"
             rule = "an environment answers every text: what it cannot understand is an observation with valid=False"
             if name != "step":
                 rule = f"{name} raises nothing"
@@ -325,10 +324,3 @@ def _text(found: Any) -> str:
     text = repr(getattr(found, "text", found))
     key = f" in state {found.state!r}" if getattr(found, "state", "") else ""
     return (text if len(text) <= 60 else text[:59] + "…") + key
-
-
-def _said(error: Exception) -> str:
-    """Return an exception and the line of code that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if len(frames) > 1 else ""
-    return f"{type(error).__name__}: {error}{place}"

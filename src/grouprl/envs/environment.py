@@ -88,6 +88,15 @@ def worth(components: Mapping[str, float]) -> float:
     return sum(value for name, value in components.items() if name != "correct" and not name.startswith(COUNT))
 
 
+def unwritable(text: str) -> str | None:
+    """Return the first half of a character (a lone surrogate) in a text: no tokenizer, file or screen takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return text[error.start]
+    return None
+
+
 @runtime_checkable
 class Judging(Protocol):
     """An environment whose agents have scores of their own; `scores` is then asked in place of `score`."""

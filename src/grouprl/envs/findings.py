@@ -7,6 +7,9 @@ from typing import Any
 
 from grouprl.envs.environment import Observation, Step, worth
 
+LONGEST = 400
+"""Characters of what a finding says was seen."""
+
 
 @dataclass
 class Finding:
@@ -39,6 +42,7 @@ class Findings:
 
     def _note(self, serious: bool, name: str, what: str, rule: str, remedy: str, turn: int | None) -> None:
         if name not in self.by_name:
+            what = what if len(what) <= LONGEST else f"{what[: 2 * LONGEST // 3]} … {what[-LONGEST // 4 :]}"
             where = self.episode + ("" if turn is None else f", turn {turn}")
             self.by_name[name] = Finding(name, serious, what, rule, remedy, where)
         elif (name, self.episode) not in self._seen:

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from grouprl.envs.environment import Patient
+from grouprl.envs.environment import Patient, unwritable
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
 Call = tuple[int, tuple[Any, ...]]
@@ -59,7 +59,7 @@ class Environments:
         `early`: an environment that is `Patient` is only told of the call, and WAITING is returned.
         """
         try:
-            return _short(self._called(method, number, arguments, early))
+            return _handled(self._called(method, number, arguments, early))
         except (Exception, SystemExit) as error:
             made = method != "reset" or number in self._held
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -117,11 +117,14 @@ class HereStage:
         self.clear()
 
 
-def _short(found: Any) -> Any | Failure:
-    """Return what an environment gave, unless it shows more than can be handled."""
+def _handled(found: Any) -> Any | Failure:
+    """Return what an environment gave, unless it shows more than can be handled, or what is no text."""
     text = getattr(getattr(found, "observation", found), "text", "")
     if isinstance(text, str) and len(text) > LONGEST_TEXT:
         return Failure(f"an observation has {len(text)} characters; {LONGEST_TEXT} is the limit", "", "error")
+    if isinstance(text, str) and (half := unwritable(text)) is not None:
+        what = f"an observation holds {half!r}, half of a character; a text can be written as UTF-8"
+        return Failure(what, "", "error")
     return found
 
 

@@ -178,7 +178,7 @@ class WorkerStage:
             self._lose(index, "error", f"sent what is no answer: {str(error)[:200]}")
             return
         if ended:
-            self._lose(index, "error", f"the process of the environment {process.how_it_ended()}")
+            self._lose(index, "error", f"did not return: the process of the environment {process.how_it_ended()}")
         elif time.monotonic() > slot.deadline:
             process.say_where()
             self._lose(index, "timeout", f"did not return within {self.timeout:g} s (environment.timeout)")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from grouprl.envs.environment import Observation, Step
+from grouprl.envs.environment import Observation, Step, unwritable
 from grouprl.envs.findings import Findings
 
 LARGEST_REWARD = 1000.0
@@ -33,6 +33,10 @@ def examine_observation(
         whose = f" of agent {found.agent!r}" if found.agent else ""
         what = f"The first observation{whose} is ''"
         findings.add("empty prompt", what, "it is the prompt, which has at least a token", turn=turn)
+    if (half := unwritable(found.text)) is not None:
+        what = f"The text holds {half!r}, half of a character"
+        findings.add("text characters", what, "a text can be written as UTF-8", "Decode it as what it is.", turn=turn)
+        return False
     if len(found.text) > LONGEST_TEXT:
         rule = f"a model reads at most a few thousand tokens; {LONGEST_TEXT} characters are the limit"
         findings.add("long text", f"An observation has {len(found.text)} characters", rule, "Shorten it.", turn=turn)

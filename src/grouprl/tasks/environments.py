@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.playing import demonstrated_actions, total_reward
-from grouprl.errors import InputError
+from grouprl.errors import InputError, raised
 from grouprl.rewards import Example, Reward, import_object
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import OptionTask
@@ -176,10 +176,21 @@ class OwnEnvironment(SeededTask):
         self._make = import_object(self.path, "custom environment")
         if not callable(self._make):
             raise InputError(f"'{self.path}' is no environment", "it is a class or a function that returns one")
-        environment = self._build()
+        with self._named("cannot be made", "its constructor raises nothing"):
+            environment = self._build()
         if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
             raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")
-        environment.close()
+        with self._named("cannot be closed", "close() raises nothing"):
+            environment.close()
+
+    @contextmanager
+    def _named(self, what: str, rule: str) -> Iterator[None]:
+        try:
+            yield
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise InputError(f"The environment '{self.path}' {what}: {raised(error)}", rule) from error
 
     def _build(self) -> Any:
         try:

@@ -189,7 +189,7 @@ class Examiner:
     ) -> Answers:
         kept_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(texts)) // each)
         if not kept_b.any():
-            raise RunError(f"The reward scored none of the {len(texts)} answers, for instance {scores.problems[0]}")
+            raise RunError(f"None of the {len(texts)} answers could be scored. For instance {scores.problems[0]}")
         return Answers(texts, np.array(lengths, float), np.array(truncated, float), scores, kept_b, each)
 
 
