@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grouprl.errors import InputError
+from grouprl.errors import InputError, suggest
 from grouprl.train.config import Config, load_config, parse_config, recipe_names
+from grouprl.train.reading import read_yaml
 
 
 def refused(data):
@@ -168,3 +169,26 @@ def test_a_setting_that_may_be_several_things_is_named_as_it_is_written(change, 
         parse_config(change)
     assert message in str(caught.value)
     assert "functools" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a:\n\tb: 1", r"found character '\\t' that cannot start any token, in line 2, 'b: 1'\. Indent with spaces\."),
+        ("a: 1\na: 2", r"the key 'a' is given twice, in line 2, 'a: 2'\."),
+        ("a: 1\n---\nb: 2", r"expected a single document in the stream but found another document, in line 2"),
+        ("a: [1", r"expected ',' or '\]', but got '<stream end>', in line"),
+    ],
+)
+def test_broken_yaml_is_shown_with_its_line(text, words):
+    with pytest.raises(InputError, match=rf"^x\.yaml is not valid YAML: {words}"):
+        read_yaml(text, "x.yaml")
+
+
+def test_a_section_that_is_no_mapping_is_told_what_it_holds():
+    with pytest.raises(InputError, match=r"batch = 32\. it has settings of its own: prompts, group"):
+        parse_config({"batch": 32})
+
+
+def test_letters_in_another_order_are_the_first_suggestion():
+    assert suggest("gpro", ["gspo", "igpo", "grpo", "gvpo", "gmpo"]).startswith("Did you mean 'grpo' or ")

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -462,6 +463,25 @@ def test_hints_and_exemplars_count_as_prompts():
     hint = task.solution(question)
     assert hinted == plain + math.ceil(0.75 * len(hint)) + len(task.with_hint(question, "")) - len(question.prompt)
     assert seeded > plain
+
+
+def test_a_long_question_far_behind_is_found_before_it_is_asked(tmp_path):
+    rows = [{"prompt": f"{number:0{90 if number == 200 else 9}}", "answer": "1"} for number in range(300)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = {
+        "task": f"jsonl:{tmp_path / 'rows.jsonl'}",
+        "reward": {"function": "exact_match"},
+        "warmup": {"steps": 0},
+        "sampling": {"max_new_tokens": 4},
+        "model": {"tiny": {"max_positions": 64}},
+    }
+    (reason,) = make(**given).refusals
+    assert re.search(r"a prompt of 91 tokens \(question '.*:201'\) and answers of up to 4 need 95 positions", reason)
+    assert "Leave the question out" in reason
+    task = load_task(given["task"])
+    place = next(i for i in range(task.size("train")) if len(task.question("train", i).prompt) == 90)
+    assert place > 32
+    assert make(**given | {"data": {"questions": place}}).refusals == ()
 
 
 def test_hints_need_room():

@@ -185,6 +185,8 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
         return InputError(f"the configuration is {shortened(first['input'])}", str(first["msg"]))
     if first["type"] == "extra_forbidden":
         return InputError(f"unknown key '{key}'", remedy=suggest(path[-1], _keys(path[:-1])))
+    if first["type"] == "model_type" and (keys := _keys(path)):
+        return InputError(f"{key} = {shortened(first['input'])}", f"it has settings of its own: {', '.join(keys)}")
     if first["type"] == "value_error":
         rule = str(first["msg"]).removeprefix("Value error, ")
         return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)

@@ -145,17 +145,23 @@ def _demonstrates(task: Task) -> bool:
         return True
 
 
-def room(positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0) -> list[str]:
-    """Refuse answers that do not fit behind the longest prompt, with `more` tokens that a part puts behind them."""
+def room(
+    positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, question: str = ""
+) -> list[str]:
+    """Refuse answers that do not fit behind the longest prompt, with `more` tokens that a part puts behind them.
+
+    `question` is the name of the one that has the longest prompt.
+    """
     needed = longest_prompt + max_new_tokens + more
     if positions is None or needed <= positions:
         return []
     added = f", and {more} more where thoughts are cut and answered," if more else ""
-    fits = max(0, max_new_tokens - needed + positions)
+    fits = max_new_tokens - needed + positions
+    which = f" (question {question!r})" if question else ""
+    remedy = f"Lower sampling.max_new_tokens to {fits} or less" if fits > 0 else "Leave the question out"
     return [
-        f"a prompt of {longest_prompt} tokens and answers of up to {max_new_tokens}{added} need {needed} positions, "
-        f"but the model has {positions}. Lower sampling.max_new_tokens to {fits} or less, or give the model more "
-        "positions"
+        f"a prompt of {longest_prompt} tokens{which} and answers of up to {max_new_tokens}{added} need {needed} "
+        f"positions, but the model has {positions}. {remedy}, or give the model more positions"
     ]
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.tasks import Question, Task, load_task
+from grouprl.tasks.task import Split
 from grouprl.train.building import needs_reference
 from grouprl.train.config import Config
 from grouprl.train.episodes import environments, measured
@@ -35,6 +37,8 @@ from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
 """Training questions whose prompts are measured."""
+LONGEST, SURVEYED = 8, 100_000
+"""The longest questions are measured, too: so many of each split, of so many whose characters are counted."""
 EPISODES = 8
 """Training questions of which an episode is played to see how much an environment says."""
 
@@ -118,7 +122,8 @@ def plan(config: Config) -> Plan:
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
     asked = _first_questions(task)
-    prompts = [] if facts.environment else prompts_of(asked, method, task, facts)
+    looked_at = [] if facts.environment else [*asked, *_longest_questions(task, config)]
+    prompts = prompts_of(looked_at, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
     answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
@@ -140,7 +145,8 @@ def plan(config: Config) -> Plan:
     extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
     anew = model is not None and computed_anew(config, model, batch)
     costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
-    no_room = room(model.positions, longest, max_new_tokens, more) if model is not None else []
+    which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
+    no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     first = asked[0] if asked else None
     return Plan(
         config=config,
@@ -219,6 +225,23 @@ def objective(method: Method) -> str:
 def _first_questions(task: Task) -> list[Question]:
     size = task.size("train")
     return [task.question("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
+
+
+def _longest_questions(task: Task, config: Config) -> list[Question]:
+    """Return the longest of the questions that a run may ask, by characters, where they can be counted.
+
+    One that leaves no room would otherwise end the run when it is asked.
+    """
+    evaluation = max(config.eval.questions, config.eval.final_questions)
+    most: dict[Split, int | None] = {"train": config.data.questions, "eval": evaluation}
+    found: list[Question] = []
+    for split, limit in most.items():
+        size = task.size(split)
+        if size is not None:
+            counted = range(min(size, SURVEYED, size if limit is None else limit))
+            asked = (task.question(split, i) for i in counted)
+            found += heapq.nlargest(LONGEST, asked, key=lambda question: len(question_text(question)))
+    return found
 
 
 def _load_reward(config: Config) -> None:

@@ -56,12 +56,24 @@ def read_yaml(text: str, where: str) -> Any:
         value = yaml.load(text, Loader=_Strict)
         size = _size(value, {})
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise InputError(f"{where} is not valid YAML: {error}") from None
+        raise InputError(*_in_words(error, where)) from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply, or within itself", "a configuration ends") from None
     if size > MOST:
         raise InputError(f"{where} holds {size} values once its aliases are written out", f"at most {MOST} are read")
     return value
+
+
+def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
+    """Return what is wrong with a YAML text, where, and what mends it."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return f"{where} is not valid YAML: {error}", "", ""
+    if problem.startswith("but "):
+        problem = f"{getattr(error, 'context', '')} {problem}"
+    line = (mark.get_snippet(indent=0) or "").partition("\n")[0].strip()
+    what = f"{where} is not valid YAML: {problem}, in line {mark.line + 1}"
+    return what + (f", {shortened(line, 80)}" if line else ""), "", "Indent with spaces" if "'\\t'" in problem else ""
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
