@@ -62,6 +62,12 @@ ARENAS: dict[str, Arena] = {
         700,
         60,
     ),
+    "tries": arena(
+        "the same with half as many numbers and as many guesses: one may try again",
+        {"name": "guess", "numbers": 7, "turns": 4, "noise": 0.4},
+        300,
+        60,
+    ),
     "calculator": arena(
         "work out 6*43+31 with a tool that does one operation per call, paid for the answer, on 400 questions",
         {"name": "calculator"},
@@ -78,7 +84,7 @@ ARENAS: dict[str, Arena] = {
         optim={"lr": 5e-4},
     ),
     "shortlist": arena(
-        "recommend things of the kind that somebody likes, one a turn, each paid if it is a hit",
+        "recommend what somebody likes and has not seen, one thing a turn, each paid if it is a hit",
         {"name": "shortlist"},
         300,
         60,
@@ -179,25 +185,23 @@ CONTESTS: tuple[Contest, ...] = (
         "good episodes are learnt from once more",
         note="a store of 64 episodes for a batch of 128; the bonus for turns fades and replay rises over 30 steps.",
     ),
+    Contest("far keys", "otc", "fewer calls for the same answers, here moves", measures=CALLS),
     Contest("followed keys", "ui_s1", "moves are compared with the moves of the same number"),
+    Contest("followed keys", "multi_turn_ppo", "a critic, and rewards at the ends of their turns", CRITIC),
     Contest("adventure", "gigpo", "actions in the same state are compared"),
     Contest("adventure", "salt", "actions that good and bad episodes share are left alone"),
-    Contest(
-        "adventure", {"name": "g_ra", "outcome": "correct"}, "finding the thing pays only where it is brought home"
-    ),
-    Contest("adventure", "multi_turn_ppo", "a critic, and rewards at the ends of their turns", CRITIC),
     Contest("guess", "gigpo", "guesses at the same range are compared"),
     Contest("guess", "igpo", "a guess is paid by how much likelier it makes the number"),
-    Contest("guess", "ufo", "later successes count less, repeated guesses cost", CRITIC),
+    Contest("tries", "ufo", "later successes count less, repeated guesses cost", CRITIC),
     Contest(
         "calculator",
         "thor",
         "failed calls are drawn again, as groups of their own",
         note="has eight single turns more for every question with a failed call; `whole/pass@1` is that of all rows.",
     ),
-    Contest("calculator", "otc", "fewer calls, for the same answers", measures=CALLS),
     Contest("calculator", "llds", "good calls do not become less likely"),
     Contest("paid calls", "mt_grpo", "the first call is judged by its own reward"),
+    Contest("paid calls", {"name": "g_ra", "outcome": "correct"}, "calls pay only where the answer is right"),
     Contest("shortlist", "rank_grpo", "each place is judged by the hits from it on"),
     Contest("diagnose", "promed", "questions are judged by what they reveal"),
     Contest(

@@ -8,10 +8,10 @@ import pytest
 from grouprl.envs import Diagnose, Environment, Shortlist
 from grouprl.envs.check import check_environment
 from grouprl.envs.diagnose import diagnosis
-from grouprl.errors import InputError
 from grouprl.rewards import check_reward
-from grouprl.tasks import DiagnoseTask, Question, ShortlistTask, load_task
+from grouprl.tasks import DiagnoseTask, Question, ShortlistTask
 from grouprl.tasks.diagnose import what_matters
+from grouprl.tasks.shortlist import tastes
 from grouprl.tasks.task import split_of
 
 TASKS = [ShortlistTask, DiagnoseTask]
@@ -99,12 +99,12 @@ def test_demonstrations_are_imperfect(task, low, high):
 
 # --- shortlist ------------------------------------------------------------------------------------------------------
 
-SHELF = {"kinds": {"a": "3", "b": "1", "c": "3", "d": "2", "e": "3"}, "liked": "3"}
+ASKED = {"liked": "acefg", "seen": "f"}
 
 
 def test_a_hit_earns_its_share_and_nobody_says_so():
-    game, first = began(Shortlist(3), "a3b1c3d2e3:3>", **SHELF)
-    assert (first.state, first.legal) == ("-", ("a", "b", "c", "d", "e"))
+    game, first = began(Shortlist(3), "7:f>", **ASKED)
+    assert (first.state, first.legal) == ("-", tuple("abcdeghijkl"))
     steps = played(game, "c", "b", "a")
     assert [step.reward for step in steps] == pytest.approx([1 / 3, 0, 1 / 3])
     assert [step.observation.text for step in steps] == [">"] * 3
@@ -113,23 +113,24 @@ def test_a_hit_earns_its_share_and_nobody_says_so():
     assert game.score() == {"correct": 0.0}
 
 
-def test_what_is_named_twice_or_unknown_takes_a_place():
-    game, _ = began(Shortlist(3), **SHELF)
-    steps = played(game, "a", "a", "z")
-    assert [step.valid for step in steps] == [True, False, False]
-    assert [step.reward for step in steps] == pytest.approx([1 / 3, 0, 0])
-    assert [step.observation.text for step in steps] == [">", "!>", "!>"]
+def test_what_was_named_or_seen_or_is_unknown_takes_a_place():
+    game, _ = began(Shortlist(4), **ASKED)
+    steps = played(game, "a", "a", "f", "z")
+    assert [step.valid for step in steps] == [True, False, False, False]
+    assert [step.reward for step in steps] == pytest.approx([1 / 4, 0, 0, 0])
+    assert [step.observation.text for step in steps] == [">", "!>", "!>", "!>"]
 
 
 def test_a_list_of_hits_is_right_in_any_order():
-    game, _ = began(Shortlist(3), **SHELF)
-    assert sum(step.reward for step in played(game, "e", "a", "c")) == pytest.approx(1)
+    game, _ = began(Shortlist(3), **ASKED)
+    assert sum(step.reward for step in played(game, "g", "a", "c")) == pytest.approx(1)
     assert game.score() == {"correct": 1.0}
 
 
-def test_some_things_must_not_be_liked():
-    with pytest.raises(InputError, match="some must not be liked"):
-        load_task({"name": "shortlist", "things": 3, "places": 3})
+def test_tastes_are_made_up_once_and_suffice():
+    assert tastes(0, 5) == tastes(0, 5)
+    assert tastes(0, 5) != tastes(1, 5)
+    assert all(len(set(liked)) == 5 for liked in tastes(0, 5))
 
 
 # --- diagnose -------------------------------------------------------------------------------------------------------

@@ -8,27 +8,28 @@ from typing import Any
 
 from grouprl.envs.game import Game, Outcome
 
+THINGS = "abcdefghijkl"
+"""What can be recommended."""
+
 
 class Shortlist(Game):
-    """Things with their kinds and a kind that somebody likes: name as many as are liked, one a turn.
+    """Somebody's taste is known from before: name things that they like and have not seen, one a turn.
 
-    Columns: `kinds` (thing -> kind) and `liked`. A thing of that kind that was not named before is a hit and earns its
-    share of 1; the list has as many places as there are hits, and ends with the last. Nobody says what is liked: the
-    answer is '>', "!>" to what is no thing or was named before, which takes a place all the same. The state is what
-    was named.
+    Columns: `liked` and `seen`. A thing that is liked, was not seen and not named before is a hit and earns its share
+    of 1; the list ends when its places are filled. Nobody says what was a hit: the answer is '>', after '!' where an
+    action is no thing, was seen or was named before, which takes a place all the same. The state is what was named.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
         """Prepare a list of `max_turns` places; `noise` is the chance that a demonstration names any thing."""
         super().__init__(max_turns)
         self.noise = noise
-        self.kinds: Mapping[str, str] = {}
-        self.liked = ""
-        self.named: list[str] = []
+        self.liked = self.seen = self.named = ""
+        self.hits = 0
 
     def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
-        """Read what there is."""
-        self.kinds, self.liked = columns["kinds"], columns["liked"]
+        """Hear who asks."""
+        self.liked, self.seen = columns["liked"], columns["seen"]
 
     @property
     def state(self) -> str:
@@ -37,25 +38,27 @@ class Shortlist(Game):
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The things that were not named."""
-        return tuple(thing for thing in self.kinds if thing not in self.named)
+        """The things that were neither seen nor named."""
+        return tuple(thing for thing in THINGS if thing not in self.seen + self.named)
 
     @property
     def correct(self) -> bool:
-        """Whether everything that is liked was named."""
-        return not self.missed()
+        """Whether every place has a hit."""
+        return self.hits == self.max_turns
 
-    def missed(self) -> list[str]:
-        """Return what is liked and was not named."""
-        return [thing for thing in self.legal if self.kinds[thing] == self.liked]
+    @property
+    def wanted(self) -> list[str]:
+        """What would be a hit."""
+        return [thing for thing in self.legal if thing in self.liked]
 
     def act(self, action: str) -> Outcome:
         """Put a thing on the list."""
-        valid, hit = action in self.legal, action in self.missed()
-        self.named += [action] if valid else []
+        valid, hit = action in self.legal, action in self.wanted
+        self.named += action if valid else ""
+        self.hits += hit
         full = self.turns + 1 == self.max_turns
         return Outcome(">" if valid else "!>", hit / self.max_turns, full, valid)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Name something that is liked, or with a certain chance anything."""
-        return rng.choice(list(self.kinds) if rng.random() < self.noise else self.missed() or list(self.kinds))
+        """Name something that is wanted, or with a certain chance anything."""
+        return rng.choice(THINGS if rng.random() < self.noise else self.wanted)

@@ -50,7 +50,10 @@ from grouprl.parts.turn_credit import TurnAndOutcome, TurnRelative
             "kl_coef": "the authors' settings: 0",
             "kl_estimator": KL_ESTIMATOR,
         },
-        differs=["None known: rewards and tools are the environment's."],
+        differs=[
+            "Rewards and tools are the environment's; the outcome is all that is earned besides the first turn, since "
+            "some environments pay it in the turn that answers."
+        ],
         reduces=[
             Reduction(
                 "grpo",
@@ -77,6 +80,13 @@ from grouprl.parts.turn_credit import TurnAndOutcome, TurnRelative
                 fields={"turn_bt": [[0], [0]], "turn_reward_bs": [[0.0], [0.5]]},
                 advantage=[[0.70690682], [-0.70690682]],
                 why="nobody called a tool: the sums 1 and 0.5 are judged, ±0.25 / (0.35355 + 1e-4)",
+            ),
+            Golden(
+                rewards=[1.5, 0.5],
+                lengths=[2, 2],
+                fields={"turn_bt": [[0, 1], [0, 1]], "turn_reward_bs": [[0.5, 1.0], [0.5, 0.0]]},
+                advantage=[[0.70700679, 0.70700679], [-0.70700679, -0.70700679]],
+                why="the first turns are equal; the outcome, paid in the last one, is judged for both",
             ),
         ],
     ),

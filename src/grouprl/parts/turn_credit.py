@@ -26,7 +26,7 @@ Discount = Annotated[float, Field(ge=0, le=1)]
 class TurnAndOutcome(Advantage):
     """MT-GRPO: the first turn earns its own reward besides the outcome's, each judged in the group (arXiv:2505.11821).
 
-    A_O and A_T are the outcome (what the answer earned besides its turns' rewards) and the first turn's reward
+    A_O and A_T are the outcome (what the answer earned besides its first turn) and the first turn's reward
     `turn_reward_bs[:, 0]`, both minus their group's mean over its sample standard deviation + eps. Tokens of the first
     turn (before the first tool result) get A_O + `turn_weight`·A_T, later ones A_O. A row without a second turn called
     no tool: all its tokens get the advantage of the sum of both rewards.
@@ -38,9 +38,8 @@ class TurnAndOutcome(Advantage):
     def __call__(self, batch: Batch) -> Tensor:
         """Return advantages [B,T] by turn."""
         turn_bt, reward_bs = batch.need("turn_bt", self.name), batch.need("turn_reward_bs", self.name)
-        there_bs = has_turn(batch, reward_bs.shape[1], self.name)
-        outcome_b = batch.total_reward_b - torch.where(there_bs, reward_bs, 0).sum(1)
         first_b = reward_bs[:, 0]
+        outcome_b = batch.total_reward_b - first_b
         outcome_adv_b, turn_adv_b, sum_adv_b = (
             self._judge(x, batch) for x in (outcome_b, first_b, outcome_b + first_b)
         )

@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from grouprl.envs.shortlist import Shortlist
+from grouprl.envs.shortlist import THINGS, Shortlist
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
-
-THINGS, KINDS = "abcdefghijkl", "1234"
+from grouprl.tasks.task import Question, generator
 
 
 @register_task("shortlist")
 class ShortlistTask(EnvironmentTask):
-    """Recommend things of the kind that somebody likes, one a turn; nobody says whether one was a hit.
+    """Recommend things that somebody likes and has not seen, one a turn; nobody says whether one was a hit.
 
-    The prompt is "a3b1c3d2:3>": things with their kinds, and the kind that is liked. An action is a thing. There are as
-    many places as things that are liked.
+    The prompt is "7:ch>": who asks, and what they have seen. An action is a thing, "a" to "l". What people like is made
+    up once and nowhere written; it always suffices for the list.
     """
 
     levels = tuple(
-        {"things": things, "places": places} for things, places in ((4, 1), (4, 2), (6, 3), (8, 3), (8, 4), (12, 5))
+        {"people": people, "places": places, "seen": seen}
+        for people, places, seen in ((2, 1, 2), (4, 2, 2), (6, 3, 2), (8, 3, 3), (10, 4, 3), (10, 5, 4))
     )
 
-    things: int = Field(6, ge=2, le=12, description="things that there are")
-    places: int = Field(3, ge=1, le=11, description="places of the list, and things that are liked")
+    people: int = Field(6, ge=1, le=10, description="people who may ask")
+    places: int = Field(3, ge=1, le=6, description="places of the list")
+    seen: int = Field(2, ge=0, le=4, description="things that somebody has seen, at most")
+    corpus: int = Field(0, description="what is liked by whom")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
-
-    @model_validator(mode="after")
-    def _some_are_not_liked(self) -> ShortlistTask:
-        if self.places >= self.things:
-            raise ValueError(f"places is {self.places}, but there are {self.things} things: some must not be liked")
-        return self
 
     @property
     def max_turns(self) -> int:
@@ -50,22 +46,27 @@ class ShortlistTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Things, kinds and signs."""
-        return f"{THINGS}{KINDS}:>!"
+        """Things, numbers and signs."""
+        return f"{THINGS}0123456789:>!"
 
     def environment(self) -> Shortlist:
         """Return a fresh episode."""
         return Shortlist(self.max_turns, self.noise)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return things of which as many are liked as there are places."""
-        names, liked = sorted(rng.sample(THINGS, self.things)), rng.choice(KINDS)
-        hits = set(rng.sample(names, self.places))
-        kinds = {name: liked if name in hits else rng.choice(KINDS.replace(liked, "")) for name in names}
-        shown = "".join(f"{name}{kind}" for name, kind in kinds.items())
-        return f"{shown}:{liked}>", {"kinds": kinds, "liked": liked}
+        """Return somebody who asks, and what they have seen."""
+        who = rng.randrange(self.people)
+        seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))
+        return f"{who}:{seen}>", {"liked": tastes(self.corpus, self.places + self.seen)[who], "seen": seen}
 
     def solve(self, question: Question) -> str:
-        """Return what is liked, one per line."""
-        kinds, liked = question.columns["kinds"], question.columns["liked"]
-        return "\n".join(name for name, kind in kinds.items() if kind == liked)
+        """Return hits, one per line."""
+        liked, seen = question.columns["liked"], question.columns["seen"]
+        return "\n".join([thing for thing in liked if thing not in seen][: self.places])
+
+
+@cache
+def tastes(corpus: int, likes: int) -> tuple[str, ...]:
+    """Return the things that each of ten people likes, as many as `likes`."""
+    rng = generator("tastes", corpus)
+    return tuple("".join(sorted(rng.sample(THINGS, likes))) for _ in range(10))
