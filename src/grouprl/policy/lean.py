@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from .engine import Head, Readout
-from .lean_ops import HeadLayout, attend, rms_norm, rotate, swiglu
+from .lean_attention import HeadLayout, attention
+from .lean_ops import rms_norm, rotate, swiglu
 from .lean_plan import Plan, plan_pass
 from .lean_projection import EXACT, Projection, gated, project
 from .lora import is_linear, linear_weight
@@ -141,11 +142,8 @@ class LeanModel:
 
     def _layer(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> torch.Tensor:
         heads, scaled = self._heads(layer, x, stream, first)
-        blocks = stream.layout.split(heads)
-        outputs = [
-            attend(q, k, v, i.block, scaled=scaled) for (q, k, v), i in zip(blocks, stream.layout.blocks, strict=True)
-        ]
-        return self.mlp(layer, add_linear(x, stream.layout.merge(outputs), layer.self_attn.o_proj))
+        out = attention(heads, stream.layout, scaled=scaled)
+        return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj))
 
     def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return turned queries and keys, and values [S, heads + 2 kv_heads, d]; whether queries are scaled."""
