@@ -58,8 +58,10 @@ def test_a_pass_by_hand():
     plan = plan_pass(Tokens.of([[1, 5], [1, 5]], [[4, 6], [4, 7, 8]]), torch.float32, CPU)
     assert plan.ids_s.tolist() == [1, 5, 4, 7]
     assert plan.position_s.tolist() == [0, 1, 2, 3]
-    assert plan.state_m.tolist() == [1, 2, 1, 2, 3]
-    assert plan.target_m.tolist() == [4, 6, 4, 7, 8]
+    assert plan.place_m is not None
+    assert plan.state_n[plan.place_m].tolist() == [1, 2, 1, 2, 3]
+    assert plan.target_n[plan.place_m].tolist() == [4, 6, 4, 7, 8]
+    assert len(plan.target_n) == 4, "4 after 1 5 is predicted once for both"
     long, short = sorted(plan.blocks, key=lambda block: -block.token_rl.shape[1])
     assert long.token_rl.tolist() == long.key_rk.tolist() == [[0, 1, 2]]
     assert (short.token_rl.tolist(), short.key_rk.tolist()) == ([[3]], [[0, 1, 2, 3]])

@@ -274,15 +274,15 @@ class CausalPolicy(Trainable):
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
             read = self._engine.read(tokens)
         scores = read.score(temperature=self.temperature, entropy=entropy, cross=cross)
-        value_m = self._value(read.hidden_md) if values else None
+        value_m = read.each(self._value(read.hidden_nd)) if values else None
         return scores.logp_m, scores.entropy_m, value_m, scores.cross_m
 
-    def _value(self, hidden_md: torch.Tensor) -> torch.Tensor:
+    def _value(self, hidden_nd: torch.Tensor) -> torch.Tensor:
         if self.value_head is None:
             raise InputError(
                 "The policy has no value head", "Values come from a value head", "Load it with value_head=True"
             )
-        return self.value_head(hidden_md.to(self.value_head.weight.dtype))[:, 0]
+        return self.value_head(hidden_nd.to(self.value_head.weight.dtype))[:, 0]
 
     def load_value_head(self, folder: Path) -> None:
         """Read the value head that `save` left in `folder`, if there is one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -26,42 +27,66 @@ class Head:
 
 @dataclass(frozen=True)
 class Readout:
-    """What a forward pass leaves of the M response tokens of its rows, row after row: states, and the way to logits."""
+    """What a forward pass leaves of the M response tokens of its rows, row after row: states, and the way to logits.
 
-    hidden_md: torch.Tensor
-    """Last hidden state (after the final norm) that predicted each token."""
-    target_m: torch.Tensor
-    """The response tokens."""
+    Tokens that are the same after the same history may be one of N predictions.
+    """
+
+    hidden_nd: torch.Tensor
+    """Last hidden state (after the final norm) that made each prediction."""
+    target_n: torch.Tensor
+    """The tokens predicted."""
     head: Head | None
     """The output layer; None where the model changes its logits after it."""
-    logits_mv: torch.Tensor | None = None
+    logits_nv: torch.Tensor | None = None
     """The model's own logits where there is no plain `head`."""
+    place_m: torch.Tensor | None = None
+    """Which prediction each response token is; None: each is its own."""
+
+    def each(self, found_n: torch.Tensor) -> torch.Tensor:
+        """Return what was found of each prediction, [N,…], for each response token, [M,…]."""
+        return found_n if self.place_m is None else found_n[self.place_m]
+
+    @cached_property
+    def hidden_md(self) -> torch.Tensor:
+        """Last hidden state that predicted each response token."""
+        return self.each(self.hidden_nd)
+
+    @cached_property
+    def target_m(self) -> torch.Tensor:
+        """The response tokens."""
+        return self.each(self.target_n)
 
     def score(self, *, temperature: float, entropy: bool = False, cross: float | None = None) -> TokenScores:
         """Score the response tokens at `temperature`; `cross` is as in `token_logprobs`."""
         if cross is not None and not cross > 0:
             raise InputError(f"cross={cross}", "The temperature of a cross-entropy is positive", "Use 1.0")
+        scores = self._score(temperature, entropy, cross)
+        return TokenScores(self.each(scores.logp_m), *(None if x is None else self.each(x) for x in scores[1:]))
+
+    def _score(self, temperature: float, entropy: bool, cross: float | None) -> TokenScores:
         if self.head is not None:
             weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
             return token_logprobs(
-                self.hidden_md, weight_vd, bias_v, self.target_m, temperature=temperature, entropy=entropy, cross=cross
+                self.hidden_nd, weight_vd, bias_v, self.target_n, temperature=temperature, entropy=entropy, cross=cross
             )
-        assert self.logits_mv is not None
-        logp_mv = log_softmax_of(self.logits_mv, temperature)
-        logp_m = logp_mv.gather(1, self.target_m[:, None])[:, 0]
-        q_mv = None if cross is None else softened(self.logits_mv, logp_mv, temperature, cross)
-        cross_m = None if q_mv is None else (q_mv * logp_mv).sum(-1)
-        return TokenScores(logp_m, entropy_of(logp_mv) if entropy else None, cross_m)
+        assert self.logits_nv is not None
+        logp_nv = log_softmax_of(self.logits_nv, temperature)
+        logp_n = logp_nv.gather(1, self.target_n[:, None])[:, 0]
+        q_nv = None if cross is None else softened(self.logits_nv, logp_nv, temperature, cross)
+        cross_n = None if q_nv is None else (q_nv * logp_nv).sum(-1)
+        return TokenScores(logp_n, entropy_of(logp_nv) if entropy else None, cross_n)
 
     def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield the raw logits [C,V] of consecutive positions, as many at a time as the device's chunk holds."""
-        source = self.logits_mv if self.head is None else self.head.weight_vd
+        """Yield the raw logits [C,V] of consecutive response tokens, as many as the device's chunk holds."""
+        logits_mv = None if self.logits_nv is None else self.each(self.logits_nv)
+        source = logits_mv if self.head is None else self.head.weight_vd
         assert source is not None
-        rows = chunk_rows(self.hidden_md.device, source.shape[1 if self.head is None else 0])
+        rows = chunk_rows(self.hidden_nd.device, source.shape[1 if self.head is None else 0])
         for part in chunks(len(self.hidden_md), rows):
-            if self.head is None:
-                yield part, source[part]
-            else:
+            if logits_mv is not None:
+                yield part, logits_mv[part]
+            elif self.head is not None:
                 yield part, F.linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v)
 
 

@@ -129,7 +129,7 @@ class LeanModel:
         return weight[self._order[: self.size].to(self.device)]
 
     def states(self, plan: Plan, checkpointing: bool = False) -> torch.Tensor:
-        """Return the last hidden states that predict the response tokens, [M, hidden].
+        """Return the last hidden states of the plan's predictions, [N, hidden].
 
         With `checkpointing`, layers keep their input alone and are computed anew in the backward pass.
         """
@@ -138,7 +138,7 @@ class LeanModel:
         for number, layer in enumerate(self.layers):
             run = (layer, x, stream, number == 0)
             x = anew(self._layer, *run) if checkpointing else self._layer(*run)
-        return rms_norm(x[plan.state_m], self.core.model.norm.weight, self.eps)
+        return rms_norm(x[plan.state_n], self.core.model.norm.weight, self.eps)
 
     def _layer(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> torch.Tensor:
         heads, scaled = self._heads(layer, x, stream, first)
@@ -233,5 +233,5 @@ class LeanEngine:
         """Run what rows begin with alike once."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
-        states_md = self.lean.states(plan, len(plan.ids_s) > self.kept)
-        return Readout(states_md, plan.target_m, Head(linear_weight(head), head.bias))
+        states_nd = self.lean.states(plan, len(plan.ids_s) > self.kept)
+        return Readout(states_nd, plan.target_n, Head(linear_weight(head), head.bias), place_m=plan.place_m)

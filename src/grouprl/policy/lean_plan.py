@@ -45,15 +45,17 @@ class Plan:
     Attributes:
         ids_s: token ids, [S].
         position_s: position of each token in its own sequence, [S].
-        state_m: stream index of the state that predicts each response token, [M], row after row.
-        target_m: the response tokens, [M].
+        state_n: stream index of the state that makes each prediction, [N].
+        target_n: the tokens predicted, [N].
+        place_m: which prediction each response token is, [M], row after row; None: they are the predictions.
         blocks: the rows in classes of similar length; each token of the stream is in one row of one block.
     """
 
     ids_s: torch.Tensor
     position_s: torch.Tensor
-    state_m: torch.Tensor
-    target_m: torch.Tensor
+    state_n: torch.Tensor
+    target_n: torch.Tensor
+    place_m: torch.Tensor | None
     blocks: tuple[Block, ...]
 
 
@@ -79,26 +81,41 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
         _tensor(_ramps(length_b), device),
         _tensor(state_m, device),
         tokens.targets().to(device),
+        None,
         tuple(blocks),
     )
 
 
 def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> Plan:
-    path_rk, order = tree.paths(), np.array(tree.order)
-    prompt_b, response_b = _lengths(tokens)
-    place_b = np.argsort(order)
-    state_m = path_rk[np.repeat(place_b, response_b), np.repeat(prompt_b - 1, response_b) + _ramps(response_b)]
-    own_r, known = tree.length_r - tree.common_r, tree.common_r
+    path_rk, own_r, known = tree.paths(), tree.length_r - tree.common_r, tree.common_r
     going = (own_r > 0).nonzero()[0]
     chosen = [going[some] for some in _classes(own_r[going], int(tree.length_r.max()))]
     blocks = [_behind(path_rk[some], known[some], tree.length_r[some], dtype, device) for some in chosen]
+    state_n, target_n, place_m = _predictions(tokens, path_rk[np.argsort(tree.order)], tree.distinct)
     return Plan(
         _flat([rows[b][c:] for b, c in zip(tree.order, known, strict=True)], device),
         _tensor(np.repeat(known, own_r) + _ramps(own_r), device),
-        _tensor(state_m, device),
-        tokens.targets().to(device),
+        _tensor(state_n, device),
+        _tensor(target_n, device),
+        _tensor(place_m, device),
         tuple(blocks),
     )
+
+
+def _predictions(tokens: Tokens, path_bk: np.ndarray, stream: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return states [N], targets [N] and places [M]: each of the `stream` tokens is predicted once.
+
+    A row's last token does not stand there: it is a prediction of its own.
+    """
+    prompt_b, response_b = _lengths(tokens)
+    row_m, at_m = np.repeat(np.arange(len(tokens)), response_b), np.repeat(prompt_b, response_b) + _ramps(response_b)
+    last_m = at_m == (prompt_b + response_b - 1)[row_m]
+    told_m = np.where(last_m, stream + row_m, path_bk[row_m, np.minimum(at_m, path_bk.shape[1] - 1)])
+    first = np.full(stream + len(tokens), -1)
+    first[told_m] = np.arange(len(told_m))
+    chosen = first[first >= 0]
+    place = np.cumsum(first >= 0) - 1
+    return path_bk[row_m, at_m - 1][chosen], tokens.targets().numpy()[chosen], place[told_m]
 
 
 def _behind(
