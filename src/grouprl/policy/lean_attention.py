@@ -29,11 +29,14 @@ def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False
 
     Query heads share key heads evenly. With `scaled` the queries are divided by sqrt(d) already.
     """
-    short, long = _Gather.apply(qkv_shd, layout).split(layout.cut)
+    table_nd = _Gather.apply(qkv_shd, layout)
     scale = 1.0 if scaled else 1 / math.sqrt(qkv_shd.shape[-1])
-    found = [_Attend.apply(short, layout, scale)] if layout.short else []
-    found += [_fused(*each, block, scale).flatten(0, 2) for each, block in layout.long_blocks(long)]
-    return _Merge.apply(torch.cat(found) if len(found) > 1 else found[0], layout)
+    if not layout.long:
+        return _Merge.apply(_Attend.apply(table_nd, layout, scale), layout)
+    short_nd, long_nd = table_nd.split(layout.cut)
+    found = [_Attend.apply(short_nd, layout, scale)] if layout.short else []
+    parts = zip(layout.parts(long_nd, layout.long), layout.long, strict=True)
+    return _Merge.apply(torch.cat([*found, *(_fused(*each, block, scale) for each, block in parts)]), layout)
 
 
 class HeadLayout:
@@ -93,10 +96,6 @@ class HeadLayout:
         pieces = iter(table_nd.split([math.prod(shape) for each in shapes for shape in each]))
         return [[next(pieces).view(*shape, -1) for shape in each] for each in shapes]
 
-    def long_blocks(self, table_nd: torch.Tensor) -> list[tuple[list[torch.Tensor], Block]]:
-        """Return query, key and value of the blocks of the fused kernel, with the block."""
-        return list(zip(self.parts(table_nd, self.long), self.long, strict=True)) if self.long else []
-
 
 def _keys(block: Block) -> torch.Tensor:
     return block.token_rl if block.key_rk is None else block.key_rk
@@ -140,12 +139,13 @@ class _Merge(torch.autograd.Function):
 
 
 def _fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block: Block, scale: float) -> torch.Tensor:
-    """Attend in one kernel, [R,heads,L,d]. Rows that see their own tokens alone are causal: padding lies behind."""
+    """Attend in one kernel, [R * heads * L, d]. Rows that see their own tokens alone are causal: padding is behind."""
     causal, shared = block.key_rk is None, query.shape[1] > key.shape[1]
     mask = None if causal else block.bias
-    return F.scaled_dot_product_attention(
+    out = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared
     )
+    return out.flatten(0, 2)
 
 
 class _Attend(torch.autograd.Function):
