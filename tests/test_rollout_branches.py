@@ -5,6 +5,7 @@ import torch
 
 from grouprl.rollout import cache, sampler
 from grouprl.rollout.branches import Branches
+from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
 from policies import FAMILIES, make_policy, precise_norms
@@ -95,7 +96,7 @@ class Told:
     def fork(self, parent_n):
         self.said.append(("fork", parent_n.tolist()))
 
-    def keep(self, index_n):
+    def keep(self, index_n, rows=None):
         self.said.append(("keep", index_n.tolist()))
 
 
@@ -120,3 +121,27 @@ def test_forks_by_hand():
         ("keep", [1, 4]),
         ("step", [7, 6]),
     ]
+
+
+@pytest.mark.parametrize("shared", [0, 10**9])
+@pytest.mark.parametrize("prompts", [PROMPTS, [[1, 5, 6], [1, 9, 9]]])
+def test_few_rows_that_are_left_are_laid_out_anew(shared, prompts, monkeypatch):
+    """Most of forty rows end after three tokens: what the others draw does not change, nor what they leave behind."""
+    policy, moved, of = make_policy("llama", torch.float64), [], cache.RowCache.of
+    precise_norms(policy.model)
+    monkeypatch.setattr(cache, "SHARED_NUMBERS", shared)
+    monkeypatch.setattr(cache.RowCache, "of", lambda *given: moved.append(given[2].shape[1]) or of(*given))
+    budgets, names = [9 if i % 11 == 0 else 3 for i in range(20 * len(prompts))], list(range(20 * len(prompts)))
+    kept = KeptTurns(1.0)
+    few = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept, names=names)
+    assert moved and set(moved) <= set(range(1, 8))
+    again = [(*p, *r, 5, 6) for p, r in zip(few.prompt_ids, few.response_ids, strict=True)]
+    further = drawn(policy, monkeypatch, prompts=again, n=1, kept=kept, names=names)
+    monkeypatch.setattr(cache, "SLOT_ROWS", 10**9)
+    moved.clear()
+    rows = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets)
+    alone = drawn(policy, monkeypatch, prompts=again, n=1)
+    assert not moved
+    for one, other in ((few, rows), (further, alone)):
+        assert one.response_ids == other.response_ids
+        torch.testing.assert_close(one.logp_bt, other.logp_bt, rtol=0, atol=1e-10)

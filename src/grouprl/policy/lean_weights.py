@@ -20,17 +20,17 @@ FOLDED = (torch.float32, torch.float64)
 
 @dataclass(frozen=True)
 class Norm:
-    """x / sqrt(mean(x^2) + eps) * weight; without a weight the factor is folded into what follows."""
+    """x / sqrt(mean(x^2) + eps) * weight; a tensor eps stands for a weight that is folded into what follows."""
 
-    eps: float
-    weight: torch.Tensor | None
+    eps: float | torch.Tensor
+    weight: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise over the last axis."""
-        if self.weight is not None:
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        if not isinstance(self.eps, torch.Tensor):
+            return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * torch.addcmul(length.new_tensor(self.eps), length, length, value=1 / x.shape[-1]).rsqrt_()
+        return x * torch.addcmul(self.eps, length, length, value=1 / x.shape[-1]).rsqrt_()
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _folded(lean: LeanModel, norm: Any, weight: torch.Tensor) -> tuple[Norm, tor
     """Return the norm and the weight behind it, the norm's own factor in one of them."""
     if lean.dtype not in FOLDED:
         return Norm(lean.eps, norm.weight), weight
-    return Norm(lean.eps, None), weight * norm.weight
+    return Norm(torch.tensor(lean.eps, dtype=lean.dtype, device=lean.device)), weight * norm.weight
 
 
 def _scaled(x: torch.Tensor, queries: int, size: int) -> torch.Tensor:

@@ -19,6 +19,10 @@ class Forking(Giving, Protocol):
         """Begin as every decoder does, with place for `rows` rows at a time (None: those that begin)."""
         ...
 
+    def keep(self, index_n: torch.Tensor, rows: int | None = None) -> None:
+        """Go on as every decoder does, with place for `rows` rows at a time (None: those that go on)."""
+        ...
+
     def fork(self, parent_n: torch.Tensor) -> None:
         """Add a row behind the others for each of `parent_n`, which goes on as that row does."""
         ...
@@ -66,7 +70,7 @@ class Branches:
         """Go on with the rows `index_n`, and the branches that they need."""
         needed_k, self.branch_r = torch.unique(self.branch_r[index_n], return_inverse=True)
         if len(needed_k) < self.branches:
-            self.decoder.keep(needed_k)
+            self.decoder.keep(needed_k, rows=len(index_n))
             self.branches = len(needed_k)
 
     def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -7,6 +7,7 @@ that all rows write into the same slot.
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol
 
 import torch
@@ -53,6 +54,14 @@ class Layout:
             self.bias_rl = None if self.bias_rl is None else self.bias_rl[needed]
         self._place()
         return needed if gone else None
+
+    def apart(self, index_n: torch.Tensor) -> Layout:
+        """Return the layout of the rows `index_n` with their prompts among their own slots."""
+        of = self.row_r[index_n] if self.shared else index_n
+        made = copy.copy(self)
+        made.shared, made.row_r = False, torch.arange(len(index_n), device=index_n.device)
+        made.bias_rl = None if self.bias_rl is None else self.bias_rl[of]
+        return made
 
     def fork(self, parent_n: torch.Tensor) -> None:
         """Add rows that have the prompts of the rows `parent_n`."""
@@ -164,6 +173,14 @@ class RowCache:
         slots = room if layout.shared else layout.width + room
         self.kv = torch.empty(2, most, lean.kv_heads, slots, lean.size, dtype=lean.dtype, device=lean.device)
         self.prompts: _Prompts | None = None
+
+    @classmethod
+    def of(cls, lean: LeanModel, layout: Layout, kv: torch.Tensor, most: int, room: int) -> RowCache:
+        """Return the cache of rows of which all is known, [2,R,kv_heads,slots,d], prompts first."""
+        made = cls(lean, layout, kv.shape[1], most, room)
+        made.used = kv.shape[3]
+        made.kv[:, : made.rows, :, : made.used] = kv
+        return made
 
     def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the prompts."""

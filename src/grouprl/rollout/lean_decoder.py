@@ -32,7 +32,8 @@ class LeanDecoder:
         """
         lean, device = self.lean, self.lean.device
         length_n = torch.tensor([len(p) for p in prompts], device=device)
-        self.width = width = int(length_n.max())
+        self.width, self._room = int(length_n.max()), room
+        width = self.width
         row_r = torch.as_tensor(prompt_r, device=device)
         real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
         most = rows or len(row_r)
@@ -123,10 +124,16 @@ class LeanDecoder:
         return self.weights.head(self.weights.norm(x))
 
     @torch.inference_mode()
-    def keep(self, index_n: torch.Tensor) -> None:
-        """Go on with the rows `index_n`."""
+    def keep(self, index_n: torch.Tensor, rows: int | None = None) -> None:
+        """Go on with the rows `index_n`, of which there will be at most `rows`, if they fork; None: no more."""
         if isinstance(self._position, torch.Tensor):
             self._position = self._position[index_n]
+        most = rows or len(index_n)
+        if isinstance(self._caches[0], SlotCache) and not slots_pay(self.lean, most):
+            whole = [cache.written(index_n) for cache in self._caches]
+            self.layout = self.layout.apart(index_n)
+            self._caches = [RowCache.of(self.lean, self.layout, kv, most, self._room) for kv in whole]
+            return
         needed = self.layout.keep(index_n)
         for cache in self._caches:
             cache.keep(index_n, needed)
