@@ -54,7 +54,7 @@ class Tokens:
 
     def rows(self, index: Iterable[int]) -> Tokens:
         """Return the rows of `index`, in its order."""
-        chosen = [int(i) for i in index]
+        chosen = index.tolist() if isinstance(index, torch.Tensor) else [int(i) for i in index]
         agents = None if self.agents is None else tuple(self.agents[i] for i in chosen)
         return Tokens(tuple(self.prompt_ids[i] for i in chosen), tuple(self.response_ids[i] for i in chosen), agents)
 
