@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy import tokens as tokens_module
 from grouprl.policy.histories import common_beginning, histories
 from grouprl.policy.lean_plan import plan_pass
 from grouprl.policy.microbatch import split_tree
@@ -115,7 +116,16 @@ def test_where_sharing_is_forbidden_no_tree_is_made(monkeypatch):
     def refuse(rows):
         raise AssertionError("a tree was made")
 
-    for module in ("lean_plan", "microbatch"):
-        monkeypatch.setattr(f"grouprl.policy.{module}.histories", refuse)
-    _, apart = policies()
-    assert apart.logp(TREES["one answer twice"]).logp_bt.shape == (3, 3)
+    monkeypatch.setattr("grouprl.policy.tokens.histories", refuse)
+    together, apart = policies()
+    assert apart.logp(Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]])).logp_bt.shape == (3, 3)
+    with pytest.raises(AssertionError, match="a tree was made"):
+        together.logp(Tokens.of([[1, 5]] * 2, [[4, 5, 6], [4, 5, 6]]))
+
+
+def test_a_tree_is_made_once_for_what_fits_into_one_pass(monkeypatch):
+    made, make = [], tokens_module.histories
+    monkeypatch.setattr(tokens_module, "histories", lambda rows: made.append(len(rows)) or make(rows))
+    together, _ = policies()
+    together.logp(Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]]))
+    assert made == [3]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .tokens import Tokens
+if TYPE_CHECKING:
+    from .tokens import Tokens
 
 Ids = tuple[int, ...]
 

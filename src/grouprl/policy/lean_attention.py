@@ -36,7 +36,7 @@ def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False
     short_nd, long_nd = table_nd.split(layout.cut)
     found = [_Attend.apply(short_nd, layout, scale)] if layout.short else []
     parts = zip(layout.parts(long_nd, layout.long), layout.long, strict=True)
-    return _Merge.apply(torch.cat([*found, *(_fused(*each, block, scale) for each, block in parts)]), layout)
+    return _Merge.apply(torch.cat([*found, *(_fused(each, block, scale) for each, block in parts)]), layout)
 
 
 class HeadLayout:
@@ -138,8 +138,9 @@ class _Merge(torch.autograd.Function):
         return rows.index_select(0, ctx.layout.output_n).index_fill_(0, ctx.layout.padding_n, 0.0), None
 
 
-def _fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block: Block, scale: float) -> torch.Tensor:
+def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Tensor:
     """Attend in one kernel, [R * heads * L, d]. Rows that see their own tokens alone are causal: padding is behind."""
+    query, key, value = part
     causal, shared = block.key_rk is None, query.shape[1] > key.shape[1]
     mask = None if causal else block.bias
     out = F.scaled_dot_product_attention(
@@ -153,7 +154,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table_nd: torch.Tensor, layout: HeadLayout, scale: float) -> torch.Tensor:
-        parts = [_batched(layout, *part) for part in layout.parts(table_nd, layout.short)]
+        parts = [_batched(layout, part) for part in layout.parts(table_nd, layout.short)]
         out_nd = table_nd.new_empty(sum(query.shape[:2].numel() for query, _, _ in parts), table_nd.shape[-1])
         outs, weights = _like(out_nd, [query for query, _, _ in parts]), []
         for block, (query, key, value), out in zip(layout.short, parts, outs, strict=True):
@@ -171,7 +172,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad_nd: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         table_nd, out_nd, *weights = ctx.saved_tensors
         layout, found_nd = ctx.layout, torch.empty_like(table_nd)
-        parts, found = ([_batched(layout, *x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))
+        parts, found = ([_batched(layout, x) for x in layout.parts(t, layout.short)] for t in (table_nd, found_nd))
         queries = [query for query, _, _ in parts]
         along_nd = (grad_nd * out_nd).sum(-1, keepdim=True)
         for part, mine, weight, grad, along in zip(
@@ -186,10 +187,9 @@ class _Attend(torch.autograd.Function):
         return found_nd, None, None
 
 
-def _batched(
-    layout: HeadLayout, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _batched(layout: HeadLayout, part: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """View a block's vectors as batches, one for each row and key head; query heads of one key head side by side."""
+    query, key, value = part
     shared = layout.heads // layout.kv_heads * query.shape[2]
     return query.view(-1, shared, query.shape[3]), key.flatten(0, 1), value.flatten(0, 1)
 

@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 import torch
 
-from .histories import Histories, Ids, histories, read_rows
+from .histories import Histories, Ids, read_rows
 from .tokens import Tokens
 
 WORTH_SPLITTING = 0.2
@@ -62,8 +62,8 @@ class Plan:
 def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> Plan:
     """Lay out the rows of `tokens`; those that begin alike share it where that leaves `pays` times fewer tokens."""
     rows = read_rows(tokens)
-    if math.isfinite(pays) and (tree := histories(rows)).ratio > pays:
-        return _plan_tree(tokens, rows, tree, dtype, device)
+    if math.isfinite(pays) and tokens.tree.ratio > pays:
+        return _plan_tree(tokens, rows, tokens.tree, dtype, device)
     return _plan_whole(tokens, rows, dtype, device)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from .histories import histories, read_rows
 from .tokens import Tokens
 
 KEYS_SHARE = 8
@@ -45,7 +44,7 @@ def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) ->
     Rows with long common beginnings are neighbours. Where sharing leaves less than `pays` times fewer tokens, passes
     are those of rows that share nothing.
     """
-    if math.isinf(pays) or (tree := histories(read_rows(tokens.rows(rows)))).ratio <= pays:
+    if math.isinf(pays) or (tree := tokens.rows(rows).tree).ratio <= pays:
         return split_rows(tokens, rows, budget)
     passes: list[list[int]] = []
     used = budget + 1
@@ -56,7 +55,7 @@ def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) ->
             used, cost = 0, length
         passes[-1].append(rows[row])
         used += cost
-    return passes
+    return passes if len(passes) != 1 else [list(rows)]  # in their own order: what is known of them holds
 
 
 def join_passes(tokens: Tokens, passes: Sequence[Sequence[int]], results: Sequence[torch.Tensor]) -> torch.Tensor:

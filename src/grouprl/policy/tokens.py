@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from .histories import Histories, histories, read_rows
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Tokens:
     def rows(self, index: Iterable[int]) -> Tokens:
         """Return the rows of `index`, in its order."""
         chosen = index.tolist() if isinstance(index, torch.Tensor) else [int(i) for i in index]
+        if chosen == list(range(len(self))):
+            return self
         agents = None if self.agents is None else tuple(self.agents[i] for i in chosen)
         return Tokens(tuple(self.prompt_ids[i] for i in chosen), tuple(self.response_ids[i] for i in chosen), agents)
 
@@ -76,6 +79,11 @@ class Tokens:
     def lengths(self) -> tuple[int, ...]:
         """Tokens per whole sequence, [B]."""
         return tuple(map(operator.add, self.prompt_lengths, self.response_lengths))
+
+    @cached_property
+    def tree(self) -> Histories:
+        """The rows laid out by what they begin with alike."""
+        return histories(read_rows(self))
 
     @property
     def max_response(self) -> int:

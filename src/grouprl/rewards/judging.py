@@ -193,7 +193,7 @@ def _check(value: Any, reward: Reward, weights: Mapping[str, float], correct_at:
 
 
 def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    if type(value) is float and math.isfinite(value) and not weights:  # by far the commonest: spared all questions below
+    if type(value) is float and math.isfinite(value) and not weights:  # by far the commonest
         return Verdict("ok", value, {}, value >= correct_at)
     if isinstance(value, Failure):
         return Verdict(value.status, what=value.what, trace=value.trace, by=value.by)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -74,15 +75,15 @@ class Layout:
         """Give each row a place [prompt, number]; `at_r` is None where rows lie like this already."""
         if not self.shared:
             return
-        count_n = torch.bincount(self.row_r, minlength=self.prompts)
+        row_r = self.row_r.numpy()  # small arrays, on a CPU: numpy takes a tenth of torch's time for them
+        count_n = np.bincount(row_r, minlength=self.prompts)
         self.group = int(count_n.max())
-        order = torch.argsort(self.row_r, stable=True)
-        number = torch.empty_like(order)
-        first_n = count_n.cumsum(0) - count_n
-        number[order] = torch.arange(len(order), device=order.device) - first_n[self.row_r[order]]
-        at_r = self.row_r * self.group + number
-        full = len(at_r) == self.prompts * self.group
-        self.at_r = None if full and bool((at_r == torch.arange(len(at_r), device=at_r.device)).all()) else at_r
+        order = np.argsort(row_r.astype(np.min_scalar_type(self.prompts)), kind="stable")
+        first_n = np.cumsum(count_n) - count_n
+        at_r = np.empty_like(row_r)
+        at_r[order] = np.arange(len(order)) + (np.arange(self.prompts) * self.group - first_n)[row_r[order]]
+        in_order = len(at_r) == self.prompts * self.group and bool((at_r == np.arange(len(at_r))).all())
+        self.at_r = None if in_order else torch.from_numpy(at_r)
 
     def grouped(self, x_rhl: torch.Tensor) -> torch.Tensor:
         """Lay rows [R, kv_heads, s, …] side by side by prompt, [N, kv_heads, group * s, …]."""
