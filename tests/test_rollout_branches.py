@@ -105,22 +105,33 @@ def test_forks_by_hand():
     branches = Branches(told)
     assert branches.start([[1], [2]], [0, 0, 0, 1, 1], 4)[:, 0].tolist() == [0, 0, 0, 1, 1]
     assert branches.step(torch.tensor([7, 5, 7, 3, 3]))[:, 0].tolist() == [2, 0, 2, 1, 1]
-    assert branches.step(torch.tensor([4, 4, 6, 9, 8]))[:, 0].tolist() == [2, 0, 4, 3, 1]
-    assert branches.step(torch.tensor([1, 2, 3, 4, 5]))[:, 0].tolist() == [2, 0, 4, 3, 1]
+    assert branches.step(torch.tensor([4, 4, 6, 9, 9]))[:, 0].tolist() == [2, 0, 3, 1, 1]
+    assert branches.step(torch.tensor([1, 2, 3, 4, 5]))[:, 0].tolist() == [0, 1, 2, 3, 4], "each row has its own now"
+    assert branches.step(torch.tensor([1, 2, 3, 4, 5]))[:, 0].tolist() == [0, 1, 2, 3, 4]
     branches.keep(torch.tensor([4, 2]))
-    assert branches.branch_r.tolist() == [0, 1]
-    branches.keep(torch.tensor([1, 0]))
-    branches.step(torch.tensor([6, 7]))
+    assert branches.step(torch.tensor([6, 7]))[:, 0].tolist() == [0, 1]
     assert told.said == [
         ("start", [0, 1], 5),
         ("fork", [0]),
         ("step", [5, 3, 7]),
-        ("fork", [1, 2]),
-        ("step", [4, 8, 4, 9, 6]),
-        ("step", [2, 5, 1, 4, 3]),
-        ("keep", [1, 4]),
-        ("step", [7, 6]),
+        ("fork", [2]),
+        ("step", [4, 9, 4, 6]),
+        ("fork", [1]),
+        ("keep", [2, 0, 3, 1, 4]),
+        ("step", [1, 2, 3, 4, 5]),
+        ("step", [1, 2, 3, 4, 5]),
+        ("keep", [4, 2]),
+        ("step", [6, 7]),
     ]
+
+
+def test_rows_that_leave_may_leave_one_branch_for_each():
+    told = Told()
+    branches = Branches(told)
+    branches.start([[1], [2]], [0, 0, 1], 4)
+    branches.keep(torch.tensor([2, 1]))
+    assert branches.step(torch.tensor([6, 7]))[:, 0].tolist() == [0, 1]
+    assert told.said == [("start", [0, 1], 3), ("keep", [1, 0]), ("step", [6, 7])]
 
 
 @pytest.mark.parametrize("shared", [0, 10**9])

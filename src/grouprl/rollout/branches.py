@@ -45,15 +45,22 @@ class Branches:
         self.width = self.decoder.width
         self.branches, self.vocabulary = logits_kv.shape
         self.branch_r = torch.as_tensor(prompt_r, device=logits_kv.device)
+        self.lined_up = False
         return logits_kv[self.branch_r]
 
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
         """Append one token to each row; branches whose rows differ in it fork."""
-        if self.branches < len(token_r):
+        if not self.lined_up:
             token_k = self._fork(token_r)
-        else:  # each row has a branch of its own, and will
-            token_k = torch.empty_like(token_r).index_copy_(0, self.branch_r, token_r)
-        return self.decoder.step(token_k)[self.branch_r]
+            if self.branches < len(token_r):
+                return self.decoder.step(token_k)[self.branch_r]
+            self._line_up()
+        return self.decoder.step(token_r)
+
+    def _line_up(self) -> None:
+        """Put the branches in the order of the rows: each has one of its own now, and will."""
+        self.decoder.keep(self.branch_r)
+        self.branch_r, self.lined_up = torch.arange(self.branches, device=self.branch_r.device), True
 
     def _fork(self, token_r: torch.Tensor) -> torch.Tensor:
         """Give each token of each branch a branch, the first of them the branch itself; returns the tokens [K]."""
@@ -74,6 +81,10 @@ class Branches:
 
     def keep(self, index_n: torch.Tensor) -> None:
         """Go on with the rows `index_n`, and the branches that they need."""
+        if self.lined_up:
+            self.decoder.keep(index_n)
+            self.branches, self.branch_r = len(index_n), self.branch_r[: len(index_n)]
+            return
         needed_k, self.branch_r = torch.unique(self.branch_r[index_n], return_inverse=True)
         if len(needed_k) < self.branches:
             self.decoder.keep(needed_k, rows=len(index_n))
