@@ -136,13 +136,18 @@ class LeanModel:
         stream = Stream(plan, HeadLayout(plan, self.heads, self.kv_heads), self.turns(plan.position_s)[:, None])
         x = self.core.model.embed_tokens(plan.ids_s)
         for number, layer in enumerate(self.layers):
-            run = (layer, x, stream, number == 0)
+            run = (layer, x, stream, number == 0, plan.kept_u if number + 1 == len(self.layers) else None)
             x = anew(self._layer, *run) if checkpointing else self._layer(*run)
         return rms_norm(x[plan.state_n], self.core.model.norm.weight, self.eps)
 
-    def _layer(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> torch.Tensor:
+    def _layer(
+        self, layer: Any, x: torch.Tensor, stream: Stream, first: bool, kept_u: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return what the layer makes of x; behind its attention only the tokens `kept_u` go on (None: all)."""
         heads, scaled = self._heads(layer, x, stream, first)
         out = attention(heads, stream.layout, scaled=scaled)
+        if kept_u is not None:
+            x, out = x.index_select(0, kept_u), out.index_select(0, kept_u)
         return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj))
 
     def _heads(self, layer: Any, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:

@@ -19,6 +19,8 @@ import torch
 from .histories import Histories, Ids, read_rows
 from .tokens import Tokens
 
+WORTH_LEAVING = 0.2
+"""Share of the tokens that predict nothing from which they are left out of what follows the last attention."""
 WORTH_SPLITTING = 0.2
 """Share of attention's work that a second class of rows must save; it costs as many operations as the first."""
 
@@ -45,7 +47,8 @@ class Plan:
     Attributes:
         ids_s: token ids, [S].
         position_s: position of each token in its own sequence, [S].
-        state_n: stream index of the state that makes each prediction, [N].
+        kept_u: stream indices of the tokens that go on behind the last layer's attention, [U]; None: all of them.
+        state_n: which of the tokens kept makes each prediction, [N].
         target_n: the tokens predicted, [N].
         place_m: which prediction each response token is, [M], row after row; None: they are the predictions.
         blocks: the rows in classes of similar length; each token of the stream is in one row of one block.
@@ -53,6 +56,7 @@ class Plan:
 
     ids_s: torch.Tensor
     position_s: torch.Tensor
+    kept_u: torch.Tensor | None
     state_n: torch.Tensor
     target_n: torch.Tensor
     place_m: torch.Tensor | None
@@ -79,7 +83,7 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
     return Plan(
         _flat(rows, device),
         _tensor(_ramps(length_b), device),
-        _tensor(state_m, device),
+        *_kept(state_m, int(length_b.sum()), device),
         tokens.targets().to(device),
         None,
         tuple(blocks),
@@ -95,11 +99,20 @@ def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dt
     return Plan(
         _flat([rows[b][c:] for b, c in zip(tree.order, known, strict=True)], device),
         _tensor(np.repeat(known, own_r) + _ramps(own_r), device),
-        _tensor(state_n, device),
+        *_kept(state_n, tree.distinct, device),
         _tensor(target_n, device),
         _tensor(place_m, device),
         tuple(blocks),
     )
+
+
+def _kept(state_n: np.ndarray, stream: int, device: torch.device) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """Return the tokens whose last states are needed, None where that is nearly all, and each prediction's state."""
+    needed = np.zeros(stream, dtype=bool)
+    needed[state_n] = True
+    if needed.sum() > (1 - WORTH_LEAVING) * stream:
+        return None, _tensor(state_n, device)
+    return _tensor(needed.nonzero()[0], device), _tensor((np.cumsum(needed) - 1)[state_n], device)
 
 
 def _predictions(tokens: Tokens, path_bk: np.ndarray, stream: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
