@@ -143,8 +143,9 @@ def generate(
     heat = [temperature] if isinstance(temperature, float | int) else list(temperature)
     stops = tuple(map(tuple, stop))
     sampling = Sampling(max_new_tokens, min(heat, default=1.0), greedy, top_p, top_k, policy.eos_ids, stops, adapt)
-    known = {id(prompt): tuple(map(int, prompt)) for prompt in prompts}
-    rows = [known[id(prompt)] for prompt in prompts for _ in range(n)]
+    asked = list(prompts)
+    known = {id(prompt): tuple(map(int, prompt)) for prompt in asked}  # the same one often stands there many times
+    rows = [known[id(prompt)] for prompt in asked for _ in range(n)]
     _check_rows(rows, seeds, n, policy.max_positions, max_new_tokens)
     _check_each("temperature", heat if len(heat) != 1 else [], len(rows), 0.0, torch.inf)
     _check_each("budgets", budgets or [], len(rows), 1, max_new_tokens)
