@@ -268,3 +268,9 @@ def test_bad_settings_are_refused(options, complaint):
     settings = {"prompts": PROMPTS, "n": 1, "max_new_tokens": 4, "seeds": range(4), **options}
     with pytest.raises(InputError, match=complaint):
         generate(make_policy(), settings.pop("prompts"), **settings)
+
+
+def test_prompts_may_be_an_array():
+    policy, prompts = make_policy(), torch.tensor([[1, 5, 6], [1, 9, 7], [1, 4, 4]])
+    settings = {"n": 2, "max_new_tokens": 4, "seeds": range(6)}
+    assert generate(policy, prompts, **settings).tokens == generate(policy, prompts.tolist(), **settings).tokens
