@@ -153,11 +153,11 @@ CLAIMS: tuple[Claim, ...] = (
 TURNS = "gives credit to turns, of which a single answer has one; docs/credit.md compares it"
 OF_TURNS = (
     *("mt_grpo", "gigpo", "arpo_replay", "spear", "arpo_branch", "scaling_inter", "igpo", "salt"),
-    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "rae", "thor", "dmpo"),
+    *("empg", "ui_s1", "rank_grpo", "g_ra", "otc", "ufo", "spa_rl", "multi_turn_ppo", "promed", "thor", "dmpo"),
     *("sdpo_segment", "duration_aware"),
 )
-TEAMS = "is for several agents; docs/teams.md tells of runs"
-OF_TEAMS = ("m_grpo", "hrpo", "ssp", "cpmobius")
+TEAMS = "is for several agents; docs/teams.md and docs/adapters.md tell of runs"
+OF_TEAMS = ("m_grpo", "hrpo", "ssp", "cpmobius", "rae")
 PLANNED = "is for turns or for a planner and an actor; docs/agents.md tells of runs"
 REVIEWED = "reads what is said between turns, of which a single answer has one; docs/reviews.md tells of runs"
 WORDS = "needs somebody who names good and poor parts of an answer; docs/credit.md has one"

@@ -138,7 +138,6 @@ CONTESTS: tuple[Contest, ...] = (
     Contest("keys", "gigpo", "moves from the same cell are compared"),
     Contest("keys", "salt", "moves that good and bad episodes share are left alone"),
     Contest("keys", "empg", "sure moves count more, unsure ones less"),
-    Contest("keys", "rae", "the baseline is a running mean of rewards, without groups"),
     Contest(
         "keys",
         {"name": "intellect2", "max_rounds": 1},
@@ -164,13 +163,13 @@ CONTESTS: tuple[Contest, ...] = (
     Contest("keys", "st_ppo", "one ratio per turn, smaller steps where the clip leaves much out", CRITIC),
     Contest(
         "keys",
-        {"name": "spa_rl", "steps": 5},
+        "spa_rl",
         PROGRESS,
         CRITIC,
         note="with the authors' β = 0.5 for every valid move nine moves to nowhere are paid better than the door, and "
         "that is what is learnt.",
     ),
-    Contest("keys", {"name": "spa_rl", "steps": 5, "beta": 0.02}, PROGRESS, CRITIC),
+    Contest("keys", {"name": "spa_rl", "beta": 0.02}, PROGRESS, CRITIC),
     Contest(
         "keys",
         {"name": "text2grad", "feedback": "grouprl.envs.keys:critique"},
@@ -187,12 +186,12 @@ CONTESTS: tuple[Contest, ...] = (
     ),
     Contest("far keys", "otc", "fewer calls for the same answers, here moves", measures=CALLS),
     Contest("followed keys", "ui_s1", "moves are compared with the moves of the same number"),
-    Contest("followed keys", "multi_turn_ppo", "a critic, and rewards at the ends of their turns", CRITIC),
+    Contest("followed keys", "multi_turn_ppo", "a critic, and rewards at the ends of their turns"),
     Contest("adventure", "gigpo", "actions in the same state are compared"),
     Contest("adventure", "salt", "actions that good and bad episodes share are left alone"),
     Contest("guess", "gigpo", "guesses at the same range are compared"),
     Contest("guess", "igpo", "a guess is paid by how much likelier it makes the number"),
-    Contest("tries", "ufo", "later successes count less, repeated guesses cost", CRITIC),
+    Contest("tries", "ufo", "later successes count less, repeated guesses cost"),
     Contest(
         "calculator",
         "thor",

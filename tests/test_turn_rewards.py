@@ -15,7 +15,7 @@ import grouprl
 from desks import CharacterPolicy, FakeDesk
 from grouprl import InputError
 from grouprl.data.fewest_calls import FewestCalls
-from grouprl.data.progress import ProgressModel
+from grouprl.data.progress import ProgressModel, answered
 from grouprl.parts.part import RunFacts
 from grouprl.parts.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.parts.turn_rewards import ProactiveRewards
@@ -194,6 +194,12 @@ class Outcomes(FakeDesk):
         )
         kept = replace(drawn, rollout=rollout, scores=replace(drawn.scores, reward_b=reward_b))
         return kept.with_extras(turn_bt=np.tile([0, 1], (len(ids), 1)))
+
+
+def test_a_turn_is_read_with_its_answer():
+    mask_t = torch.tensor([True, True, False, False, True, False])
+    assert answered(mask_t, 1) == 4  # two tokens of the turn, two of the answer
+    assert answered(mask_t, 4) == 5  # the last turn has none that matters
 
 
 def test_progress_finds_the_hidden_scores_of_steps(monkeypatch):

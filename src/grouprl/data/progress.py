@@ -25,9 +25,9 @@ Positive = Annotated[float, Field(gt=0)]
 class ProgressModel(Prelude):
     """Estimate the progress of each turn, c_k = w·h_k + b, so that Σ_k c_k is near the outcome (arXiv:2505.20732).
 
-    h_k is the last hidden state of the initial policy once it has read turn k. Outcomes of `steps` rollouts of the
-    initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least in closed form, with
-    `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen and gives
+    h_k is the last hidden state of the initial policy once it has read turn k and the answer to it. Outcomes of `steps`
+    rollouts of the initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least in closed
+    form, with `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen and gives
     `stats.progress` of every turn. It reads one position more than an episode has.
     """
 
@@ -64,7 +64,7 @@ class ProgressModel(Prelude):
         store["head"] = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
 
     def _states(self, batch: Batch, desk: Desk) -> Tensor:
-        """[B,S,H+1] state after each turn and a 1; zeros where a row has no such turn."""
+        """[B,S,H+1] state after each turn and its answer, and a 1; zeros where a row has no such turn."""
         there_bs, tokens = turns_of(batch, self.name), batch.need("inputs", self.name)
         end_bt = last_tokens(batch, there_bs, self.name)
         states = self._model(desk).hidden(whole(tokens, desk.policy))
@@ -72,7 +72,7 @@ class ProgressModel(Prelude):
         row_n, place_n = end_bt.nonzero(as_tuple=True)
         turn_n = batch.need("turn_bt", self.name)[row_n, place_n]
         for b, place, turn in zip(row_n.tolist(), place_n.tolist(), turn_n.tolist(), strict=True):
-            out_bsd[b, turn, :-1] = states[b][place + 1].double()
+            out_bsd[b, turn, :-1] = states[b][answered(batch.mask_bt[b], place)].double()
             out_bsd[b, turn, -1] = 1.0
         return out_bsd
 
@@ -108,3 +108,9 @@ class ProgressModel(Prelude):
     def formula(self) -> str:
         """Formula."""
         return "stats.progress = c_k = w·h_k + b,  (w, b) = argmin (Σ_k c_k - R)² + ridge"
+
+
+def answered(mask_t: Tensor, place: int) -> int:
+    """Return how many positions are read when the next turn begins; up to `place`, where a turn ends, if none does."""
+    later = mask_t[place + 1 :].nonzero()
+    return place + 1 + (int(later[0]) if len(later) else 0)

@@ -65,6 +65,8 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         differs=[
             "The estimator is linear in the last hidden state of the frozen initial policy, fitted in closed form; the "
             "authors train the whole model by gradient descent.",
+            "That state is taken behind the environment's answer to the turn, where a small frozen model knows what "
+            "came of it; the authors take the end of the turn.",
             "The formula of the paper; the released scripts replace the estimates by centred final rewards for one "
             "environment, and multiply the reward of step k by T - k - 1.",
             "Rollouts are the policy's own, step by step; the authors collect trajectories beforehand.",
