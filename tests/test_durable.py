@@ -136,6 +136,32 @@ def test_no_whole_checkpoint_is_an_error_and_touches_nothing(copy: Path) -> None
     assert before == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
+def test_removed_checkpoints_are_no_reason_to_begin_anew(copy: Path) -> None:
+    """Starting over would throw away the records of the steps that were made."""
+    shutil.rmtree(copy / "checkpoints")
+    before = (copy / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match=r"the checkpoints were removed. Restore one .* grouprl train .*config.yaml"):
+        go_on(copy)
+    assert (copy / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_changed_configuration_is_refused(copy: Path) -> None:
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("steps: ", "steps: 1", 1))
+    with pytest.raises(InputError, match=r"config.yaml was changed since the run began. a resumed run goes on exactly"):
+        go_on(copy)
+    (copy / "config.yaml").write_text(text)
+    go_on(copy)
+
+
+def test_a_removed_folder_is_made_again_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    with replacing(tmp_path / "checkpoints" / "step-000005") as temporary:
+        temporary.write_text("whole")
+    assert (tmp_path / "checkpoints" / "step-000005").read_text() == "whole"
+    with pytest.raises(RunError, match="its folder was removed"), replacing(tmp_path / "gone" / "rollouts" / "a"):
+        pass
+
+
 def test_a_damaged_reference_is_noticed(copy: Path) -> None:
     flip(copy / "reference.safetensors")
     with pytest.raises(RunError, match=r"reference.safetensors does not match its checksum"):
@@ -179,6 +205,9 @@ def test_before_is_evaluated_again_where_its_record_was_not_kept(copy: Path, who
     """Killed between before.json and the next checkpoint: the metrics go back, so the evaluation must come again."""
     for path in (copy / "checkpoints").glob("step-*"):
         shutil.rmtree(path)
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if json.loads(line)["phase"] == "train")
+    (copy / "metrics.jsonl").write_text("".join(lines[:first]))
     assert newest(RunFolder.open(copy))[0] is None
     go_on(copy)
     assert evidence(copy) == evidence(whole)

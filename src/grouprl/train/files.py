@@ -30,6 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = _beside(path, "part")
     with in_words(path):
         try:
+            path.parent.mkdir(exist_ok=True)  # somebody may have tidied up in a run that goes on
             _remove(temporary)
             yield temporary
             _sync(temporary)
@@ -209,6 +210,10 @@ def _in_words(code: int | None, error: Exception, path: Path) -> RunError:
     if code in FORBIDDEN:
         return RunError(
             f"{path} could not be written: {error}. {safe}; make the folder writable and continue with --resume."
+        )
+    if code == errno.ENOENT:
+        return RunError(
+            f"{path} could not be written: its folder was removed. Let the folder of a run be while it goes on"
         )
     return RunError(f"{path} could not be written: {error}. {safe}.")
 

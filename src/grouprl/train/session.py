@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from grouprl.train.files import RunFolder, free_folder, in_words, replacing, set
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
 from grouprl.train.lock import FolderLock
+from grouprl.train.reading import read_text
 from grouprl.train.reward import close_reward, open_reward
 from grouprl.train.tensors import load_weights
 
@@ -154,9 +156,10 @@ def start(config: Config, folder: Path | None) -> Session:
     try:
         if run.config.is_file():
             raise InputError(f"the run folder {folder} was begun by another process just now")
-        facts = {"threads": threads, "task": task.fingerprint(), "versions": versions()}
+        settings = config.dump()
+        facts = {"threads": threads, "task": task.fingerprint(), "settings": known_by(settings), "versions": versions()}
         write_json(run.facts, facts)
-        write_text(run.config, config.dump())  # last: from here on it is a run that can be resumed
+        write_text(run.config, settings)  # last: from here on it is a run that can be resumed
         session = assemble(config, run, task, policy, reward)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
@@ -170,8 +173,8 @@ def start(config: Config, folder: Path | None) -> Session:
 def resume(folder: Path) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
-    Raises InputError when the folder is no run or in use, or the task no longer is what it was; RunError on damaged
-    records, and when there are checkpoints but none is whole.
+    Raises InputError when the folder is no run or in use, or its settings or task no longer are what they were;
+    RunError on damaged records, and when there are checkpoints but none is whole, or were some and none is left.
     """
     run = RunFolder.open(folder)
     lock = FolderLock(run)
@@ -188,6 +191,12 @@ def resume(folder: Path) -> Session:
 def _resumed(run: RunFolder) -> Session:
     config = load_config(str(run.config))
     facts = _facts(run)
+    if facts.get("settings", "") not in ("", known_by(read_text(run.config))):
+        raise InputError(
+            f"{run.config} was changed since the run began",
+            "a resumed run goes on exactly as it began",
+            f"Undo the change, or start a new run: grouprl train {run.config} --folder …",
+        )
     torch.set_num_threads(facts["threads"])
     torch.manual_seed(config.seed)
     task = load_task(config.task, config.seed)
@@ -204,6 +213,12 @@ def _resumed(run: RunFolder) -> Session:
         raise RunError(
             f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
             "Restore one from a copy, or start a new run"
+        )
+    if checkpoint is None and any(record.get("phase") == "train" for record in run.read_metrics()):
+        raise RunError(
+            f"{run.checkpoints} holds no checkpoint, but {run.metrics} holds steps that come after the first: the "
+            f"checkpoints were removed. Restore one from a copy, or start a new run: grouprl train {run.config} "
+            "--folder …"
         )
     _rewind(run, checkpoint)
     reward, notes = open_reward(config.reward, task)
@@ -320,6 +335,11 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         filters=tuple(p.name for p in method.select),
         max_tokens=max_tokens,
     )
+
+
+def known_by(settings: str) -> str:
+    """Return what the text of a configuration is known by."""
+    return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:
