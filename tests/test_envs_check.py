@@ -482,3 +482,19 @@ def test_what_was_seen_is_cut_where_it_is_long():
     report = examined(Long)
     assert {"long text", "reward finite"} <= names(report)
     assert all(len(finding.what) < 420 for finding in report.problems)
+
+
+def test_a_yaml_file_names_the_task_with_its_options(tmp_path):
+    (tmp_path / "run.yaml").write_text("task: {name: guess, numbers: 3}\n")
+    done = CliRunner().invoke(app, ["check-env", str(tmp_path / "run.yaml"), "--episodes", "8"])
+    assert done.exit_code == 0, done.output
+    assert "no problems" in " ".join(done.output.split())
+
+
+def test_nothing_is_counted_where_nothing_could_be_played(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text("class Shop:\n    def __init__(self):\n        raise ValueError('closed')\n")
+    done = CliRunner().invoke(app, ["check-env", "shop.py:Shop"], env={"COLUMNS": "100"})
+    assert done.exit_code == 1
+    assert "the constructor raised ValueError: closed at shop.py:3" in done.output
+    assert "visits" not in done.output

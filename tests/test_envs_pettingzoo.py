@@ -1,8 +1,10 @@
 """PettingZoo's environments as tasks, against the library itself."""
 
 import random
+import re
 import sys
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -216,3 +218,14 @@ def test_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo.utils.conversions", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[agents\]"):
         load_task(TICTACTOE)
+
+
+def test_a_game_of_ones_own_is_found_where_one_works(tmp_path, monkeypatch):
+    """The game of docs/adapters.md, as it stands there."""
+    text = (Path(__file__).parents[1] / "docs" / "adapters.md").read_text(encoding="utf-8")
+    (game,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class Meet" in block]
+    (tmp_path / "meet.py").write_text(game)
+    monkeypatch.chdir(tmp_path)
+    task = load_task("pettingzoo:meet")
+    assert task.agents == ("ann", "bob")
+    sys.modules.pop("meet", None)

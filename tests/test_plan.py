@@ -477,7 +477,7 @@ def test_a_long_question_far_behind_is_found_before_it_is_asked(tmp_path):
     }
     (reason,) = make(**given).refusals
     assert re.search(r"a prompt of 91 tokens \(question '.*:201'\) and answers of up to 4 need 95 positions", reason)
-    assert "Leave the question out" in reason
+    assert "Shorten it, or give the model more positions" in reason
     task = load_task(given["task"])
     place = next(i for i in range(task.size("train")) if len(task.question("train", i).prompt) == 90)
     assert place > 32

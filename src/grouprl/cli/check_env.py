@@ -25,7 +25,12 @@ SHOWN_TURNS = 12
 
 
 def check_env_command(
-    name: Annotated[str, typer.Argument(metavar="ENV", help="pkg.module:Class, file.py:Class, or a task's name.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV", help="pkg.module:Class, file.py:Class, a task's name, or a YAML file whose task is meant."
+        ),
+    ],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play; each is played again to compare.")] = 64,
     max_turns: Annotated[int, typer.Option(min=1, help="Turns within which an episode must end.")] = 200,
     action: Annotated[
@@ -45,6 +50,7 @@ def check_env_command(
     grouprl check-env gym:FrozenLake-v1
     grouprl check-env my_envs.py:Shop --action buy --action leave
     grouprl check-env my_pkg.envs:Shop --json
+    grouprl check-env run.yaml      the task of a run, with its options
 
     [bold]Exit codes[/] 0 no problems, 1 problems, 2 not found.
     """
@@ -77,6 +83,11 @@ def _target(name: str) -> Target:
     from grouprl.rewards import import_object
     from grouprl.tasks import Question, Task, load_task, task_names
 
+    if name.endswith((".yaml", ".yml")):
+        from grouprl.train.config import load_config
+
+        config = load_config(name)
+        return _of_task(load_task(config.task, config.seed))
     prefixes = {each.partition(":")[0] for each in task_names()}
     if ":" not in name or name.partition(":")[0] in prefixes:
         return _of_task(load_task(name))
@@ -112,7 +123,7 @@ def _of_task(task: Task) -> Target:
 def _show(name: str, report: Report, console: Console) -> None:
     if report.shown is not None:
         _show_episode(report.shown, console)
-    _show_facts(report.facts, console)
+        _show_facts(report.facts, console)
     for finding in (*report.problems, *report.advice):
         _show_finding(finding, console)
     if report.problems:

@@ -204,7 +204,7 @@ def _check_extra(name: str) -> None:
 
 
 def _module(name: str, what: str) -> ModuleType:
-    with _working_directory_importable():
+    with working_directory_importable():
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -253,7 +253,8 @@ def _broken(where: str, what: str, error: BaseException) -> InputError:
 
 
 @contextmanager
-def _working_directory_importable() -> Iterator[None]:
+def working_directory_importable() -> Iterator[None]:
+    """Look for modules in the working directory, too, as a script that lies there does."""
     here = os.getcwd()
     added = here not in sys.path
     if added:

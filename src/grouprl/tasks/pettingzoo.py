@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.rewards.loading import working_directory_importable
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import NUMBER_SIGNS
 from grouprl.tasks.registry import register_task
@@ -87,7 +88,8 @@ class PettingZoo(SeededTask):
             if error.name is None or not f"pettingzoo.{self.id}".startswith(error.name):
                 raise MissingExtra(str(error.name), "agents", f"The environment '{self.id}'") from error
         try:
-            return importlib.import_module(self.id)
+            with working_directory_importable():
+                return importlib.import_module(self.id)
         except ImportError as error:
             raise InputError(
                 f"There is no environment '{self.id}'",

@@ -200,7 +200,7 @@ def measured(
     except InputError as error:
         return Measured(0, own, (str(error),))
     if len(seen.failures) == len(starts):
-        what = f"{seen.failures[0].what}. Mend the environment: it failed on every question that was tried"
+        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every question that was tried"
         return Measured(0, own, (what,))
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0

@@ -158,7 +158,7 @@ def room(
     added = f", and {more} more where thoughts are cut and answered," if more else ""
     fits = max_new_tokens - needed + positions
     which = f" (question {question!r})" if question else ""
-    remedy = f"Lower sampling.max_new_tokens to {fits} or less" if fits > 0 else "Leave the question out"
+    remedy = f"Lower sampling.max_new_tokens to {fits} or less" if fits > 0 else "Shorten it"
     return [
         f"a prompt of {longest_prompt} tokens{which} and answers of up to {max_new_tokens}{added} need {needed} "
         f"positions, but the model has {positions}. {remedy}, or give the model more positions"
