@@ -47,6 +47,7 @@ class Arena:
     compared: Sequence[tuple[str | Mapping[str, Any], int]]
 
 
+REWARD_MODEL = {"name": "retroformer", "imagined": 1, "pilot": 20, "fits": 40, "encoder": "policy"}
 ARENAS: dict[str, Arena] = {
     "keys": Arena(
         "Fetch a key in a grid and reach the door in at most six moves, paid at the door. R³L has half as many first "
@@ -70,23 +71,26 @@ ARENAS: dict[str, Arena] = {
         "search_r2",
         (("search_r2", 8), ({"name": "search_r2", "process": 0.0}, 8), ("grpo", 8)),
     ),
-    "guess": Arena(
-        "Find a hidden number among five with two guesses, where three are needed to be sure; then try once more with "
-        "the review in front.",
+    "lock": Arena(
+        "Open a lock in one try, then once more with the review in front; what the lock says too late tells which of "
+        "ten digits opens it. Retroformer with its frozen actor, whom advice helps where it is right: with as "
+        "many trials as reviews, with a reward model that is believed from step 20 on, and with a quarter of both.",
         {
-            "task": {"name": "guess", "numbers": 5, "turns": 2},
-            "warmup": {"steps": 300},
-            "optim": {"lr": 5e-4},
+            "task": {"name": f"{Path(__file__).parent / 'lock.py'}:LockTask"},
+            "warmup": {"steps": 120},
+            "batch": {"prompts": 32},
+            "optim": {"lr": 1e-3},
             "steps": 60,
         },
         "retroformer",
-        (("retroformer", 8),),
+        (("retroformer", 8), (REWARD_MODEL, 8), ("retroformer", 2)),
     ),
 }
 SERIES = (
     "pass@1",
     "actor_reward",
     "retry_gain",
+    "review_model_error",
     "reviews_unread",
     "retries",
     "rows_drawn",
@@ -100,10 +104,10 @@ def clear_unfinished(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def name_of(arena: str, method: str | Mapping[str, Any], seed: int) -> str:
+def name_of(arena: str, method: str | Mapping[str, Any], group: int, seed: int) -> str:
     """Name of a run's folder."""
     plain = method if isinstance(method, str) else "-".join(f"{value}" for value in method.values())
-    return f"{arena}-{plain}-s{seed}"
+    return f"{arena}-{plain}-g{group}-s{seed}"
 
 
 def taught(arena: str, out: Path) -> Path:
@@ -118,7 +122,7 @@ def taught(arena: str, out: Path) -> Path:
 
 def measured(arena: str, method: str | Mapping[str, Any], group: int, seed: int, out: Path) -> dict[str, Any]:
     """Run, unless its outcome is there; returns what it showed."""
-    folder = out / name_of(arena, method, seed)
+    folder = out / name_of(arena, method, group, seed)
     if not (folder / "outcome.json").is_file():
         settings = merged(COMMON, ARENAS[arena].settings, {"batch": {"group": group}, "method": method, "seed": seed})
         settings |= {"model": str(taught(arena, out)), "warmup": {"steps": 0}}
@@ -178,8 +182,8 @@ def main(
                 if budget and time.perf_counter() - start > budget:
                     return
                 run = measured(arena, method, group, seed, out)
-                found.setdefault(name_of(arena, method, 0)[len(arena) + 1 : -3], []).append(run)
-                print(name_of(arena, method, seed), f"{run['before']:.3f} → {run['after']:.3f}", flush=True)
+                found.setdefault(name_of(arena, method, group, 0)[len(arena) + 1 : -3], []).append(run)
+                print(name_of(arena, method, group, seed), f"{run['before']:.3f} → {run['after']:.3f}", flush=True)
         print(f"## {arena}\n\n{ARENAS[arena].words}\n\n" + "\n".join(rows_of(found)))
 
 

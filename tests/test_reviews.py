@@ -540,7 +540,7 @@ def test_a_reward_model_learns_what_reviews_bring_and_is_kept() -> None:
     gain_n = np.array([1.0, 0.0, -1.0, 0.5])
     model.add(prompts[:2], reviews[:2], gain_n[:2])
     model.add(prompts[2:], reviews[2:], gain_n[2:])
-    assert [each[2] for each in store["tried"]] == gain_n.tolist()
+    assert [gain for _, gain in store["tried"]] == gain_n.tolist()
     before = np.square(model(prompts, reviews) - gain_n).mean()
     model.fit(150, 16, np.random.default_rng(0))
     assert np.square(model(prompts, reviews) - gain_n).mean() < 0.05 < before

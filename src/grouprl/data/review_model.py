@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from grouprl.data.desk import Desk
 from grouprl.policy.text_encoders import Ids, build_encoder
-from grouprl.policy.utterance_critic import UtteranceCritic
 
 GRAD_CLIP = 1.0
 
 
 class ReviewModel:
-    """Two heads on [enc(prompt); enc(review)] fitted to what reviews brought; their mean is the reward.
+    """A linear head on enc(prompt and review) fitted to what reviews brought.
 
     Weights, optimiser and all reviews that were tried lie in `store`, which a checkpoint holds.
     """
@@ -33,33 +33,34 @@ class ReviewModel:
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            made = UtteranceCritic(build_encoder(encoder, desk.policy, width))
-        self.critic, self.store = made.to(desk.policy.device), store
-        self.optimizer = torch.optim.Adam(self.critic.parameters(), lr=lr)
-        if "critic" in store:
-            self.critic.load_state_dict(store["critic"])
+            reader = build_encoder(encoder, desk.policy, width)
+            self.network = nn.Sequential(reader, nn.Linear(reader.width, 1)).to(desk.policy.device)
+        self.store, self.optimizer = store, torch.optim.Adam(self.network.parameters(), lr=lr)
+        if "network" in store:
+            self.network.load_state_dict(store["network"])
             self.optimizer.load_state_dict(store["optimizer"])
 
     @torch.no_grad()
     def __call__(self, prompts: Ids, reviews: Ids) -> np.ndarray:
         """Return what each review is expected to bring, [N]."""
-        return np.asarray(self.critic(prompts, reviews)[0].mean(0).double().cpu().numpy())
+        rows = [[*prompt, *review] for prompt, review in zip(prompts, reviews, strict=True)]
+        return np.asarray(self.network(rows)[:, 0].double().cpu().numpy())
 
     def add(self, prompts: Ids, reviews: Ids, gain_n: np.ndarray) -> None:
         """Remember reviews and what they brought, [N]."""
         tried = self.store.setdefault("tried", [])
         pairs = zip(prompts, reviews, gain_n.tolist(), strict=True)
-        tried.extend([list(prompt), list(review), gain] for prompt, review, gain in pairs)
+        tried.extend([[*prompt, *review], gain] for prompt, review, gain in pairs)
 
     def fit(self, updates: int, size: int, rng: np.random.Generator) -> None:
         """Take `updates` steps down the squared error of `size` remembered reviews each, drawn with repetition."""
         tried = self.store["tried"]
         for _ in range(updates):
-            prompts, reviews, gains = zip(*(tried[i] for i in rng.integers(len(tried), size=size)), strict=True)
-            gain_n = torch.tensor(gains, device=next(self.critic.parameters()).device)
-            loss = (self.critic(prompts, reviews)[0] - gain_n).square().mean(1).sum()
+            rows, gains = zip(*(tried[i] for i in rng.integers(len(tried), size=size)), strict=True)
+            said_n = self.network(rows)[:, 0]
+            loss = (said_n - torch.tensor(gains).to(said_n)).square().mean()
             self.optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.critic.parameters(), GRAD_CLIP)
+            nn.utils.clip_grad_norm_(self.network.parameters(), GRAD_CLIP)
             self.optimizer.step()
-        self.store["critic"], self.store["optimizer"] = self.critic.state_dict(), self.optimizer.state_dict()
+        self.store["network"], self.store["optimizer"] = self.network.state_dict(), self.optimizer.state_dict()
