@@ -127,3 +127,18 @@ if __name__ == "__main__":  # a command: where the model is stands in the enviro
     print(sys.stdin.read(), file=sys.stderr)
     if "fail" in sys.argv:
         sys.exit("no luck")
+
+
+def boss_and_clerk(prompt, base_url, api_key):
+    """Two agents: the boss asks the clerk twice, each time anew; what the clerk says last counts."""
+    client = client_of(base_url, api_key)
+
+    def ask(name, messages):
+        return client.chat.completions.create(model=name, messages=messages).choices[0].message.content
+
+    said, answer = [{"role": "user", "content": prompt}], ""
+    for _ in range(2):
+        order = ask("boss", said)
+        answer = ask("clerk", [{"role": "user", "content": order}])
+        said += [{"role": "assistant", "content": order}, {"role": "user", "content": answer}]
+    return answer

@@ -337,6 +337,60 @@ def test_a_template_that_rewrites_history_is_handled_as_set(history):
         play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5)
 
 
+def by_agent(result, answer):
+    return {"boss": float(result == answer), "clerk": 0.25, "correct": float(result == answer)}
+
+
+def test_agents_are_told_apart_by_the_model_they_ask_for():
+    environment, first = begun("boss_and_clerk", agents=["boss", "clerk", "idle"], reward=f"{__file__}:by_agent")
+    assert (first.agent, first.text, first.fresh) == ("boss", "3+4=", False)
+    told = environment.step("what is 3+4?").observation
+    assert (told.agent, told.text, told.fresh) == ("clerk", "what is 3+4?", False)
+    back = environment.step("7").observation
+    assert (back.agent, back.text, back.fresh) == ("boss", "7", False)  # goes on where the boss was
+    again = environment.step("are you sure?").observation
+    assert (again.agent, again.text, again.fresh) == ("clerk", "are you sure?", True)  # knows nothing of the first call
+    last = environment.step("7")
+    assert last.terminated
+    assert environment.scores() == {
+        "boss": {"outcome": 1.0, "correct": 1.0},
+        "clerk": {"outcome": 0.25, "correct": 1.0},
+        "idle": {"outcome": 0.0, "correct": 1.0},
+    }
+    environment.close()
+
+
+def test_a_reward_that_names_no_agent_is_everybodys():
+    environment, _ = begun("answer_once", agents=["boss", "clerk"])
+    environment.step("7")
+    assert environment.scores() == {name: {"outcome": 1.0, "correct": 1.0} for name in ("boss", "clerk")}
+    environment.close()
+
+
+def test_the_rows_of_agents_carry_their_own_rewards():
+    policy = chatting()
+    task = program("boss_and_clerk", agents=["boss", "clerk"], reward=f"{__file__}:by_agent")
+    lead = tuple((*policy.encode(text), policy.eos_ids[0]) for text in ("ask", "5", "ask", "7"))
+    start = Start(SUM, 0, lead=lead, lead_trained=True)
+    found = play(policy, task.environment, [start], max_turns=8, max_new_tokens=5, agents=task.agents)
+    assert not found.failures
+    assert [row.agent for row in found.records] == ["boss", "clerk", "clerk"]
+    assert [verdict["outcome"] for verdict in found.verdicts] == [1.0, 0.25, 0.25]
+
+
+def test_whoever_is_not_there_cannot_ask():
+    environment, _ = begun("boss_and_clerk", agents=["boss", "secretary"])
+    with pytest.raises(RuntimeError, match="There is no model 'clerk'; this is 'policy', or 'boss', or 'secretary'"):
+        environment.step("?")
+    environment.close()
+
+
+@pytest.mark.parametrize("agents", [["boss", "boss"], ["boss", ""], ["policy"], ["correct"]])
+def test_names_of_agents(agents):
+    with pytest.raises(InputError, match="each has a name of its own"):
+        program("boss_and_clerk", agents=agents)
+
+
 def test_a_column_may_bear_the_name_of_the_prompt():
     question = Question("sum", "3+4=", {"answer": "7", "prompt": "3+4=", "base_url": "nowhere"})
     environment = program("answer_once").environment()

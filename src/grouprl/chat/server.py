@@ -25,6 +25,10 @@ class Backend(Protocol):
         """The model's name."""
         ...
 
+    def others(self, key: str) -> tuple[str, ...]:
+        """Further names that requests with this API key may give the model."""
+        ...
+
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Answer a request of the client whose API key is `key`; raises Refusal."""
         ...
@@ -60,8 +64,10 @@ def make_app(backend: Backend) -> Any:
 
     async def chat(request: Request) -> Any:
         asked, key = read_request(await request.body()), key_of(request)
-        if asked.model not in ("", backend.model):
-            raise Refusal(f"There is no model '{asked.model}'; this is '{backend.model}'", "model", 404)
+        others = [name for name in backend.others(key) if name]
+        if asked.model not in ("", backend.model, *others):
+            known = f"this is '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
+            raise Refusal(f"There is no model '{asked.model}'; {known}", "model", 404)
         if asked.stream:
             return StreamingResponse(_events(backend, asked, key), media_type="text/event-stream")
         return JSONResponse(as_json(asked, await backend.answer(asked, key, None), backend.model))

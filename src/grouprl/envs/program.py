@@ -2,39 +2,32 @@
 
 A program is whatever speaks the chat completions protocol. Each of its requests is an observation; the policy's turn is
 the answer. A request whose messages begin with all that was said before, the last answer included, goes on in the same
-row, token for token; any other begins a row.
+row, token for token; any other begins a row. Where a program has several agents, the request's `model` says which asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import json
 import os
 import queue
-import signal
-import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from grouprl.chat.reply import Choice, Completion, said
 from grouprl.chat.request import ChatRequest, Refusal, continues
 from grouprl.chat.server import Endpoint, Pieces
 from grouprl.envs.environment import Observation, Step
+from grouprl.envs.launch import MODEL, Crashed, Finished, Launch
 from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     import random
 
     from grouprl.tasks.task import Question
-
-MODEL = "policy"
-"""What programs call the model."""
-LONGEST_COMPLAINT = 2000
 
 
 @dataclass(frozen=True)
@@ -45,29 +38,7 @@ class Asked:
     reply: Future[str]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """The program has ended, with a result."""
-
-    result: Any
-
-
-@dataclass(frozen=True)
-class Crashed:
-    """The program has ended, with an error."""
-
-    what: str
-
-
 Event = Asked | Finished | Crashed
-
-
-class Launch(Protocol):
-    """Starts a program."""
-
-    def __call__(self, question: Question, url: str, key: str, told: Callable[[Event], None]) -> Callable[[], None]:
-        """Start the program for a question; `told` hears how it ends. Return what stops it."""
-        ...
 
 
 class ProgramEnvironment:
@@ -76,29 +47,31 @@ class ProgramEnvironment:
     def __init__(
         self,
         launch: Launch,
-        judge: Callable[[Any, Mapping[str, Any]], Mapping[str, float]],
+        judge: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
         *,
         timeout: float = 30.0,
         crash_is_failure: bool = True,
+        agents: Sequence[str] = ("",),
     ) -> None:
         """Prepare a run.
 
         Args:
             launch: starts the program (`FunctionLaunch`, `CommandLaunch`).
-            judge: (the program's result, the question's columns) -> reward components.
+            judge: (the program's result, the question's columns) -> reward components of each agent.
             timeout: seconds within which the program asks again or ends.
             crash_is_failure: whether a program that raises, or exits with an error, is a failure of the environment;
                 otherwise it earns nothing.
+            agents: the names that may ask; requests that name none of them are the first one's.
         """
         self._launch, self._judge, self._timeout = launch, judge, timeout
-        self._crash_is_failure = crash_is_failure
+        self._crash_is_failure, self._agents = crash_is_failure, tuple(agents)
         self._events: queue.Queue[Event] = queue.Queue()
         self._key = uuid.uuid4().hex
         self._stop: Callable[[], None] | None = None
         self._begun = False
         self._asked: Asked | None = None
-        self._said: tuple[Mapping[str, Any], ...] = ()
-        self._tools: tuple[Mapping[str, Any], ...] = ()
+        self._acting = self._agents[0]
+        self._contexts: dict[str, _Context] = {}
         self._end: Finished | Crashed | None = None
 
     def reset(self, question: Question, seed: int) -> Observation:
@@ -124,7 +97,8 @@ class ProgramEnvironment:
         shown = self._wait()
         if isinstance(self._end, Crashed) and self._crash_is_failure:
             raise RuntimeError(f"the program failed: {self._end.what}")
-        return Step(shown or Observation(""), terminated=shown is None, valid=not isinstance(self._end, Crashed))
+        over = Observation("", agent=self._acting)
+        return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed))
 
     def begin_call(self, method: str, *arguments: Any) -> None:
         """Start the program, or answer it, without waiting for what it does then."""
@@ -135,10 +109,14 @@ class ProgramEnvironment:
         self._begun = True
 
     def score(self) -> dict[str, float]:
+        """Return what the judge says of the result for the first agent."""
+        return self.scores().get(self._agents[0], {})
+
+    def scores(self) -> dict[str, dict[str, float]]:
         """Return what the judge says of the result; a program that was cut off or crashed is not judged."""
         if not isinstance(self._end, Finished):
-            return {"correct": 0.0}
-        return dict(self._judge(self._end.result, self._columns))
+            return {agent: {"correct": 0.0} for agent in self._agents}
+        return {agent: dict(parts) for agent, parts in self._judge(self._end.result, self._columns).items()}
 
     def close(self) -> None:
         """Stop the program; what it still asks is refused."""
@@ -156,13 +134,13 @@ class ProgramEnvironment:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = question.columns
         desk = Desk.here()
-        desk.sessions[self._key] = self._events
+        desk.sessions[self._key] = _Session(self._events, self._agents)
         self._stop = self._launch(question, desk.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
         if self._asked is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
-        self._said = said(self._asked.request, Choice(action, "stop"))
+        self._contexts[self._acting].said = said(self._asked.request, Choice(action, "stop"))
         self._asked.reply.set_result(action)
         self._asked = None
 
@@ -176,11 +154,30 @@ class ProgramEnvironment:
             self._end = event
             return None
         self._asked, request = event, event.request
-        goes_on = bool(self._said) and request.tools == self._tools and continues(self._said, request.messages)
-        fresh, self._tools = bool(self._said) and not goes_on, request.tools
-        new = request.messages[len(self._said) if goes_on else 0 :]
-        text = "".join(message["content"] for message in new)
-        return Observation(text, fresh=fresh, messages=new, tools=() if goes_on else request.tools)
+        self._acting = request.model if request.model in self._agents else self._agents[0]
+        before = self._contexts.get(self._acting, _Context())
+        goes_on = bool(before.said) and request.tools == before.tools and continues(before.said, request.messages)
+        fresh = self._acting in self._contexts and not goes_on
+        self._contexts[self._acting] = _Context(before.said, request.tools)
+        new = request.messages[len(before.said) if goes_on else 0 :]
+        text, tools = "".join(message["content"] for message in new), () if goes_on else request.tools
+        return Observation(text, agent=self._acting, fresh=fresh, messages=new, tools=tools)
+
+
+@dataclass
+class _Context:
+    """What was said to and by an agent, and the tools that it was told of."""
+
+    said: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Session:
+    """Where the requests of an episode go, and whom they may name."""
+
+    events: queue.Queue[Event]
+    agents: tuple[str, ...]
 
 
 class DemonstratedProgram(ProgramEnvironment):
@@ -203,7 +200,7 @@ class Desk:
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.sessions: dict[str, queue.Queue[Event]] = {}
+        self.sessions: dict[str, _Session] = {}
         self.pid = os.getpid()
         self.url = Endpoint(self).url
 
@@ -220,21 +217,25 @@ class Desk:
         """The name of the model."""
         return MODEL
 
+    def others(self, key: str) -> tuple[str, ...]:
+        """The agents of the episode with this key."""
+        return self.sessions[key].agents if key in self.sessions else ()
+
     def rows(self, key: str) -> list[dict[str, Any]] | None:
         """Return None: rows are the trainer's."""
         return None
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Let the policy answer. Raises Refusal for what cannot be trained, and for keys of episodes that are over."""
-        events = self.sessions.get(key)
-        if events is None:
+        session = self.sessions.get(key)
+        if session is None:
             raise Refusal("No episode has this API key; the one that the program was given ends with it", status=401)
         if request.n > 1:
             raise Refusal("n is 1 while the policy is trained: an episode is one path", "n")
         if request.logprobs:
             raise Refusal("logprobs are the trainer's while the policy is trained", "logprobs")
         reply: Future[str] = Future()
-        events.put(Asked(request, reply))
+        session.events.put(Asked(request, reply))
         text = await asyncio.wrap_future(reply)
         return Completion((Choice(before_stop(text, request.stop), "stop"),))
 
@@ -243,81 +244,3 @@ def before_stop(text: str, stops: Sequence[str]) -> str:
     """Return the text up to the first of the stop texts."""
     found = [at for at in map(text.find, stops) if at >= 0]
     return text[: min(found)] if found else text
-
-
-@dataclass(frozen=True)
-class FunctionLaunch:
-    """A program that is a function, plain or async: `function(prompt, base_url=…, api_key=…, **columns) -> result`.
-
-    It gets what its signature names. It runs in a thread, which cannot be stopped from outside: what it asks after the
-    episode's end is refused, which ends most programs.
-    """
-
-    function: Callable[..., Any]
-
-    def __call__(self, question: Question, url: str, key: str, told: Callable[[Event], None]) -> Callable[[], None]:
-        """Start the function."""
-        given = {**question.columns, "base_url": url, "api_key": key}
-
-        def run() -> None:
-            try:
-                found = self.function(question.prompt, **accepted(self.function, given))
-                told(Finished(asyncio.run(found) if inspect.iscoroutine(found) else found))
-            except (Exception, SystemExit) as error:
-                told(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_COMPLAINT]))
-
-        threading.Thread(target=run, name="program", daemon=True).start()
-        return _nothing
-
-
-@dataclass(frozen=True)
-class CommandLaunch:
-    """A program that is a command: `{prompt}` in it is the prompt, which is its standard input, too.
-
-    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is. Its result is what it prints; it has a
-    process group of its own, which is killed at the end of the episode.
-    """
-
-    command: tuple[str, ...]
-
-    def __call__(self, question: Question, url: str, key: str, told: Callable[[Event], None]) -> Callable[[], None]:
-        """Start the command. Raises InputError if it cannot be started."""
-        prompt = question.prompt if isinstance(question.prompt, str) else json.dumps(question.prompt)
-        where = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "OPENAI_MODEL": MODEL}
-        words = [word.replace("{prompt}", prompt) for word in self.command]
-        pipe = subprocess.PIPE
-        try:
-            process = subprocess.Popen(
-                words, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **where}, start_new_session=True
-            )
-        except OSError as error:
-            raise InputError(f"The program {self.command[0]!r} cannot be started: {error.strerror}") from error
-
-        def run() -> None:
-            out, complaint = process.communicate(prompt.encode())
-            if process.returncode:
-                last = complaint.decode(errors="replace")[-LONGEST_COMPLAINT:].strip()
-                told(Crashed(f"exit code {process.returncode}: {last}"))
-            else:
-                told(Finished(out.decode(errors="replace").strip()))
-
-        threading.Thread(target=run, name="program", daemon=True).start()
-        return lambda: _kill(process)
-
-
-def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a function's signature names behind its first one, the prompt; all if it takes any."""
-    parameters = inspect.signature(function).parameters
-    given = {name: value for name, value in given.items() if name != next(iter(parameters), None)}
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(given)
-    return {name: value for name, value in given.items() if name in parameters}
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _nothing() -> None:
-    """Stop nothing: a thread ends by itself."""

@@ -43,6 +43,10 @@ class Service:
         """The name of the model."""
         return self._model
 
+    def others(self, key: str) -> tuple[str, ...]:
+        """Return no name: one policy answers."""
+        return ()
+
     def rows(self, key: str) -> list[dict[str, Any]] | None:
         """Return the rows of the client with this API key; None if it never asked."""
         found = self.recorded.of(key)

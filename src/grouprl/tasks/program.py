@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.envs.program import CommandLaunch, DemonstratedProgram, FunctionLaunch, Launch, ProgramEnvironment
+from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
+from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
 from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import Example, Reward, import_object
-from grouprl.rewards.judging import judge
+from grouprl.rewards.judging import RESERVED, judge
 from grouprl.rewards.sending import harmless
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import load_task, register_task
@@ -44,6 +45,9 @@ class Program(OptionTask):
     on_crash: Literal["fail", "zero"] = Field(
         "fail", description="a program that raises has failed (see reward.on_error), or has earned nothing"
     )
+    names: tuple[str, ...] = Field(
+        (), alias="agents", description="names of its agents; a request names one as its `model`"
+    )
     characters: str = Field("", description="the characters that requests and answers are made of, where known")
     seed: int = Field(0, description="which stream of questions is drawn, for tasks that draw")
 
@@ -64,6 +68,11 @@ class Program(OptionTask):
             import uvicorn  # noqa: F401
         except ImportError as error:
             raise MissingExtra(str(error.name), "serve", f"The task 'program:{self.path}'") from error
+        if len(set(self.names)) < len(self.names) or set(self.names) & {"", MODEL, *RESERVED}:
+            raise InputError(
+                f"The agents of '{self.path}' are {', '.join(map(repr, self.names))}",
+                f"each has a name of its own, and none is called {', '.join(map(repr, (MODEL, *RESERVED)))}",
+            )
         self._inner = load_task(self.questions, self.seed)
         if self._inner.environment() is not None:
             raise InputError(
@@ -112,6 +121,11 @@ class Program(OptionTask):
         return self.tokens
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """As the option says."""
+        return self.names or ("",)
+
+    @property
     def alphabet(self) -> str:
         """As the option says."""
         return self.characters
@@ -124,21 +138,24 @@ class Program(OptionTask):
     def environment(self) -> ProgramEnvironment:
         """Return a fresh run of the program."""
         settings: dict[str, Any] = {"timeout": self.timeout, "crash_is_failure": self.on_crash == "fail"}
+        settings["agents"] = self.agents
         if self._expert is None:
             return ProgramEnvironment(self._launch, self._components, **settings)
         return DemonstratedProgram(self._expert, self._launch, self._components, **settings)
 
-    def _components(self, result: Any, columns: Mapping[str, Any]) -> dict[str, float]:
-        """Return the reward of a result as components. Raises RuntimeError where the reward fails."""
+    def _components(self, result: Any, columns: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+        """Return the reward of a result as components of each agent. Raises RuntimeError where the reward fails."""
         given = str(result) if self.reward_path is None else result
         verdict = judge(self._judge, [given], [columns], ["the program's result"])[0]
         if verdict.status == "not_applicable":
-            return {"correct": 0.0}
+            return {agent: {"correct": 0.0} for agent in self.agents}
         if verdict.status != "ok":
             raise RuntimeError(verdict.what)
-        parts = dict(verdict.components)
+        parts, correct = dict(verdict.components), float(verdict.correct)
+        if self.names and set(parts) <= set(self.names) and parts:
+            return {agent: {"outcome": parts.get(agent, 0.0), "correct": correct} for agent in self.names}
         named = parts if parts and math.isclose(sum(parts.values()), verdict.reward) else {"outcome": verdict.reward}
-        return {**named, "correct": float(verdict.correct)}
+        return {agent: {**named, "correct": correct} for agent in self.agents}
 
 
 def _launch(path: str) -> Launch:

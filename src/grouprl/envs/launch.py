@@ -1,0 +1,126 @@
+"""Programs of one's own, started for an episode: a function in a thread, or a command."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Question
+
+MODEL = "policy"
+"""What programs call the model."""
+LONGEST_COMPLAINT = 2000
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The program has ended, with a result."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The program has ended, with an error."""
+
+    what: str
+
+
+Ending = Finished | Crashed
+
+
+class Launch(Protocol):
+    """Starts a program."""
+
+    def __call__(self, question: Question, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
+        """Start the program for a question; `told` hears how it ends. Return what stops it."""
+        ...
+
+
+@dataclass(frozen=True)
+class FunctionLaunch:
+    """A program that is a function, plain or async: `function(prompt, base_url=…, api_key=…, **columns) -> result`.
+
+    It gets what its signature names. It runs in a thread, which cannot be stopped from outside: what it asks after the
+    episode's end is refused, which ends most programs.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, question: Question, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
+        """Start the function."""
+        given = {**question.columns, "base_url": url, "api_key": key}
+
+        def run() -> None:
+            try:
+                found = self.function(question.prompt, **accepted(self.function, given))
+                told(Finished(asyncio.run(found) if inspect.iscoroutine(found) else found))
+            except (Exception, SystemExit) as error:
+                told(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_COMPLAINT]))
+
+        threading.Thread(target=run, name="program", daemon=True).start()
+        return _nothing
+
+
+@dataclass(frozen=True)
+class CommandLaunch:
+    """A program that is a command: `{prompt}` in it is the prompt, which is its standard input, too.
+
+    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is. Its result is what it prints; it has a
+    process group of its own, which is killed at the end of the episode.
+    """
+
+    command: tuple[str, ...]
+
+    def __call__(self, question: Question, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
+        """Start the command. Raises InputError if it cannot be started."""
+        prompt = question.prompt if isinstance(question.prompt, str) else json.dumps(question.prompt)
+        where = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "OPENAI_MODEL": MODEL}
+        words = [word.replace("{prompt}", prompt) for word in self.command]
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                words, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **where}, start_new_session=True
+            )
+        except OSError as error:
+            raise InputError(f"The program {self.command[0]!r} cannot be started: {error.strerror}") from error
+
+        def run() -> None:
+            out, complaint = process.communicate(prompt.encode())
+            if process.returncode:
+                last = complaint.decode(errors="replace")[-LONGEST_COMPLAINT:].strip()
+                told(Crashed(f"exit code {process.returncode}: {last}"))
+            else:
+                told(Finished(out.decode(errors="replace").strip()))
+
+        threading.Thread(target=run, name="program", daemon=True).start()
+        return lambda: _kill(process)
+
+
+def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a function's signature names behind its first one, the prompt; all if it takes any."""
+    parameters = inspect.signature(function).parameters
+    given = {name: value for name, value in given.items() if name != next(iter(parameters), None)}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(given)
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _nothing() -> None:
+    """Stop nothing: a thread ends by itself."""
