@@ -26,9 +26,9 @@ Found = Mapping[str, Mapping[str, float] | str]
 
 
 def runs_of(contests: Iterable[Contest], seeds: int) -> list[Run]:
-    """Return every run that the contests need, each once."""
+    """Return every run that the contests need, each once, first seeds first: who stops early has fewer of all."""
     wanted = (run for each in contests for runs in (ours(each, seeds), *theirs(each, seeds)) for run in runs)
-    return list({run.name: run for run in wanted}.values())
+    return sorted({run.name: run for run in wanted}.values(), key=lambda run: run.seed)
 
 
 def ours(contest: Contest, seeds: int) -> list[Run]:

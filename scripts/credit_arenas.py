@@ -37,7 +37,7 @@ ARENAS: dict[str, Arena] = {
         "the same in larger grids with more walls, on 200 questions that come again: many groups fail altogether",
         {**KEYS, "size": 4, "walls": 2},
         400,
-        60,
+        40,
         optim={"lr": 7e-4},
         data={"questions": 200},
     ),
@@ -103,7 +103,7 @@ ARENAS: dict[str, Arena] = {
         "and call are told apart",
         {"name": "schema", "facts": 2},
         400,
-        60,
+        30,
         optim={"lr": 5e-4},
     ),
 }
