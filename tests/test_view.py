@@ -289,8 +289,13 @@ def test_a_damaged_rollout_file_falls_back_to_the_one_before(tmp_path):
     assert "step-000999.parquet could not be read" in " ".join(data.missing)
 
 
-def test_an_empty_folder_gives_a_page_and_no_folder_an_error(tmp_path):
+def test_a_run_that_has_just_begun_gives_a_page_and_what_is_no_run_an_error(tmp_path):
+    (tmp_path / "config.yaml").write_text("task: addition\n")
     parsed(write_report(tmp_path))
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(InputError, match="photos holds nothing of a run"):
+        write_report(tmp_path / "photos")
+    assert not list((tmp_path / "photos").iterdir())
     with pytest.raises(InputError, match="no run folder"):
         write_report(tmp_path / "nowhere")
 

@@ -144,6 +144,8 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
         refused = run.invoke(app, ["show", str(team), *given])
         assert refused.exit_code == 2
         assert words in " ".join(refused.output.split())
+    with pytest.raises(InputError, match=r"there is no run folder .*nowhere"):
+        read_rollouts(team / "nowhere")
     with pytest.raises(InputError, match="no rollouts are stored"):
         find(team / "checkpoints")
 

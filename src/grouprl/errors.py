@@ -6,6 +6,9 @@ import difflib
 import traceback
 from collections.abc import Iterable
 
+MANY = 60
+"""Known names that a message does not list."""
+
 
 class GrouprlError(Exception):
     """Base of every error this package raises on purpose."""
@@ -34,13 +37,13 @@ class RunError(GrouprlError, RuntimeError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a remedy sentence for an unknown `name`: the nearest known names, or all of them when few."""
+    """Return a remedy sentence for an unknown `name`: the nearest known names, or all where they are not too many."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.5)
     close.sort(key=lambda known: sorted(known) != sorted(name))  # letters in another order are the commonest slip
     if close:
         return "Did you mean " + " or ".join(f"'{c}'" for c in close[:3]) + "?"
-    return "Known: " + ", ".join(names) + "."
+    return f"None of the {len(names)} known names is like it." if len(names) > MANY else f"Known: {', '.join(names)}."
 
 
 def shortened(value: object, limit: int = 200) -> str:

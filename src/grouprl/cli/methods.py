@@ -58,7 +58,7 @@ def selected(family: str = "", search: str = "") -> list[Entry]:
     entries = [e for e in CATALOGUE.values() if family in ("", e.family)]
     found = [e for e in entries if search.lower() in f"{e.name} {e.card.title} {e.card.summary}".lower()]
     if not found:
-        raise InputError(f"no method matches '{search}'", remedy=suggest(search, CATALOGUE))
+        raise InputError(f"no method matches '{search}'", remedy=f"{suggest(search, CATALOGUE)} See: grouprl methods")
     return found
 
 

@@ -58,6 +58,8 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[dict
     Raises InputError where it is not stored or cannot be read.
     """
     files = {int(path.stem.partition("-")[2]): path for path in sorted(folder.glob("rollouts/step-*.parquet"))}
+    if not folder.is_dir():
+        raise InputError(f"there is no run folder {folder}", "rollouts lie in a run folder", "Check the path")
     if not files:
         raise InputError(
             f"no rollouts are stored in {folder}", "run.rollouts_every says which steps are stored", "Check the path"

@@ -51,7 +51,7 @@ def lookup(name: str) -> Metric:
         return GLOSSARY[name]
     families = [m for m in GLOSSARY.values() if m.family and fnmatchcase(name, m.name)]
     if not families:
-        raise InputError(f"'{name}' is not a known metric", remedy=suggest(name, GLOSSARY))
+        raise InputError(f"'{name}' is not a known metric", remedy=f"{suggest(name, GLOSSARY)} See: grouprl metrics")
     return max(families, key=lambda m: (not m.name.endswith("*"), len(m.name)))
 
 
