@@ -8,6 +8,7 @@ in the output folder and not repeated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,8 +42,26 @@ def theirs(contest: Contest, seeds: int) -> list[list[Run]]:
     return [[Run(contest.arena, rival, seed) for seed in range(seeds)] for rival in contest.rivals]
 
 
-def compared(contest: Contest, found: Found, seeds: int) -> Iterator[dict[str, Any]]:
-    """Yield a judged comparison for every measure and rival."""
+def finished(runs: Iterable[Run], out: Path) -> dict[str, dict[str, float] | str]:
+    """Return what the finished ones among the runs measured."""
+    paths = {run.name: out / run.name / "outcome.json" for run in runs}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
+
+
+def whole_seeds(contest: Contest, found: Found, seeds: int) -> int:
+    """Return how many seeds, counted from the first, all runs of a contest have."""
+    runs = runs_of([contest], seeds)
+    return min((run.seed for run in runs if run.name not in found), default=seeds)
+
+
+def compared(contest: Contest, found: Found, most: int) -> Iterator[dict[str, Any]]:
+    """Yield a judged comparison for every measure and rival, over as many seeds as there are; none for fewer than two.
+
+    `most` is how many seeds are looked for.
+    """
+    seeds = whole_seeds(contest, found, most)
+    if seeds < 2:
+        return
     mine = [found[run.name] for run in ours(contest, seeds)]
     for rival, runs in zip(contest.rivals, theirs(contest, seeds), strict=True):
         for measure, sign in contest.measures.items():
@@ -53,11 +72,12 @@ def compared(contest: Contest, found: Found, seeds: int) -> Iterator[dict[str, A
 def learnt(runs: Iterable[Run], found: Found) -> list[dict[str, Any]]:
     """Return for each method in each arena whether its held-out questions went better after training than before."""
     groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
+    for run in (run for run in runs if run.name in found):
         groups.setdefault((run.arena, run.name.rpartition("-s")[0]), []).append(run)
     return [
         judge(Claim(group[0].method, arena, "eval/pass@1", 1, "learns", ""), *[[found[r.name] for r in group]] * 2)
         for (arena, _), group in groups.items()
+        if len(group) > 1
     ]
 
 
@@ -69,11 +89,14 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
     only: Annotated[str, typer.Option(help="Only contests whose arena and method contain this; docs stay.")] = "",
+    run: Annotated[
+        bool, typer.Option(help="Run what is not finished; else the record is made of what is there.")
+    ] = True,
 ) -> None:
     """Run every comparison and write the record."""
     wanted = [each for each in CONTESTS if only in f"{each.arena} {each.name}"]
     runs = runs_of(wanted, seeds)
-    found = run_all(runs, out, jobs, Console())
+    found = run_all(runs, out, jobs, Console()) if run else finished(runs, out)
     rows = [row for each in wanted for row in compared(each, found, seeds)]
     gains = learnt(runs, found)
     if only:

@@ -28,7 +28,8 @@ def write(rows: Rows, gains: Rows, turns: Mapping[str, float], docs: Path) -> No
 
 def page(rows: Rows, gains: Rows, turns: Mapping[str, float]) -> str:
     """Return the text of docs/credit.md; `turns` are those of GRPO's last episodes in each arena."""
-    seeds = max((len(row.get("ours", ())) for row in rows), default=0)
+    counts = sorted({len(row["ours"]) for row in rows if "ours" in row})
+    seeds = " to ".join(dict.fromkeys(map(str, counts[:1] + counts[-1:])))
     verdicts = "\n".join(f"- **{name}**: {words}" for name, words in VERDICTS.items())
     sections = "\n\n".join(section(name, rows, gains, turns) for name in ARENAS)
     return PAGE.format(seeds=seeds, summary=summary(rows, gains), verdicts=verdicts, notes=notes(), sections=sections)
@@ -44,16 +45,16 @@ def section(arena: str, rows: Rows, gains: Rows, turns: Mapping[str, float]) -> 
 
 def gained(rows: Rows) -> str:
     """Return a table of what methods learnt."""
-    head = "| method | before | after | gained | learns |\n| --- | --- | --- | --- | --- |"
+    head = "| method | seeds | before | after | gained | learns |\n| --- | --- | --- | --- | --- | --- |"
     return "\n".join([head, *(f"| {' | '.join(_gain(row))} |" for row in sorted(rows, key=lambda row: row["method"]))])
 
 
 def _gain(row: Mapping[str, Any]) -> list[str]:
     if row["verdict"] == "failed":
-        return [setup_words(row["setup"]), "", "", "", f"failed: {row['why'].splitlines()[0]}"]
+        return [setup_words(row["setup"]), "", "", "", "", f"failed: {row['why'].splitlines()[0]}"]
     before, after = (f"{statistics.fmean(row[side]):.3f}" for side in ("theirs", "ours"))
     difference = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-    return [setup_words(row["setup"]), before, after, difference, row["verdict"]]
+    return [setup_words(row["setup"]), str(len(row["ours"])), before, after, difference, row["verdict"]]
 
 
 def summary(rows: Rows, gains: Rows) -> str:
@@ -84,7 +85,7 @@ def turns_taken(runs: Iterable[Run], found: Mapping[str, Mapping[str, float] | s
     """Return for each arena the turns of GRPO's episodes in its last ten steps; 1 where there is but one."""
     taken: dict[str, list[float]] = {arena: [] for arena in ARENAS}
     for run in runs:
-        measured = found[run.name]
+        measured = found.get(run.name, "")
         if run.method == "grpo" and not isinstance(measured, str):
             taken[run.arena].append(measured.get("train/turns_mean", 1.0))
     return {arena: statistics.fmean(each or [1.0]) for arena, each in taken.items()}

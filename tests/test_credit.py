@@ -16,6 +16,7 @@ from claims import OF_TURNS
 from credit_arenas import ARENAS, CONTESTS
 
 from grouprl.train.config import parse_config
+from grouprl.train.files import write_json
 from grouprl.train.plan import plan
 
 EXPECTED = ("warmup.", "dynamic_sampling has no effect: max_rounds is 1")
@@ -101,9 +102,9 @@ def test_the_page_has_two_tables_for_each_arena(tmp_path):
     credit_report.write(rows, gains, turns, tmp_path)
     text = (tmp_path / "credit.md").read_text(encoding="utf-8")
     assert text.count("| method | what its paper claims") == len(ARENAS)
-    assert text.count("| method | before | after") == len(ARENAS)
+    assert text.count("| method | seeds | before | after") == len(ARENAS)
     assert text.count("| 0.600 | 0.500 |") == sum(row["measure"] != "train/turns_mean" for row in rows)
-    assert text.count("| 0.200 | 0.600 |") == len(CONTESTS)
+    assert text.count("| 3 | 0.200 | 0.600 |") == len(CONTESTS)
     assert "take 5.0 turns" in text
 
 
@@ -114,3 +115,20 @@ def test_turns_leave_broken_runs_and_single_turns_out():
     measured |= {run.name: {"eval/pass@1": 0.5} for run in runs if run.arena == "call"}
     turns = credit_report.turns_taken(runs, measured)
     assert (turns["keys"], turns["guess"], turns["call"]) == (5.0, 4.5, 1.0)
+
+
+def test_a_record_of_what_is_there_takes_the_seeds_that_all_have(tmp_path):
+    measured = found(0.1)
+    gone = [effects.Run("keys", "grpo", 2).name, effects.Run("followed keys", "grpo", 1).name]
+    for name, measures in measured.items():
+        if name not in gone:
+            (tmp_path / name).mkdir()
+            write_json(tmp_path / name / "outcome.json", measures)
+    there = credit.finished(credit.runs_of(CONTESTS, SEEDS), tmp_path)
+    assert there == {name: measures for name, measures in measured.items() if name not in gone}
+    rows, gains = judged(there)
+    counts = {row["arena"]: len(row["ours"]) for row in rows if row["rival"] == "grpo"}
+    assert (counts["keys"], counts["far keys"]) == (2, 3)
+    assert "followed keys" not in counts
+    assert [len(row["ours"]) for row in gains if (row["arena"], row["method"]) == ("keys", "grpo")] == [2]
+    assert "2 to 3 seeds each" in credit_report.page(rows, gains, dict.fromkeys(ARENAS, 5.0))
