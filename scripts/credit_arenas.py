@@ -199,7 +199,7 @@ CONTESTS: tuple[Contest, ...] = (
         "calculator",
         "thor",
         "failed calls are drawn again, as groups of their own",
-        note="has eight single turns more for every question with a failed call; `whole/pass@1` is that of all rows.",
+        note="draws eight single turns more for every question with a failed call.",
     ),
     Contest("calculator", "llds", "good calls do not become less likely"),
     Contest("paid calls", "mt_grpo", "the first call is judged by its own reward"),
