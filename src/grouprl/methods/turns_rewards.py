@@ -93,6 +93,10 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             )
         ],
         recommended={"learning_rate": 3e-6},
+        notes=[
+            "β pays every valid action: where β times the turns allowed exceeds the outcome, wandering is what is "
+            "learnt (docs/credit.md, task keys). Lower beta there."
+        ],
     ),
 )
 def spa_rl(

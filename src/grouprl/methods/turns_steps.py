@@ -103,6 +103,7 @@ LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β�
             ),
         ],
         recommended={"kl_coef": 1e-4, "group": 8, "gamma": 0.5},
+        notes=["The task keys with reward 'expert' follows an expert and puts in its moves, without a limit."],
     ),
 )
 def ui_s1(
