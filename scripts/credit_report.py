@@ -73,7 +73,7 @@ def summary(rows: Rows, gains: Rows) -> str:
 
 
 def _named(rows: Iterable[Mapping[str, Any]]) -> str:
-    return ", ".join(f"`{row['method']}` ({row['arena']})" for row in rows) or "none"
+    return ", ".join(f"{setup_words(row['setup'])} ({row['arena']})" for row in rows) or "none"
 
 
 def notes() -> str:
