@@ -109,6 +109,7 @@ which has one too.
 The first table of an arena says whether each method learns: held-out questions after training against those before,
 with the same verdicts. The second compares methods with rivals.
 
+Of thirty intervals of 95 % one or two lie beside the truth by chance.
 A toy of 70,000 parameters can show whether an idea acts; that it pays at scale it cannot show.
 
 Notes:
