@@ -76,6 +76,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 @example("optim.lr", float("inf"))
 @example("task", {"name": "addition", "digits": {1: 2}})
 @example("method", {"name": "grpo", "eps": "\ud800"})
+@example("task", {"\ud800": None})
 def test_any_value_of_any_key(key: str, value: Any) -> None:
     config = parsed(nested(key, value))
     if config is None:

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ import pytest
 from rich.console import Console
 
 from grouprl.errors import InputError, RunError
-from grouprl.rewards import combine, exact_match, load_reward, math_equal, numeric_match, regex_format
+from grouprl.rewards import (
+    combine,
+    contains_answer_tag,
+    exact_match,
+    load_reward,
+    math_equal,
+    numeric_match,
+    regex_format,
+)
 from grouprl.rewards import workers as module
 from grouprl.rewards.judging import Judge
-from grouprl.rewards.sending import CannotSend, harmless
+from grouprl.rewards.loading import import_object
+from grouprl.rewards.sending import CannotSend, harmless, pack, unpack
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import load_task
 from grouprl.train.config import parse_config
@@ -83,6 +93,18 @@ def test_rewards_travel_by_import_path(tmp_path: Path, monkeypatch: pytest.Monke
             assert scores_of(reward, ["abc"]).reward_b.tolist() == [3.0]
     finally:
         sys.modules.pop("places", None)
+
+
+def test_a_number_that_was_imported_is_no_other_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small numbers are the same object everywhere: those of a parcel must not be taken for what was imported."""
+    (tmp_path / "numbered.py").write_text("three = 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert import_object("numbered:three", "number") == 3
+    Path("numbered.py").unlink()
+    sys.modules.pop("numbered")
+    reward = unpack(pack(partial(contains_answer_tag, answer=3)))
+    assert isinstance(reward, partial)
+    assert reward.keywords == {"answer": 3}
 
 
 def test_what_cannot_be_sent_runs_here_with_a_note_or_is_refused() -> None:

@@ -53,7 +53,7 @@ class Source:
 
 
 ORIGINS: dict[int, Origin] = {}
-"""By the identity of what `import_object` returned; the objects are kept, so identities stay theirs."""
+"""By the identity of what `import_object` returned, if it is its own; objects are kept, so identities stay theirs."""
 SOURCES: dict[str, Source] = {}
 """By the name that `import_object` gave the module of a file."""
 
@@ -140,7 +140,8 @@ def import_object(path: str, what: str) -> Any:
             remedy = suggest(part, public) if public else "It defines no names."
             raise InputError(f"There is no '{part}' in {location} (for the {what} '{path}')", remedy=remedy)
         found = getattr(found, part)
-    ORIGINS[id(found)] = Origin(module.__name__, name, found)
+    if callable(found) or type(found).__module__ != "builtins":  # a number has the same identity everywhere
+        ORIGINS[id(found)] = Origin(module.__name__, name, found)
     return found
 
 

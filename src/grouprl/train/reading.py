@@ -118,6 +118,7 @@ def check_plain(value: Any) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise ValueError(f"the key {shortened(key)} is no text")
+            check_plain(key)
             check_plain(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
