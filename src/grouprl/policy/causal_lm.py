@@ -27,7 +27,7 @@ from .tokens import Tokens
 from .trainable import Trainable
 
 VALUE_HEAD_FILE = "value_head.safetensors"
-TOKEN_BUDGET = {"cpu": 2048, "cuda": 32768}
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
 
 
