@@ -16,7 +16,9 @@ from grouprl.data.budget import EntropyTemperature, LengthBudget
 from grouprl.data.collected import subset
 from grouprl.data.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
 from grouprl.data.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
+from grouprl.data.probe import probe_questions
 from grouprl.data.selection import RewardSelection, selected
+from grouprl.errors import RunError
 from grouprl.parts import RunFacts
 
 ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSampling(), BanditOverSources()]
@@ -431,6 +433,16 @@ def test_questions_are_selected_once_by_what_they_earn_at_first(which: Any, kept
     assert desk.notes["answers_probed"] == 7 * 400
     assert desk.notes["selected_reward"] == pytest.approx(np.mean(kept) / 6, abs=0.05)
     assert len(part.choose(5, desk)) == 5, "epochs follow each other"
+
+
+def test_a_selection_among_questions_that_nobody_can_score_ends_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_scored(desk: Any, indices: Any, answers: int) -> Any:
+        drawn = probe_questions(desk, indices, answers)
+        return subset(drawn, np.zeros(len(drawn), dtype=bool))
+
+    monkeypatch.setattr("grouprl.data.selection.probe_questions", none_scored)
+    with pytest.raises(RunError, match="not one answer to the 8 questions could be scored"):
+        RewardSelection(keep=3).choose(4, FakeDesk())
 
 
 def test_a_selection_of_all_or_more_is_idle() -> None:

@@ -11,6 +11,7 @@ from pydantic import Field
 from grouprl.data.curriculum import Chooser, pool_size
 from grouprl.data.desk import Desk
 from grouprl.data.probe import probe_questions, rows_of
+from grouprl.errors import RunError
 from grouprl.parts.part import RunFacts, part
 
 Count = Annotated[int, Field(ge=1)]
@@ -44,9 +45,14 @@ class RewardSelection(Chooser):
         return picked
 
     def _selected(self, desk: Desk) -> list[int]:
-        """Numbers of the questions that are asked, by rising reward."""
+        """Numbers of the questions that are asked, by rising reward. Raises RunError where none could be scored."""
         rows = probe_questions(desk, range(pool_size(desk)), self.answers)
         mean = {index: float(rows.scores.reward_b[where].mean()) for index, where in rows_of(rows.index_b).items()}
+        if not mean:
+            raise RunError(
+                f"{self.name} has nothing to choose from: not one answer to the {pool_size(desk)} questions could be "
+                "scored before the first step. Mend the reward, or leave the part out"
+            )
         order = sorted(mean, key=lambda index: (mean[index], index))
         found = selected(order, self.keep, self.which)
         desk.note("selected_reward", float(np.mean([mean[index] for index in found])))
