@@ -205,6 +205,7 @@ CONTESTS: tuple[Contest, ...] = (
     Contest("paid calls", "mt_grpo", "the first call is judged by its own reward"),
     Contest("paid calls", {"name": "g_ra", "outcome": "correct"}, "calls pay only where the answer is right"),
     Contest("shortlist", "rank_grpo", "each place is judged by the hits from it on"),
+    Contest("words", "igpo", "a guess is paid by how much likelier it makes the word"),
     Contest("diagnose", "promed", "questions are judged by what they reveal"),
     Contest(
         "diagnose",
