@@ -64,6 +64,18 @@ def test_a_row_longer_than_a_pass_is_a_pass():
     assert batch_arithmetic(config, 6, 24, 1).passes_per_update == 4
 
 
+def test_passes_are_those_that_the_policy_makes():
+    """On a CPU a pass holds no more than its cache likes, whatever the setting allows."""
+    sizes = {"hidden": 64, "layers": 2, "intermediate": 176}
+    config = parse_config({"model": {"name": "tiny", "tiny": sizes, "device": "cpu"}, "batch": {"prompts": 64}})
+    task = load_task("addition")
+    facts, _ = read_model(config, task)
+    policy = load_policy("tiny", alphabet=task.alphabet, token_budget=config.batch.tokens_per_microbatch, **sizes)
+    batch = batch_arithmetic(config, 10, 20, 1, model=facts)
+    assert batch.tokens_per_pass == policy.pass_tokens == 8_000_000 // (8 * 64 + 4 * 176 + 2 * 64)
+    assert batch.passes_per_update == math.ceil(64 * config.batch.group / (batch.tokens_per_pass // 30))
+
+
 def test_parameters_are_those_of_the_model():
     config = parse_config({"model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2}}})
     task = load_task("addition")

@@ -116,7 +116,12 @@ def bytes_per_token(config: Any, itemsize: int) -> int:
 def cached_tokens(config: Any, device: torch.device) -> int:
     """Return how many tokens a pass may have on a CPU: what its layers compute shall stay near its cache."""
     _, *sizes = sizes_of(config)
-    return CACHED_NUMBERS // numbers_per_token(*sizes) if device.type == "cpu" else sys.maxsize
+    return tokens_in_cache(numbers_per_token(*sizes), device.type)
+
+
+def tokens_in_cache(per_token: int, device_type: str) -> int:
+    """Return how many tokens of `per_token` numbers a layer a pass may have."""
+    return CACHED_NUMBERS // per_token if device_type == "cpu" else sys.maxsize
 
 
 def free_bytes(device: torch.device) -> int | None:

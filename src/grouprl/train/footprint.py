@@ -20,7 +20,7 @@ from grouprl.methods.compose import compose
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
-from grouprl.policy.passes import numbers_per_token
+from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
 from grouprl.train.agents import model_names
@@ -130,10 +130,16 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
 
 
 def batch_arithmetic(
-    config: Config, prompt_tokens: int, max_new_tokens: int, refill_rounds: int, phases: int = 1
+    config: Config,
+    prompt_tokens: int,
+    max_new_tokens: int,
+    refill_rounds: int,
+    phases: int = 1,
+    model: ModelFacts | None = None,
 ) -> Arithmetic:
-    """Work out what a rollout holds and how it is cut."""
+    """Work out what a rollout holds and how it is cut; `model` says what a pass may hold besides."""
     plan = config.batch
+    limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model))
     answers = plan.prompts * plan.group
     rows, row = answers // plan.minibatches, prompt_tokens + max_new_tokens
     return Arithmetic(
@@ -151,10 +157,14 @@ def batch_arithmetic(
         max_new_tokens=max_new_tokens,
         tokens_per_rollout=answers * row,
         tokens_per_update=rows * row,
-        tokens_per_pass=min(plan.tokens_per_microbatch, rows * row),
-        passes_per_update=math.ceil(rows / max(1, plan.tokens_per_microbatch // row)),
+        tokens_per_pass=min(limit, rows * row),
+        passes_per_update=math.ceil(rows / max(1, limit // row)),
         refill_rounds=refill_rounds,
     )
+
+
+def _cached(model: ModelFacts) -> int:
+    return tokens_in_cache(numbers_per_token(model.hidden, model.intermediate, model.kv_width), model.device)
 
 
 def activations(model: ModelFacts, batch: Arithmetic) -> int:

@@ -139,7 +139,7 @@ def plan(config: Config) -> Plan:
         notes += found.notes
         notes += _crowded(model, longest, answer, task.max_turns)
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
-    batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases)
+    batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
     second = sum(isinstance(part, SecondModel) for part in method.prelude)
     reference = needs_reference(config, method)
     extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
