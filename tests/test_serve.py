@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,7 +16,6 @@ from grouprl.policy import Tokens
 from grouprl.serve import Drawing, Line, Service
 
 openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
-httpx = pytest.importorskip("httpx")
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")
 from grouprl.chat import Endpoint  # noqa: E402
 
@@ -48,7 +49,17 @@ def ask(client, text="Hello", **settings):
 
 
 def rows_of(endpoint, key="me"):
-    return httpx.get(f"{endpoint.url}/rows", headers={"Authorization": f"Bearer {key}"}).json()["data"]
+    return fetch(f"{endpoint.url}/rows", key=key)[1]["data"]
+
+
+def fetch(url, body=None, key=""):
+    """Send a request; return the status and the JSON of the reply."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as reply:
+            return reply.status, json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
 
 
 def check_logp(policy, row):
@@ -163,7 +174,8 @@ def test_clients_do_not_see_each_other(served):
     ask(client_of(served[0], "one"))
     ask(client_of(served[0], "two"))
     assert len(rows_of(served[0], "one")) == len(rows_of(served[0], "two")) == 1
-    assert httpx.get(f"{served[0].url}/rows").status_code == 404
+    assert fetch(f"{served[0].url}/rows", key="three")[0] == 404
+    assert fetch(f"{served[0].url}/rows")[0] == 401
 
 
 def test_two_requests_that_go_on_from_one_answer_become_two_rows(served, policy):
@@ -268,9 +280,9 @@ def test_errors_in_words(served, settings, status, message):
 
 def test_other_requests(served):
     url = served[0].url
-    assert httpx.post(f"{url}/chat/completions", content=b"{").json()["error"]["message"].startswith("The body is not")
-    assert httpx.post(f"{url}/chat/completions", content=b"[]").status_code == 400
-    assert "there is /v1/chat/completions" in httpx.get(f"{url}/completions").json()["error"]["message"]
+    assert fetch(f"{url}/chat/completions", b"{")[1]["error"]["message"].startswith("The body is not")
+    assert fetch(f"{url}/chat/completions", b"[]")[0] == 400
+    assert "there is /v1/chat/completions" in fetch(f"{url}/completions")[1]["error"]["message"]
     with pytest.raises(openai.BadRequestError, match="no chat template"):
         bare = Service(chatting(None), "tiny")
         endpoint = Endpoint(bare)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ class Completion:
 
 def assistant_message(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """Return an answer as the message that a client gets, and sends back with its next request."""
-    text, calls = split_calls(choice.text, json.dumps(request.messages)) if request.tools else (choice.text, [])
+    text, calls = split_calls(choice.text, request.told) if request.tools else (choice.text, [])
     message: dict[str, Any] = {"role": "assistant", "content": (text or None) if calls else text}
     return {**message, "tool_calls": calls} if calls else message
 
@@ -97,8 +95,7 @@ def _chunk(request: ChatRequest, model: str, choices: list[dict[str, Any]]) -> d
 
 
 def _head(request: ChatRequest, model: str, kind: str) -> dict[str, Any]:
-    mark = hashlib.blake2b(json.dumps(request.messages).encode(), digest_size=9).hexdigest()
-    return {"id": f"chatcmpl-{mark}", "object": kind, "created": int(time.time()), "model": model}
+    return {"id": f"chatcmpl-{request.mark}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def _finish(request: ChatRequest, choice: Choice) -> str:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any
 
 import pydantic
 from pydantic import Field
 
-from grouprl.errors import suggest
+from grouprl.chat.plain import check_plain, read_json
+from grouprl.chat.refusal import Refusal
+from grouprl.errors import shortened, suggest
+
+MOST_ANSWERS = 64
+MOST_TOKENS = 2**20
+MOST_MESSAGES = 4096
+COOLEST, HOTTEST = 1e-4, 100.0
+"""Temperatures above 0: below, logits divided by it are no numbers any more."""
 
 NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0,
@@ -34,19 +44,6 @@ WISHES = ("parallel_tool_calls", "response_format", "tool_choice")
 """Settings that ask for a form of answer. They are taken, and nothing enforces them: a policy writes what it writes."""
 
 
-class Refusal(Exception):
-    """A request that cannot be served: the HTTP status, the message and which parameter it is about."""
-
-    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
-        super().__init__(message)
-        self.message, self.param, self.status = message, param, status
-
-    def body(self) -> dict[str, Any]:
-        """Return the error as clients of the protocol expect it."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}
-
-
 class StreamOptions(pydantic.BaseModel):
     """What a stream ends with."""
 
@@ -59,32 +56,39 @@ class ChatRequest(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     model: str = ""
-    messages: tuple[dict[str, Any], ...] = Field(min_length=1)
-    tools: tuple[dict[str, Any], ...] = ()
-    max_tokens: int | None = Field(None, ge=1)
-    temperature: float = Field(1.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-    n: int = Field(1, ge=1)
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    logprobs: bool = False
-    stream: bool = False
+    messages: tuple[dict[str, Any], ...] = Field(min_length=1, max_length=MOST_MESSAGES)
+    tools: tuple[dict[str, Any], ...] = Field((), max_length=512)
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, strict=True)
+    temperature: float = Field(1.0, ge=0, le=HOTTEST, strict=True)
+    top_p: float = Field(1.0, ge=1e-6, le=1, strict=True)
+    n: int = Field(1, ge=1, le=MOST_ANSWERS, strict=True)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64, strict=True)
+    stop: tuple[Annotated[str, Field(max_length=256)], ...] = Field((), max_length=16)
+    logprobs: bool = Field(False, strict=True)
+    stream: bool = Field(False, strict=True)
     stream_options: StreamOptions = StreamOptions()
+
+    @cached_property
+    def told(self) -> str:
+        """The messages as one text, of which ids are made."""
+        return json.dumps(self.messages)
+
+    @cached_property
+    def mark(self) -> str:
+        """A name for what is said in the messages."""
+        return hashlib.blake2b(self.told.encode(), digest_size=9).hexdigest()
 
 
 def read_request(body: bytes) -> ChatRequest:
     """Return the request in a body. Raises Refusal, naming the parameter and what it may be."""
-    try:
-        given = json.loads(body)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise Refusal(f"The body is not JSON: {error}") from None
+    given = read_json(body)
     if not isinstance(given, dict):
         raise Refusal("The body is not a JSON object")
     wanted = {name: value for name, value in given.items() if value is not None and name not in (*IGNORED, *WISHES)}
     for name, neutral in NEUTRAL.items():
         value = wanted.pop(name, neutral)
         if value != neutral:
-            raise Refusal(f"{name} = {json.dumps(value)} is not supported; leave it out", name)
+            raise Refusal(f"{name} = {json.dumps(value)[:200]} is not supported; leave it out", name)
     if "max_completion_tokens" in wanted:
         wanted["max_tokens"] = wanted.pop("max_completion_tokens")
     if isinstance(wanted.get("stop"), str):
@@ -95,6 +99,11 @@ def read_request(body: bytes) -> ChatRequest:
         raise _in_words(error) from None
     if not all(request.stop):
         raise Refusal("stop holds an empty text, which would end every answer at once", "stop")
+    if 0 < request.temperature < COOLEST:
+        rule = f"at least {COOLEST:g}, or 0 for the most probable token each time"
+        raise Refusal(f"temperature = {request.temperature:g}; {rule}", "temperature")
+    for tool in request.tools:
+        _check_tool(tool)
     return request.model_copy(update={"messages": tuple(normal(message) for message in request.messages)})
 
 
@@ -106,12 +115,16 @@ def normal(message: Mapping[str, Any]) -> dict[str, Any]:
     """
     role = message.get("role")
     if not isinstance(role, str):
-        raise Refusal(f"A message has no role: {json.dumps(dict(message))[:200]}", "messages")
+        raise Refusal(f"A message has no role: {shortened(dict(message))}", "messages")
     plain: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": _text(message)}
     if calls := message.get("tool_calls"):
+        if not isinstance(calls, list):
+            raise Refusal(f"tool_calls = {shortened(calls)}; it is a list of calls", "messages")
         plain["tool_calls"] = [_call(call) for call in calls]
     for name in ("tool_call_id", "name"):
         if message.get(name):
+            if not isinstance(message[name], str):
+                raise Refusal(f"{name} = {shortened(message[name])}; it is a text", "messages")
             plain[name] = message[name]
     return plain
 
@@ -137,29 +150,48 @@ def _text(message: Mapping[str, Any]) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        return "".join(str(part["text"]) for part in content)
+    if isinstance(content, list) and all(map(_is_text, content)):
+        return "".join(part["text"] for part in content)
     raise Refusal("The content of a message is a text, or a list of parts of type 'text'", "messages")
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _call(call: Any) -> dict[str, Any]:
     """Return a tool call with its arguments as an object, where they are one: chat templates write them out."""
-    try:
-        function = call["function"]
-        name, arguments = str(function["name"]), function.get("arguments") or "{}"
-    except (TypeError, KeyError) as error:
-        raise Refusal(f"A tool call lacks {error}: {json.dumps(call)[:200]}", "messages") from None
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise Refusal(f"A tool call has a function with a name, this one does not: {shortened(call)}", "messages")
+    arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):
-        with contextlib.suppress(json.JSONDecodeError):
-            arguments = json.loads(arguments)
-    return {"id": str(call.get("id", "")), "type": "function", "function": {"name": name, "arguments": arguments}}
+        with contextlib.suppress(ValueError, RecursionError, Refusal):
+            found = json.loads(arguments)
+            check_plain(found)
+            arguments = found
+    elif not isinstance(arguments, dict):
+        raise Refusal(f"arguments = {shortened(arguments)}; they are an object, or one written as a text", "messages")
+    number = call.get("id") or ""
+    if not isinstance(number, str):
+        raise Refusal(f"The id of a tool call is {shortened(number)}; it is a text", "messages")
+    return {"id": number, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+def _check_tool(tool: Mapping[str, Any]) -> None:
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise Refusal(f"A tool is of type 'function' and has a function with a name: {shortened(tool)}", "tools")
 
 
 def _in_words(error: pydantic.ValidationError) -> Refusal:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "body"
     if first["type"] == "extra_forbidden":
+        name = name[:64]
         return Refusal(f"There is no parameter '{name}'. {suggest(name, ChatRequest.model_fields)}", name)
     if first["type"] == "missing":
         return Refusal(f"'{name}' is missing", name)
+    if first["type"] == "less_than_equal":
+        return Refusal(f"{name} = {shortened(first['input'])}; at most {first['ctx']['le']}", name)
     return Refusal(f"{name} = {json.dumps(first['input'], default=str)[:200]}: {first['msg']}", name)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Protocol
 
+from grouprl.chat.connection import make_protocol
+from grouprl.chat.guard import Guard
+from grouprl.chat.limits import Access, Limits, key_of
+from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion, as_json, last_pieces, piece
-from grouprl.chat.request import ChatRequest, Refusal, read_request
-from grouprl.errors import MissingExtra, RunError
+from grouprl.chat.request import ChatRequest, read_request
+from grouprl.errors import MissingExtra, RunError, shortened
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
@@ -34,11 +40,11 @@ class Backend(Protocol):
         ...
 
     def rows(self, key: str) -> list[dict[str, Any]] | None:
-        """Return what was recorded of the client with this key; None if it never asked."""
+        """Return what is kept of the client with this key; None if that is nothing. Called from any thread."""
         ...
 
 
-def make_app(backend: Backend) -> Any:
+def make_app(backend: Backend, limits: Limits | None = None, access: Access | None = None) -> Any:
     """Return the ASGI application.
 
     Raises:
@@ -46,63 +52,117 @@ def make_app(backend: Backend) -> Any:
     """
     try:
         from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
         from starlette.requests import Request
         from starlette.responses import JSONResponse, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
         raise MissingExtra("starlette", "serve", "A chat completions server") from error
+    limits = limits or Limits()
+    work = _Work()
 
     async def models(_: Request) -> Any:
         entry = {"id": backend.model, "object": "model", "created": 0, "owned_by": "grouprl"}
         return JSONResponse({"object": "list", "data": [entry]})
 
     async def rows(request: Request) -> Any:
-        found = backend.rows(key_of(request))
+        key = key_of(request.headers)
+        if not key:
+            raise Refusal("Rows are kept by API key; this request has none", "Authorization", 401)
+        found = await work.off(backend.rows, key)
         if found is None:
-            raise Refusal("Nothing was asked with this API key", status=404)
-        return JSONResponse({"object": "list", "data": found})
+            raise Refusal("Nothing is kept of what was asked with this API key", status=404)
+        return StreamingResponse(_listed(found, work), media_type="application/json")
 
     async def chat(request: Request) -> Any:
-        asked, key = read_request(await request.body()), key_of(request)
+        asked, key = await work.off(read_request, await request.body()), key_of(request.headers)
         others = [name for name in backend.others(key) if name]
         if asked.model not in ("", backend.model, *others):
             known = f"this is '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
-            raise Refusal(f"There is no model '{asked.model}'; {known}", "model", 404)
+            raise Refusal(f"There is no model {shortened(asked.model, 80)}; {known}", "model", 404)
         if asked.stream:
-            return StreamingResponse(_events(backend, asked, key), media_type="text/event-stream")
-        return JSONResponse(as_json(asked, await backend.answer(asked, key, None), backend.model))
+            events = _events(backend, asked, key, limits.answer_seconds)
+            return StreamingResponse(events, media_type="text/event-stream")
+        answer = backend.answer(asked, key, None)
+        completion = await _while_connected(answer, request.receive, limits.answer_seconds)
+        return JSONResponse(await work.off(as_json, asked, completion, backend.model))
 
     async def refused(_: Request, error: Exception) -> Any:
         assert isinstance(error, Refusal)
         return JSONResponse(error.body(), error.status)
 
-    async def lost(request: Request, _: Exception) -> Any:
-        error = Refusal(f"There is no {request.url.path}; there is /v1/chat/completions and /v1/models", status=404)
-        return JSONResponse(error.body(), error.status)
+    async def lost(request: Request, error: Exception) -> Any:
+        assert isinstance(error, HTTPException)
+        known = "there is /v1/chat/completions (POST) and /v1/models (GET)"
+        what = f"{request.method} {shortened(request.url.path, 80)[1:-1]}"
+        return JSONResponse(Refusal(f"There is no {what}; {known}", status=404).body(), error.status_code)
 
     async def failed(_: Request, error: Exception) -> Any:
-        return JSONResponse(Refusal(f"{type(error).__name__}: {error}", status=500).body(), 500)
+        return JSONResponse(_failure(error).body(), 500)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v1/models", models),
             Route("/v1/rows", rows),
             Route("/v1/chat/completions", chat, methods=["POST"]),
         ],
-        exception_handlers={Refusal: refused, 404: lost, Exception: failed},
+        exception_handlers={Refusal: refused, HTTPException: lost, Exception: failed},
     )
+    return Guard(app, limits, access or Access())
 
 
-def key_of(request: Any) -> str:
-    """Return the API key of a request; '' without one."""
-    kind, _, key = request.headers.get("authorization", "").partition(" ")
-    return key if kind.lower() == "bearer" else ""
+class _Work:
+    """Threads for what takes long, so that nobody waits for another one's large request."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="requests")
+
+    async def off(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
 
-async def _events(backend: Backend, request: ChatRequest, key: str) -> AsyncIterator[str]:
+async def _while_connected(answer: Coroutine[Any, Any, Completion], receive: Any, seconds: float | None) -> Completion:
+    """Wait for an answer, but no longer than the client does or the limit says."""
+    task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
+    try:
+        done, _ = await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if task in done:
+            return task.result()
+        if gone in done:
+            raise Refusal("The client went away", status=499)
+        raise _too_slow(seconds)
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _disconnected(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _listed(rows: list[dict[str, Any]], work: _Work) -> AsyncIterator[str]:
+    """Yield the JSON of a list of rows, row by row."""
+    yield '{"object": "list", "data": ['
+    for number, row in enumerate(rows):
+        yield ("," if number else "") + await work.off(json.dumps, row)
+    yield "]}"
+
+
+def _failure(error: BaseException) -> Refusal:
+    return Refusal(f"{type(error).__name__}: {error}", status=500)
+
+
+def _too_slow(seconds: float | None) -> Refusal:
+    return Refusal(f"The answer was not ready within {seconds:g} seconds", status=504)
+
+
+async def _events(backend: Backend, request: ChatRequest, key: str, seconds: float | None) -> AsyncIterator[str]:
     """Yield the events of a stream: text as it is drawn (whole where it may hold tool calls), then the end."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
     sent = [0] * request.n
+    end = None if seconds is None else loop.time() + seconds
 
     def pieces(index: int, text: str) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, (index, text))
@@ -110,7 +170,7 @@ async def _events(backend: Backend, request: ChatRequest, key: str) -> AsyncIter
     task = asyncio.ensure_future(backend.answer(request, key, None if request.tools else pieces))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (found := await queue.get()) is not None:
+        while (found := await asyncio.wait_for(queue.get(), None if end is None else end - loop.time())) is not None:
             index, text = found
             sent[index] += len(text)
             yield _event(piece(request, backend.model, index, text))
@@ -118,6 +178,10 @@ async def _events(backend: Backend, request: ChatRequest, key: str) -> AsyncIter
             yield _event(chunk)
     except Refusal as error:
         yield _event(error.body())
+    except asyncio.TimeoutError:
+        yield _event(_too_slow(seconds).body())
+    except Exception as error:
+        yield _event(_failure(error).body())
     finally:
         task.cancel()
     yield "data: [DONE]\n\n"
@@ -130,20 +194,37 @@ def _event(data: dict[str, Any]) -> str:
 class Endpoint:
     """A server that is up: `url` is the base_url for clients. `close` ends it."""
 
-    def __init__(self, backend: Backend, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: Limits | None = None,
+        access: Access | None = None,
+    ) -> None:
         """Start the server in a thread; port 0 is any free one.
 
         Raises:
             MissingExtra: if uvicorn or starlette is not installed.
             RunError: if the port is taken.
         """
-        app = make_app(backend)
+        limits, access = limits or Limits(), access or Access()
+        app = make_app(backend, limits, replace(access, hosts=(*access.hosts, host)))
         try:
             import uvicorn
         except ImportError as error:
             raise MissingExtra("uvicorn", "serve", "A chat completions server") from error
         config = uvicorn.Config(
-            app, host=host, port=port, log_level="error", lifespan="off", timeout_graceful_shutdown=1
+            app,
+            host=host,
+            port=port,
+            http=make_protocol(limits),
+            ws="none",
+            log_level="error",
+            lifespan="off",
+            proxy_headers=False,
+            timeout_keep_alive=round(limits.idle_seconds),
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="endpoint", daemon=True)

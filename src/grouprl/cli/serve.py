@@ -25,25 +25,47 @@ def serve_command(
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per answer.")
     ] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", envvar="GROUPRL_API_KEY", help="Answer only requests with this key; may be given again."
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name that this machine goes by, beside its addresses and localhost."),
+    ] = None,
+    answer_seconds: Annotated[float, typer.Option(min=1, help="Seconds for an answer, the waiting included.")] = 600.0,
+    body_mb: Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")] = 4.0,
+    prompt_chars: Annotated[
+        int | None,
+        typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
+    ] = None,
+    keep_minutes: Annotated[float, typer.Option(min=0, help="Rows are kept so long after their last use.")] = 60.0,
+    keep_mb: Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")] = 256.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
 ) -> None:
     """Serve a run's policy, or any model, to programs that speak OpenAI's chat completions.
 
     /v1/chat/completions (tools, logprobs, stop, n, seed, stream) and /v1/models.
     Each API key has rows of its own: /v1/rows gives the exact tokens drawn for
-    it, with log-probs. Requests that come together are drawn together.
+    it, with log-probs, for an hour; --record keeps them for good. Requests that
+    come together are drawn together, those of different keys in turn. Without
+    --api-key, a key is a name that anybody may use: take --api-key wherever
+    others can reach the port.
 
     [bold]Examples[/]
     grouprl serve runs/addition-grpo-s0
     grouprl serve runs/addition-grpo-s0 --checkpoint 80 --record tokens.jsonl
     grouprl serve my-model --port 8001
+    GROUPRL_API_KEY=secret grouprl serve my-model --host 0.0.0.0
 
     [bold]Then[/]
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=me python my_agent.py
     """
-    from grouprl.chat.server import Endpoint
+    from grouprl.chat import Access, Endpoint, Limits
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.serve import Service
+    from grouprl.serve import Keeping, Service
 
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
@@ -54,9 +76,15 @@ def serve_command(
         max_tokens=max_tokens,
         at_once=at_once,
         record=record,
+        prompt_chars=prompt_chars,
+        keeping=Keeping(60 * keep_minutes, round(keep_mb * 2**20)),
+        secret_keys=bool(api_key),
     )
-    endpoint = Endpoint(service, host, port)
+    limits = Limits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
+    endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
     try:
+        if not api_key and host not in ("127.0.0.1", "localhost", "::1"):
+            Console(stderr=True).print("Anybody who reaches this port may ask: --api-key lets in those who know a key")
         Console().print(f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
         while True:
             time.sleep(3600)

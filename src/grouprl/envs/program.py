@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grouprl.chat.limits import Limits
 from grouprl.chat.reply import Choice, Completion, said
 from grouprl.chat.request import ChatRequest, Refusal, continues
 from grouprl.chat.server import Endpoint, Pieces
@@ -202,7 +203,7 @@ class Desk:
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self.pid = os.getpid()
-        self.url = Endpoint(self).url
+        self.url = Endpoint(self, limits=Limits(answer_seconds=None)).url
 
     @classmethod
     def here(cls) -> Desk:
@@ -236,7 +237,7 @@ class Desk:
             raise Refusal("logprobs are the trainer's while the policy is trained", "logprobs")
         reply: Future[str] = Future()
         session.events.put(Asked(request, reply))
-        text = await asyncio.wrap_future(reply)
+        text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not
         return Completion((Choice(before_stop(text, request.stop), "stop"),))
 
 

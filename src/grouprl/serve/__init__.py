@@ -3,5 +3,6 @@
 from grouprl.serve.drawing import Drawing, Drawn, Line
 from grouprl.serve.rows import Row, Rows
 from grouprl.serve.service import Service
+from grouprl.serve.shelves import Keeping
 
-__all__ = ["Drawing", "Drawn", "Line", "Row", "Rows", "Service"]
+__all__ = ["Drawing", "Drawn", "Keeping", "Line", "Row", "Rows", "Service"]

@@ -6,11 +6,12 @@ its seed alone, not on its neighbours: each stretch has a seed of its own, and s
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,9 +108,11 @@ class Drawing:
             try:
                 self._advance(group, greedy, top_p)
             except Exception as error:
-                for each in group:
-                    if not each.future.done():
-                        each.future.set_exception(error)
+                if len(group) == 1:
+                    _fail(group[0], error)
+                else:
+                    for each in group:  # one request's failure is its own
+                        self._stretch([each])
         return active
 
     def _advance(self, group: list[_Open], greedy: bool, top_p: float) -> None:
@@ -129,7 +132,10 @@ class Drawing:
             before = len(each.ids)
             each.ids += ids
             each.logp += logp[: len(ids)]
-            self._look(each, before)
+            try:
+                self._look(each, before)
+            except Exception as error:
+                _fail(each, error)
 
     def _look(self, each: _Open, before: int) -> None:
         """Finish an answer that ended, and tell what is new of one that is streamed."""
@@ -146,8 +152,9 @@ class Drawing:
             if len(sure) > each.told:
                 line.told(sure[each.told :])
                 each.told = len(sure)
-        if over and not each.future.cancelled():
-            each.future.set_result(Drawn(tuple(each.ids), tuple(each.logp), text, ended))
+        if over:
+            with contextlib.suppress(InvalidStateError):  # cancelled just now
+                each.future.set_result(Drawn(tuple(each.ids), tuple(each.logp), text, ended))
 
     def _cut(self, each: _Open, before: int) -> None:
         """Drop the tokens behind the one that completes a stop text."""
@@ -156,6 +163,11 @@ class Drawing:
             if any(stop in text for stop in each.line.stop):
                 del each.ids[length:], each.logp[length:]
                 return
+
+
+def _fail(each: _Open, error: Exception) -> None:
+    with contextlib.suppress(InvalidStateError):  # done or cancelled already
+        each.future.set_exception(error)
 
 
 def _begun(text: str, stop: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +15,14 @@ from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
 from grouprl.rollout.between import Between
 from grouprl.serve.drawing import Drawn
+from grouprl.serve.shelves import Keeping, Shelves
 from grouprl.tasks.task import Question
 
 NOBODY = Question("served", "")
 Messages = Sequence[Mapping[str, Any]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """One conversation as the policy sees it: `ids` are the tokens behind the prompt, `mask` says which it drew."""
 
@@ -31,16 +34,20 @@ class Row:
     mask: list[bool] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     turns: int = 0
+    used: float = 0.0
+    """When the row last went on, in seconds of a clock that never goes back."""
+    cost: int = 0
+    """Bytes that keeping it takes, about."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain data."""
         return {
             "row": self.number,
             "turns": self.turns,
-            "prompt_ids": self.prompt_ids,
-            "response_ids": self.ids,
-            "mask": self.mask,
-            "logp": self.logp,
+            "prompt_ids": list(self.prompt_ids),
+            "response_ids": list(self.ids),
+            "mask": list(self.mask),
+            "logp": list(self.logp),
             "messages": list(self.said),
         }
 
@@ -56,22 +63,27 @@ class Asked:
 
 
 class Rows:
-    """The rows of every client, by API key.
+    """The rows of every client, by API key. Nothing is kept of a client without one.
 
     A request whose messages begin with all that a row holds, the last answer included, goes on in that row: the tokens
     drawn before stay as they were drawn, and only what is new is encoded. Any other request begins a row. With several
-    answers to one request, each is a row.
+    answers to one request, each is a row. What is kept is bounded (`Keeping`); a record on disk holds everything.
     """
 
-    def __init__(self, policy: Any, record: Path | None = None) -> None:
-        self.policy, self.between = policy, Between(policy, "append")
-        self._rows: dict[str, list[Row]] = {}
-        self._lock = threading.Lock()
+    def __init__(
+        self, policy: Any, record: Path | None = None, keeping: Keeping | None = None, secret: bool = False
+    ) -> None:
+        """Begin without rows; `secret` keys are written into the record as digests."""
+        self.policy, self.between, self.secret = policy, Between(policy, "append"), secret
+        self._shelves: Shelves[Row] = Shelves(keeping or Keeping())
+        self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
 
-    def of(self, key: str) -> list[Row] | None:
-        """Return the rows of a client; None if it never asked."""
-        return self._rows.get(key)
+    def of(self, key: str) -> list[dict[str, Any]] | None:
+        """Return the rows of a client as plain data; None if nothing is kept of it."""
+        with self._lock:
+            found = self._shelves.of(key)
+            return None if not found else [row.as_json() for row in found]
 
     def ask(self, key: str, messages: Messages, tools: Messages) -> Asked:
         """Return which row goes on with these messages, and the tokens that the policy is to go on from.
@@ -80,28 +92,30 @@ class Rows:
             InputError: for texts that the tokenizer cannot encode.
         """
         with self._lock:
-            rows = [row for row in self._rows.get(key, []) if list(row.tools) == list(tools)]
-            going = [row for row in rows if continues(row.said, messages)]
-            row = max(going, key=lambda row: len(row.said), default=None)
+            row = self._going_on(key, messages, tools)
+            turns, said = (0, ()) if row is None else (row.turns, row.said)
+            before = [] if row is None else [*row.prompt_ids, *row.ids]
+        with self._encoding:
             if row is None:
                 prompt = self.between.first(NOBODY, shown(messages, tools))
                 return Asked(None, 0, self.policy.encode_prompt(prompt), [])
-            ended = row.ids[-1] if row.ids[-1] in self.policy.eos_ids else None
-            seen = self.policy.encode(self.between.later(shown(messages[len(row.said) :], ()), ended))
-            return Asked(row, row.turns, [*row.prompt_ids, *row.ids, *seen], seen)
+            ended = before[-1] if before[-1] in self.policy.eos_ids else None
+            seen = self.policy.encode(self.between.later(shown(messages[len(said) :], ()), ended))
+            return Asked(row, turns, [*before, *seen], seen)
 
     def add(self, key: str, asked: Asked, drawn: Drawn, said: Messages, tools: Messages) -> Row:
-        """Write an answer down: in the row that was asked, or in a new one where that has gone on since."""
+        """Write an answer down: in the row that was asked, or in a new one where that has gone on since or is gone."""
         with self._lock:
             row, seen = asked.row, asked.seen
-            rows = self._rows.setdefault(key, [])
-            if row is None or row.turns != asked.turns:
-                row, seen = Row(len(rows), tuple(tools), (), asked.context), []
-                rows.append(row)
+            if row is None or row.turns != asked.turns or not self._shelves.holds(key, row):
+                row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(asked.context)), []
             row.ids += [*seen, *drawn.ids]
             row.mask += [False] * len(seen) + [True] * len(drawn.ids)
             row.logp += [0.0] * len(seen) + list(drawn.logp)
-            row.said, row.turns = tuple(said), row.turns + 1
+            row.said, row.turns, row.used = tuple(said), row.turns + 1, time.monotonic()
+            row.cost = _cost(row)
+            if key:
+                self._shelves.put(key, _marks(row.said, tools)[-1], row)
             self._write(key, row, seen, drawn)
             return row
 
@@ -110,12 +124,21 @@ class Rows:
         if self._file is not None:
             self._file.close()
 
+    def _going_on(self, key: str, messages: Messages, tools: Messages) -> Row | None:
+        """Return the row of which these messages are the longest continuation."""
+        for mark in reversed(_marks(messages, tools)[:-1]):
+            rows = self._shelves.marked(key, mark)
+            going = [row for row in rows if list(row.tools) == list(tools) and continues(row.said, messages)]
+            if going:
+                return min(going, key=lambda row: row.number)
+        return None
+
     def _write(self, key: str, row: Row, seen: list[int], drawn: Drawn) -> None:
         if self._file is None:
             return
         first = row.turns == 1
         line = {
-            "key": key,
+            "key": hashlib.blake2b(key.encode(), digest_size=9).hexdigest() if self.secret else key,
             "row": row.number,
             "turn": row.turns - 1,
             "seen_ids": row.prompt_ids if first else seen,
@@ -126,6 +149,26 @@ class Rows:
         }
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
+
+
+def _marks(messages: Messages, tools: Messages) -> list[bytes]:
+    """Return a mark of each beginning of a conversation, the empty one first; equal talk has equal marks."""
+    marks = [_digest(json.dumps(list(tools), sort_keys=True))]
+    for message in messages:
+        calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        marks.append(_digest(json.dumps([message["role"], message["content"].strip(), calls]), marks[-1]))
+    return marks
+
+
+def _digest(text: str, before: bytes = b"") -> bytes:
+    return hashlib.blake2b(before + text.encode(), digest_size=16).digest()
+
+
+def _cost(row: Row) -> int:
+    """Return about how many bytes a row takes: an id, a mark and a log-prob per token, and its texts."""
+    text = sum(len(message["content"]) + len(str(message.get("tool_calls", ""))) for message in row.said)
+    tools = sum(len(str(tool)) for tool in row.tools)
+    return 80 * (len(row.prompt_ids) + len(row.ids)) + 2 * (text + tools) + 500 * len(row.said) + 1000
 
 
 def shown(messages: Messages, tools: Messages) -> Observation:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
-from grouprl.chat.request import ChatRequest, Refusal
+from grouprl.chat.request import ChatRequest
 from grouprl.chat.server import Pieces
 from grouprl.errors import InputError
 from grouprl.rollout.seeds import answer_seed
 from grouprl.serve.drawing import Drawing, Drawn, Line
-from grouprl.serve.rows import Rows
+from grouprl.serve.places import Places
+from grouprl.serve.rows import Asked, Rows
+from grouprl.serve.shelves import Keeping
 
-MOST_ANSWERS = 64
+MOST_WAITING = 16384
+CHARACTERS_PER_TOKEN = 16
+"""More characters than that for each position of the model are refused unread: reading them takes long, for nothing."""
+MOST_CHARACTERS = 1_000_000
+T = TypeVar("T")
 
 
 class Service:
@@ -29,14 +38,33 @@ class Service:
         max_tokens: tokens of an answer where the request does not say; never more than the model has room for.
         at_once: most answers that are written at the same time.
         record: a file to which a line is appended for every answer.
+        prompt_chars: characters of a request's messages and tools at most; None: 16 for each position of the model.
+        keeping: how many rows are kept, and for how long.
+        secret_keys: whether API keys are secrets, which the record then holds as digests.
+        most_waiting: answers that may wait to be written; more are refused.
     """
 
     def __init__(
-        self, policy: Any, model: str, *, max_tokens: int = 1024, at_once: int = 64, record: Path | None = None
+        self,
+        policy: Any,
+        model: str,
+        *,
+        max_tokens: int = 1024,
+        at_once: int = 64,
+        record: Path | None = None,
+        prompt_chars: int | None = None,
+        keeping: Keeping | None = None,
+        secret_keys: bool = False,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         self.policy, self._model, self.max_tokens = policy, model, max_tokens
-        self.recorded = Rows(policy, record)
+        room = policy.max_positions
+        fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
+        self.prompt_chars = prompt_chars or fitting
+        self.recorded = Rows(policy, record, keeping, secret_keys)
         self.drawing = Drawing(policy, at_once)
+        self._places = Places(2 * at_once, most_waiting)  # the next ones wait at the drawing itself
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
 
     @property
     def model(self) -> str:
@@ -48,37 +76,58 @@ class Service:
         return ()
 
     def rows(self, key: str) -> list[dict[str, Any]] | None:
-        """Return the rows of the client with this API key; None if it never asked."""
-        found = self.recorded.of(key)
-        return None if found is None else [row.as_json() for row in found]
+        """Return the rows of the client with this API key; None if nothing is kept of it."""
+        return self.recorded.of(key)
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Answer a request, and write the answers down. Raises Refusal for what the policy cannot do."""
-        if request.n > MOST_ANSWERS:
-            raise Refusal(f"n = {request.n}; at most {MOST_ANSWERS} answers to one request", "n")
         if request.tools and not self.recorded.between.chat:
             raise Refusal("The model has no chat template, so it cannot be told of tools", "tools")
-        try:
-            asked = self.recorded.ask(key, request.messages, request.tools)
-        except InputError as error:
-            raise Refusal(str(error), "messages") from None
+        asked = await self._off(self._ask, key, request)
         budget, seed = self._budget(request, len(asked.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
-        futures = [
-            self.drawing.draw(
-                Line(
-                    tuple(asked.context),
-                    budget,
-                    answer_seed("serve", seed, 0, index),
-                    request.temperature,
-                    request.top_p,
-                    request.stop,
-                    None if pieces is None else partial(pieces, index),
-                )
+        context = tuple(asked.context)
+        lines = [
+            Line(
+                context,
+                budget,
+                answer_seed("serve", seed, 0, index),
+                request.temperature,
+                request.top_p,
+                request.stop,
+                None if pieces is None else partial(pieces, index),
             )
             for index in range(request.n)
         ]
-        drawn = await _all(futures)
+        drawn = await _all([asyncio.ensure_future(self._draw(key, line)) for line in lines])
+        return await self._off(self._completed, key, request, asked, drawn)
+
+    async def _draw(self, key: str, line: Line) -> Drawn:
+        async with self._places.of(key):
+            return await asyncio.wrap_future(self.drawing.draw(line))
+
+    async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in the thread in which texts become tokens and tokens texts."""
+        return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
+
+    def _ask(self, key: str, request: ChatRequest) -> Asked:
+        """Return where a request goes on; raises Refusal for messages that cannot become tokens."""
+        told = sum(
+            len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
+        )
+        size = told + (len(json.dumps(request.tools)) if request.tools else 0)
+        if size > self.prompt_chars:
+            raise Refusal(f"The messages and tools have {size} characters; at most {self.prompt_chars}", "messages")
+        try:
+            return self.recorded.ask(key, request.messages, request.tools)
+        except InputError as error:
+            raise Refusal(str(error), "messages") from None
+        except Exception as error:  # chat templates raise whatever they like
+            what = f"{type(error).__name__}: {error}"
+            raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
+
+    def _completed(self, key: str, request: ChatRequest, asked: Asked, drawn: list[Drawn]) -> Completion:
+        """Write the answers down, and return them."""
         choices = tuple(self._choice(each) for each in drawn)
         for choice, each in zip(choices, drawn, strict=True):
             self.recorded.add(key, asked, each, said(request, choice), request.tools)
@@ -87,6 +136,7 @@ class Service:
     def close(self) -> None:
         """Stop drawing and close the record; may be called twice."""
         self.drawing.close()
+        self._reading.shutdown()
         self.recorded.close()
 
     def _budget(self, request: ChatRequest, length: int) -> int:
@@ -104,11 +154,10 @@ class Service:
         return Choice(drawn.text, "stop" if drawn.ended else "length", tuple(Token(t, p) for t, p in pairs))
 
 
-async def _all(futures: list[Future[Drawn]]) -> list[Drawn]:
-    """Wait for every answer; where the client goes away, what is left is not drawn."""
+async def _all(tasks: list[asyncio.Task[Drawn]]) -> list[Drawn]:
+    """Wait for every answer; where one fails or the client goes away, what is left is not drawn."""
     try:
-        return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
-    except asyncio.CancelledError:
-        for future in futures:
-            future.cancel()
-        raise
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

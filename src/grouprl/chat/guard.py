@@ -1,0 +1,121 @@
+"""What stands before the application: who may ask, how large a body may be, and how long it may take to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from grouprl.chat.limits import Access, Limits
+from grouprl.chat.refusal import Refusal
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+PATIENCE = 8
+"""A body of up to so many times the limit is read to its end and thrown away, so that the client sees why; of a larger
+one nothing is read."""
+
+
+class Guard:
+    """An ASGI application around another one, which gets only requests that are let in, each with its whole body."""
+
+    def __init__(self, app: Any, limits: Limits, access: Access) -> None:
+        self.app, self.limits, self.access = app, limits, access
+        self.held = 0
+        """Bytes of the bodies of all requests that are being read or answered."""
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve a connection's request."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        body = _Body(self, receive)
+        try:
+            self.access.check(headers)
+            whole = await body.read(headers)
+            await self.app(scope, _again(whole, receive), send)
+        except Refusal as error:
+            await _refuse(error, send)
+        except _Gone:
+            pass
+        finally:
+            self.held -= body.held
+
+
+class _Gone(Exception):
+    """The client went away before its body was whole."""
+
+
+class _Body:
+    """The body of one request, as it arrives."""
+
+    def __init__(self, guard: Guard, receive: Receive) -> None:
+        self.guard, self.limits, self.receive = guard, guard.limits, receive
+        self.held = 0
+
+    async def read(self, headers: dict[str, str]) -> bytes:
+        """Return the whole body; raises Refusal for one that is too large or too slow."""
+        declared = int(headers.get("content-length") or 0)
+        hopeless = declared > PATIENCE * self.limits.body_bytes
+        if hopeless or (declared > self.limits.body_bytes and "expect" in headers):
+            raise self._too_large()
+        try:
+            return await asyncio.wait_for(self._collect(), self.limits.body_seconds)
+        except asyncio.TimeoutError:
+            rule = f"within {self.limits.body_seconds:g} seconds"
+            raise Refusal(f"The body did not arrive {rule}", status=408) from None
+
+    async def _collect(self) -> bytes:
+        parts, size, more = list[bytes](), 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            part, more = message.get("body", b""), message.get("more_body", False)
+            size += len(part)
+            if size > PATIENCE * self.limits.body_bytes:
+                raise self._too_large()
+            if size <= self.limits.body_bytes:
+                self._hold(len(part))
+                parts.append(part)
+            else:
+                parts.clear()
+        if size > self.limits.body_bytes:
+            raise self._too_large()
+        return b"".join(parts)
+
+    def _hold(self, size: int) -> None:
+        if self.guard.held + size > self.limits.bodies_bytes:
+            raise Refusal("The server is reading as much as it can hold; ask again later", status=503)
+        self.guard.held += size
+        self.held += size
+
+    def _too_large(self) -> Refusal:
+        return Refusal(f"The body is too large; at most {self.limits.body_bytes} bytes", status=413)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body first, and then what else happens on the connection."""
+    left = [body]
+
+    async def given() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return given
+
+
+async def _refuse(error: Refusal, send: Send) -> None:
+    """Send an error and close the connection: what is left of the request is not read."""
+    body = json.dumps(error.body()).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+        *([(b"www-authenticate", b"Bearer")] if error.status == 401 else []),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,69 @@
+"""Reading JSON from strangers: bounded in depth and number of values, every text encodable, every number finite."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from grouprl.chat.refusal import Refusal
+
+DEEPEST = 64
+MOST_VALUES = 200_000
+MOST_MARKS = 1_000_000
+"""Commas and brackets in a body, those in texts included: what bounds the memory that reading it takes."""
+
+
+def read_json(body: bytes) -> Any:
+    """Return the value in a body.
+
+    Raises:
+        Refusal: what is no JSON (NaN is none), is nested too deeply or holds too many values, a number that is too
+            long or too large, half a character.
+    """
+    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_MARKS:
+        raise Refusal(f"The body holds too many values; at most {MOST_VALUES}")
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        what = "a number is too long" if "integer string conversion" in str(error) else str(error)
+        raise Refusal(f"The body is not JSON: {what}") from None
+    check_plain(value)
+    return value
+
+
+def check_plain(value: Any) -> None:
+    """Raise Refusal where a value that was read from JSON breaks a bound."""
+    left, seen = [(value, 1)], 0
+    while left:
+        each, depth = left.pop()
+        seen += 1
+        if seen > MOST_VALUES:
+            raise Refusal(f"The body holds too many values; at most {MOST_VALUES}")
+        if isinstance(each, str):
+            _check_text(each)
+        elif isinstance(each, float) and not math.isfinite(each):
+            raise Refusal("The body holds a number that is too large")
+        elif isinstance(each, dict | list):
+            if depth > DEEPEST:
+                raise _too_deep()
+            inner = [*each.keys(), *each.values()] if isinstance(each, dict) else each
+            left.extend((item, depth + 1) for item in inner)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise Refusal(f"A text holds half a character ({half}), which no tokenizer can read") from None
+
+
+def _too_deep() -> Refusal:
+    return Refusal(f"The body is nested too deeply; at most {DEEPEST} levels")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a value of JSON")

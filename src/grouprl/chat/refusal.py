@@ -1,0 +1,22 @@
+"""A request that cannot be served, as clients of the protocol expect to be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LONGEST = 600
+"""Characters of a message: what a client sent is never sent back whole."""
+
+
+class Refusal(Exception):
+    """A request that cannot be served: the HTTP status, the message and which parameter it is about."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+        message = message if len(message) <= LONGEST else f"{message[: LONGEST - 100]}…{message[-99:]}"
+        super().__init__(message)
+        self.message, self.param, self.status = message, None if param is None else param[:64], status
+
+    def body(self) -> dict[str, Any]:
+        """Return the error as clients of the protocol expect it."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}

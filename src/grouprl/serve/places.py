@@ -1,0 +1,60 @@
+"""Places at the drawing, given to API keys in turn: nobody's queue holds up another one's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from grouprl.chat.refusal import Refusal
+
+
+class Places:
+    """A number of places, for which answers wait in one queue per key. For one event loop."""
+
+    def __init__(self, places: int, most_waiting: int) -> None:
+        self.free, self.most_waiting, self.waiting = places, most_waiting, 0
+        self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def of(self, key: str) -> AsyncIterator[None]:
+        """Hold a place of a key; raises Refusal where too many wait already."""
+        await self._take(key)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, key: str) -> None:
+        if self.free > 0 and not self._queues:
+            self.free -= 1
+            return
+        queue = self._queues.setdefault(key, deque())
+        if self.waiting >= self.most_waiting or len(queue) >= max(1, self.most_waiting * 3 // 4):
+            raise Refusal(f"{self.waiting} answers wait to be written already; ask again later", status=503)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        self.waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it was given the place at the same moment
+                self._give()
+            raise
+
+    def _give(self) -> None:
+        self.free += 1
+        while self.free > 0 and self._queues:
+            key, queue = next(iter(self._queues.items()))
+            turn = queue.popleft() if queue else None
+            if queue:
+                self._queues.move_to_end(key)
+            else:
+                del self._queues[key]
+            if turn is None:
+                continue
+            self.waiting -= 1
+            if not turn.done():
+                turn.set_result(None)
+                self.free -= 1

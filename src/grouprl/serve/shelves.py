@@ -1,0 +1,125 @@
+"""Keeping what may be needed again within bounds: per key, by age, and in all."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+
+class Kept(Protocol):
+    """What is kept: a numbered thing that was used at some time and takes some room."""
+
+    number: int
+    used: float
+    cost: int
+
+
+K = TypeVar("K", bound=Kept)
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How much is kept."""
+
+    seconds: float = 3600.0
+    """After its last use."""
+    cost: int = 256 * 2**20
+    """Bytes in all, about."""
+    keys: int = 4096
+    """API keys of which anything is kept."""
+
+
+@dataclass
+class _Shelf(Generic[K]):
+    """What is kept of one key, the least recently used first."""
+
+    things: OrderedDict[int, tuple[K, bytes, int]] = field(default_factory=OrderedDict)
+    """By number: the thing, the mark under which it is found, what it cost when it was put here."""
+    marks: dict[bytes, dict[int, K]] = field(default_factory=dict)
+    next: int = 0
+    cost: int = 0
+
+    def put(self, thing: K, mark: bytes) -> None:
+        self.drop(thing.number)
+        self.things[thing.number] = (thing, mark, thing.cost)
+        self.marks.setdefault(mark, {})[thing.number] = thing
+        self.cost += thing.cost
+
+    def drop(self, number: int) -> None:
+        if number not in self.things:
+            return
+        _, mark, cost = self.things.pop(number)
+        del self.marks[mark][number]
+        if not self.marks[mark]:
+            del self.marks[mark]
+        self.cost -= cost
+
+    def oldest(self) -> K:
+        return next(iter(self.things.values()))[0]
+
+
+class Shelves(Generic[K]):
+    """What is kept of every key. Where room is short, the key that takes most gives up what it used least recently."""
+
+    def __init__(self, keeping: Keeping) -> None:
+        self.keeping, self.cost = keeping, 0
+        self._shelves: OrderedDict[str, _Shelf[K]] = OrderedDict()
+
+    def of(self, key: str) -> list[K]:
+        """Return what is kept of a key, by number."""
+        self._expire()
+        shelf = self._shelves.get(key)
+        return [] if shelf is None else [shelf.things[number][0] for number in sorted(shelf.things)]
+
+    def marked(self, key: str, mark: bytes) -> list[K]:
+        """Return what is kept of a key under a mark."""
+        self._expire()
+        shelf = self._shelves.get(key)
+        return [] if shelf is None else list(shelf.marks.get(mark, {}).values())
+
+    def holds(self, key: str, thing: K) -> bool:
+        """Whether this very thing is kept."""
+        shelf = self._shelves.get(key)
+        return shelf is not None and thing.number in shelf.things and shelf.things[thing.number][0] is thing
+
+    def next_number(self, key: str) -> int:
+        """Return the number of the next thing of a key."""
+        shelf = self._shelves.get(key)
+        return 0 if shelf is None else shelf.next
+
+    def put(self, key: str, mark: bytes, thing: K) -> None:
+        """Keep a thing, or keep it on under its new mark; others may have to go."""
+        shelf = self._shelves.setdefault(key, _Shelf())
+        self._shelves.move_to_end(key)
+        before = shelf.cost
+        shelf.put(thing, mark)
+        shelf.next = max(shelf.next, thing.number + 1)
+        self.cost += shelf.cost - before
+        self._expire()
+        while self.cost > self.keeping.cost:
+            largest = max(self._shelves, key=lambda name: self._shelves[name].cost)
+            self._drop_oldest(largest)
+        while len(self._shelves) > self.keeping.keys:
+            self.cost -= self._shelves.popitem(last=False)[1].cost
+
+    def _expire(self) -> None:
+        """Drop what was not used for too long; the key that was used least recently stands first."""
+        end = time.monotonic() - self.keeping.seconds
+        for key in list(self._shelves):
+            shelf = self._shelves[key]
+            while shelf.things and shelf.oldest().used < end:
+                self._drop_oldest(key)
+                if key not in self._shelves:
+                    break
+            else:
+                return
+
+    def _drop_oldest(self, key: str) -> None:
+        shelf = self._shelves[key]
+        before = shelf.cost
+        shelf.drop(shelf.oldest().number)
+        self.cost += shelf.cost - before
+        if not shelf.things:
+            del self._shelves[key]
