@@ -45,7 +45,8 @@ class Batch:
     """B sequences of T positions with their rewards, log-probs and groupings.
 
     Given by the caller: `mask_bt`, `group_b`, `reward_b` and whatever a method needs.
-    Written by `Method.prepare`: `advantage_bt`, `loss_mask_bt`, `multiplier_bt`, `weight_bt`, `share_bt`.
+    Written by `Method.prepare`: `advantage_bt`, `loss_mask_bt`, `multiplier_bt`, `weight_bt`, `share_bt`,
+    `step_row_b`, `step_group_b`, `step_size_b`.
     """
 
     mask_bt: Tensor
@@ -129,6 +130,13 @@ class Batch:
     """[B,T]: aggregation weights of the whole optimiser step; the loss is sum(weight_bt * token_loss_bt)."""
     share_bt: Tensor | None = None
     """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
+
+    step_row_b: Tensor | None = None
+    """[B] int64: number of each row in its optimiser step."""
+    step_group_b: Tensor | None = None
+    """[B] int64: how many rows of its group the optimiser step has."""
+    step_size_b: Tensor | None = None
+    """[B] int64: how many rows the optimiser step has."""
 
     def __post_init__(self) -> None:
         check(self, [f.name for f in dataclasses.fields(self)])

@@ -22,7 +22,7 @@ BT_MAPPINGS = ("marks", "stats")
 B_MAPPINGS = ("rewards", "keys", "past")
 B = (
     *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
-    *("stat_b", "raw_reward_b", "source_b"),
+    *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b"),
 )
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
@@ -39,6 +39,64 @@ def check(batch: Batch, names: Collection[str]) -> None:
     _check_shapes(batch, names)
     _check_types(batch, names)
     _check_values(batch, names)
+
+
+def check_whole(batch: Batch, couples: str, name: str) -> None:
+    """Check that the rows of a weighed step that a loss couples are all here, each once.
+
+    Raises:
+        InputError: where `couples` is 'group' and a group is incomplete, or 'batch' and the step is.
+    """
+    if couples == "sequence":
+        return
+    row_b, reader = batch.need("step_row_b", f"the loss of '{name}' (call method.prepare first)"), f"'{name}'"
+    step_b, group_b = batch.need("step_size_b", reader), batch.need("step_group_b", reader)
+    present = len(torch.unique(row_b))
+    if present < len(row_b):
+        raise InputError(
+            f"{len(row_b) - present} rows of the step stand in the batch more than once",
+            f"the loss of '{name}' compares the rows of a {couples}, each of them once",
+            "Give method.loss every row once",
+        )
+    short = step_b != len(row_b) if couples == "batch" else group_b != _together(batch.group_b)
+    if bool(short.any()):
+        row = int(short.nonzero()[0, 0])
+        whole = int(step_b[row]) if couples == "batch" else int(group_b[row])
+        here = len(row_b) if couples == "batch" else int((batch.group_b == batch.group_b[row]).sum())
+        what = "the step" if couples == "batch" else f"group {int(batch.group_b[row])}"
+        raise InputError(
+            f"{here} of the {whole} rows of {what} are here",
+            f"the loss of '{name}' compares the rows of a {couples} (couples = '{couples}'), so it needs them all; the "
+            "losses of its pieces do not add up to its loss",
+            _REMEDY[couples],
+        )
+
+
+_REMEDY = {
+    "group": "Cut a step by whole groups, or take the loss of the whole step on log-probs as leaves and pass their "
+    "gradients back through the model piece by piece",
+    "batch": "Take the loss of the whole step on log-probs as leaves, and pass their gradients back through the model "
+    "piece by piece",
+}
+
+
+def _together(group_b: Tensor) -> Tensor:
+    """[B] int64: how many rows are in the group of each row."""
+    _, index_b, count = torch.unique(group_b, return_inverse=True, return_counts=True)
+    return count[index_b]
+
+
+def numbered(group_b: Tensor) -> dict[str, Tensor]:
+    """Return what a step's rows know of it ([B] int64 each): their number, the rows of their group, those of the step.
+
+    With these, `check_whole` sees what a caller left out.
+    """
+    row_b = torch.arange(len(group_b), device=group_b.device)
+    return {
+        "step_row_b": row_b,
+        "step_group_b": _together(group_b),
+        "step_size_b": torch.full_like(row_b, len(group_b)),
+    }
 
 
 def _check_mask(mask_bt: Tensor) -> None:

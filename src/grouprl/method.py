@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from grouprl.batch import Batch
+from grouprl.batch_rules import check_whole, numbered
 from grouprl.errors import InputError
 from grouprl.parts.advantage import Advantage
 from grouprl.parts.aggregate import Aggregate
@@ -123,7 +124,7 @@ class Method:
     @torch.no_grad()
     def weigh(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        batch = batch.replace(weight_bt=self.aggregate(batch))
+        batch = batch.replace(weight_bt=self.aggregate(batch), **numbered(batch.group_b))
         for term in self.regularize:
             batch = term.weigh(batch)
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
@@ -138,8 +139,13 @@ class Method:
         batch.stats['cross'].
 
         `batch` holds rows of a batch that went through `prepare` (or `judge` and `weigh`). Values and metrics of the
-        micro-batches of one step add up to those of the whole step. Raises InputError on wrong shapes.
+        micro-batches of one step add up to those of the whole step; a method with `couples` 'group' needs whole groups,
+        one with 'batch' the whole step.
+
+        Raises:
+            InputError: wrong shapes; a group or a step that is incomplete where the loss couples its rows.
         """
+        check_whole(batch, self.couples, self.name)
         weight_bt = batch.need("weight_bt", "method.loss (call method.prepare first)")
         if logp_bt.shape != batch.mask_bt.shape:
             raise InputError(f"logp_bt has shape {list(logp_bt.shape)}", f"it must be {list(batch.mask_bt.shape)}")
