@@ -208,6 +208,7 @@ class Endpoint:
             MissingExtra: if uvicorn or starlette is not installed.
             RunError: if the port is taken.
         """
+        self.backend = backend
         limits, access = limits or Limits(), access or Access()
         app = make_app(backend, limits, replace(access, hosts=(*access.hosts, host)))
         try:
@@ -233,6 +234,11 @@ class Endpoint:
         self._wait(host, port)
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://{host}:{self.port}/v1"
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return len(self._server.server_state.connections)
 
     def close(self) -> None:
         """Stop serving; may be called twice."""

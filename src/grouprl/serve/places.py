@@ -14,8 +14,13 @@ class Places:
     """A number of places, for which answers wait in one queue per key. For one event loop."""
 
     def __init__(self, places: int, most_waiting: int) -> None:
-        self.free, self.most_waiting, self.waiting = places, most_waiting, 0
+        self.places, self.free, self.most_waiting, self.waiting = places, places, most_waiting, 0
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def taken(self) -> int:
+        """Places that are held."""
+        return self.places - self.free
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:

@@ -79,6 +79,16 @@ class Rows:
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
 
+    def __len__(self) -> int:
+        """Return how many rows are kept."""
+        with self._lock:
+            return len(self._shelves)
+
+    @property
+    def cost(self) -> int:
+        """Bytes that the rows take, about."""
+        return self._shelves.cost
+
     def of(self, key: str) -> list[dict[str, Any]] | None:
         """Return the rows of a client as plain data; None if nothing is kept of it."""
         with self._lock:

@@ -63,7 +63,7 @@ class Service:
         self.prompt_chars = prompt_chars or fitting
         self.recorded = Rows(policy, record, keeping, secret_keys)
         self.drawing = Drawing(policy, at_once)
-        self._places = Places(2 * at_once, most_waiting)  # the next ones wait at the drawing itself
+        self.places = Places(2 * at_once, most_waiting)  # the next ones wait at the drawing itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
 
     @property
@@ -103,7 +103,7 @@ class Service:
         return await self._off(self._completed, key, request, asked, drawn)
 
     async def _draw(self, key: str, line: Line) -> Drawn:
-        async with self._places.of(key):
+        async with self.places.of(key):
             return await asyncio.wrap_future(self.drawing.draw(line))
 
     async def _off(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -67,6 +67,11 @@ class Shelves(Generic[K]):
         self.keeping, self.cost = keeping, 0
         self._shelves: OrderedDict[str, _Shelf[K]] = OrderedDict()
 
+    def __len__(self) -> int:
+        """Return how many things are kept."""
+        self._expire()
+        return sum(len(shelf.things) for shelf in self._shelves.values())
+
     def of(self, key: str) -> list[K]:
         """Return what is kept of a key, by number."""
         self._expire()
