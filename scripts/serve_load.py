@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -24,7 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from chat_policies import chatting  # noqa: E402
-
 from grouprl.train.files import write_json  # noqa: E402
 
 TOKENS = 16
@@ -112,10 +112,8 @@ ABUSES = (
 async def abuse(port: int, tally: Tally, chance: random.Random) -> None:
     """One abusive request; whatever becomes of it, the connection is given up after a few seconds."""
     tally.abused += 1
-    try:
+    with contextlib.suppress(OSError, asyncio.TimeoutError):
         await exchange(port, chance.choice(ABUSES), seconds=chance.uniform(0.1, 15.0))
-    except (OSError, asyncio.TimeoutError):
-        pass
 
 
 async def load(port: int, clients: int, each: int) -> dict[str, Any]:

@@ -455,13 +455,13 @@ def test_time_limit_of_an_answer(policy, monkeypatch):
     monkeypatch.setattr(
         drawing, "generate", lambda *a, **k: (time.sleep(k["max_new_tokens"] / 50), generate(*a, **k))[1]
     )
-    with serving(policy, Limits(answer_seconds=0.3)) as endpoint:
+    with serving(policy, Limits(answer_seconds=2.0)) as endpoint:
         long = {**HELLO, "max_tokens": 30}
         status, body = post(endpoint, long)
         assert status == 504
-        assert b"within 0.3 seconds" in body
+        assert b"within 2 seconds" in body
         status, body = post(endpoint, {**long, "stream": True})
-        assert b"within 0.3 seconds" in body
+        assert b"within 2 seconds" in body
         check_honest(endpoint)
 
 
