@@ -1,10 +1,13 @@
-"""Write docs/methods/ (an index and one page per entry) and docs/papers.md from the cards and the list of papers.
+"""Write docs/methods/ (an index and one page per entry), docs/papers.md and what `grouprl methods` lists.
+
+They are made from the cards and the list of papers.
 
 Run `python scripts/generate_docs.py` after changing a card; a test compares the committed pages with the cards.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from grouprl.papers import STATUSES, Standing, counts, search
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER.parent / "papers.md"
+LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
 
 IMPLEMENTED = ("entry", "recipe", "part")
@@ -139,6 +143,24 @@ def table(head: list[str], rows: list[list[Any]]) -> list[str]:
     return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
+def listing() -> str:
+    """Return what `grouprl methods` lists, which it reads without loading the methods."""
+    found = [
+        {
+            "name": entry.name,
+            "family": entry.family,
+            "family_words": family_words(entry),
+            "title": entry.card.title,
+            "summary": entry.card.summary,
+            "year": year(entry),
+            "confidence": entry.card.confidence,
+        }
+        for members in families(CATALOGUE.values()).values()
+        for entry in members
+    ]
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     made = pages()
@@ -147,6 +169,7 @@ def main() -> None:
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     PAPERS.write_text(papers_page(), encoding="utf-8")
+    LISTING.write_text(listing(), encoding="utf-8")
     print(f"{len(made)} pages in {FOLDER}, and {PAPERS.name}")
 
 

@@ -173,7 +173,17 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as folder:
         chatting().save(Path(folder) / "model")
-        command = [sys.executable, "-m", "grouprl.cli.app", "serve", f"{folder}/model", "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "grouprl.cli.app",
+            "serve",
+            f"{folder}/model",
+            "--port",
+            "0",
+            "--keep-mb",
+            "16",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             port = int(server.stdout.readline().split("127.0.0.1:")[1].split("/")[0])

@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from grouprl.cli.listing import catalogue, listed
 from grouprl.errors import InputError
 from grouprl.methods import CATALOGUE, Paper, find
 from grouprl.methods.contrast import EXAMPLES, contrast, numbers
 from grouprl.methods.describe import AMBIGUOUS, describe, other_claims, settings_of, type_words
-from grouprl.methods.render import card, catalogue, difference, value_words
+from grouprl.methods.render import card, difference, value_words
 
 ROOT = Path(__file__).parents[1]
 every_entry = pytest.mark.parametrize("name", sorted(CATALOGUE))
@@ -49,7 +50,7 @@ def test_a_card_says_everything_and_fits(name, width):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_names_every_entry_whole(width):
-    text = printed(catalogue(CATALOGUE.values()), width)
+    text = printed(catalogue(listed()), width)
     assert all(name in text for name in CATALOGUE)
     assert max(map(len, text.splitlines())) <= width
 

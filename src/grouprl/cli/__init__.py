@@ -1,8 +1,37 @@
 """The command line: parses, calls, prints."""
 
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130
+LOADING = "<frozen importlib._bootstrap>"
+
 
 def main() -> None:
     """Run `grouprl` with the arguments of the process."""
-    from grouprl.cli.app import app
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
+    try:
+        from grouprl.cli.app import app
 
-    app()
+        app()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupted:  # nothing is left to interrupt but the ending itself
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """End at once while modules are loaded, which extensions written in C do not survive gracefully; else raise."""
+    while frame is not None:
+        if frame.f_code.co_filename == LOADING:
+            os.write(2, b"interrupted\n")
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt

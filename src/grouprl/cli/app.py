@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,10 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from grouprl.cli.quiet import Telling
 from grouprl.errors import GrouprlError, InputError, RunError
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""
+QUIET = ("-q", "--quiet")
 
 EPILOG = (
     "Exit codes: [bold]0[/] fine, [bold]2[/] bad input (nothing was touched), [bold]3[/] the run failed, "
@@ -26,11 +30,24 @@ class Commands(TyperGroup):
     """A command group that turns this package's errors into one line and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take `--debug` from anywhere in the line, so that it can be appended to a command that failed."""
-        if "--debug" in args:
-            ctx.meta["debug"] = True
-            args = [arg for arg in args if arg != "--debug"]
-        return super().parse_args(ctx, args)
+        """Take `--debug` and `-q` from anywhere in the line, so that they can be appended to a command."""
+        ctx.meta["debug"], ctx.meta["json"] = "--debug" in args, "--json" in args
+        Telling.quiet = any(arg in args for arg in QUIET)
+        return super().parse_args(ctx, [arg for arg in args if arg not in ("--debug", *QUIET)])
+
+    def main(self, args: Sequence[str] | None = None, standalone_mode: bool = True, **more: Any) -> Any:
+        """Run the command line; where plain data is asked for, errors are plain data too."""
+        given = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode or "--json" not in given:
+            return super().main(args=args, standalone_mode=standalone_mode, **more)
+        try:
+            code = super().main(args=args, standalone_mode=False, **more)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # what the parser raises has it
+                raise
+            print_error("UsageError", error.format_message())
+            sys.exit(getattr(error, "exit_code", BAD_INPUT))
+        sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """List commands in the order in which a new user meets them."""
@@ -43,12 +60,22 @@ class Commands(TyperGroup):
         except GrouprlError as error:
             if ctx.meta.get("debug"):
                 traceback.print_exc()
+            if ctx.meta.get("json"):
+                parts = {name: getattr(error, name, "") for name in ("what", "rule", "remedy")}
+                print_error(type(error).__name__, in_one_line(error), **parts)
+                raise typer.Exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT) from None
             stderr = Console(stderr=True, highlight=False, soft_wrap=True)
             stderr.print(f"[bold red]error:[/] {escape(in_one_line(error))}")
             raise typer.Exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT) from None
         except KeyboardInterrupt:
             Console(stderr=True).print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def print_error(kind: str, message: str, **parts: str) -> None:
+    """Print an error as plain data: its kind, the whole message, and its parts where it has some."""
+    found = {"kind": kind, "message": message, **{name: words for name, words in parts.items() if words}}
+    print(json.dumps({"error": found}, ensure_ascii=False))
 
 
 def in_one_line(error: GrouprlError) -> str:
@@ -75,7 +102,6 @@ app = typer.Typer(
     name="grouprl",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
@@ -95,6 +121,9 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Print results and errors only, not how it goes (any position).")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (any position).")] = False,
 ) -> None:
     """Post-train language models by reinforcement learning on groups of answers.
@@ -104,6 +133,11 @@ def root(
     grouprl plan addition      what that run does, before it does it
     grouprl methods            the catalogue: GRPO and what grew out of it
     grouprl tasks              what can be trained on
+
+    [bold]Examples[/]
+    grouprl train addition -q              print nothing but the run's folder
+    grouprl methods show nope --json       errors as plain data, too
+    grouprl --install-completion           TAB completes commands, options and names
     """
 
 

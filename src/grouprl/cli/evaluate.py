@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.cli.quiet import Telling, telling
 from grouprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def eval_command(
     else:
         show_evaluation(found, subject, console)
     for note in [*notes, *[why_here] * bool(why_here)]:
-        Console(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+        telling(stderr=True).print(f"[yellow]note:[/] {escape(note)}")
 
 
 @dataclass(frozen=True)
@@ -259,4 +260,4 @@ def _clip(text: str) -> str:
 
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=Telling.quiet or not console.is_terminal)

@@ -28,12 +28,12 @@ def export_command(
     AutoModelForCausalLM.from_pretrained("my-model")
     grouprl eval my-model --task addition
     """
-    from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.cli.quiet import silence_loading_bars, telling
     from grouprl.train.export import export
 
     silence_loading_bars()
     when = export(run, dest, checkpoint)
-    Console().print(f"Wrote {when} of {run} to {dest}", highlight=False, soft_wrap=True)
+    telling().print(f"Wrote {when} of {run} to {dest}")
 
 
 def report_command(run: Run) -> None:

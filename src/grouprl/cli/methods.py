@@ -9,14 +9,11 @@ import typer
 from rich.console import Console, Group
 from rich.text import Text
 
-from grouprl.errors import InputError, suggest
-from grouprl.methods import CATALOGUE, Entry, find
-from grouprl.methods.contrast import contrast
-from grouprl.methods.describe import AMBIGUOUS, describe
-from grouprl.methods.render import card, catalogue, claims, difference
+from grouprl.cli.listing import catalogue, names, selected
 
 app = typer.Typer(help="The catalogue of methods: list them, read a card, compare two.")
 Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
+Name = Annotated[str, typer.Argument(help="A method's name.", autocompletion=names)]
 
 
 @app.callback(invoke_without_command=True)
@@ -24,17 +21,45 @@ def list_methods(
     context: typer.Context,
     family: Annotated[str, typer.Option(help="Only one family, such as 'group' or 'dialects'.")] = "",
     search: Annotated[str, typer.Option(help="Only methods whose name, title or summary holds this text.")] = "",
+    only_names: Annotated[bool, typer.Option("--names", help="Print the names alone, one per line.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the catalogue."""
-    if context.invoked_subcommand is None:
-        entries = selected(family, search)
-        _answer([describe(e) for e in entries] if as_json else Group(catalogue(entries), _HINT), as_json)
+    """List the catalogue.
+
+    [bold]Examples[/]
+    grouprl methods --family group
+    grouprl methods --search entropy
+    grouprl methods --names                names alone, for scripts
+    grouprl methods show dapo              a card
+    grouprl methods diff grpo dr_grpo      what differs, in numbers
+    """
+    if context.invoked_subcommand is not None:
+        return
+    found = selected(family, search)
+    if only_names:
+        chosen = [each.name for each in found]
+        print(json.dumps(chosen) if as_json else "\n".join(chosen))
+    elif as_json:
+        from grouprl.methods import find
+        from grouprl.methods.describe import describe
+
+        _answer([describe(find(each.name)) for each in found], True)
+    else:
+        _answer(Group(catalogue(found), _HINT), False)
 
 
 @app.command("show")
-def show(name: str, as_json: Json = False) -> None:
-    """Show a method's card."""
+def show(name: Name, as_json: Json = False) -> None:
+    """Show a method's card: formula, parts, settings with their sources, what is checked.
+
+    [bold]Examples[/]
+    grouprl methods show gspo
+    grouprl methods show grpo@trl --json
+    """
+    from grouprl.methods import CATALOGUE, find
+    from grouprl.methods.describe import AMBIGUOUS, describe
+    from grouprl.methods.render import card, claims
+
     name = _plain(name)
     if name in AMBIGUOUS and name not in CATALOGUE:
         found = AMBIGUOUS[name]
@@ -44,22 +69,19 @@ def show(name: str, as_json: Json = False) -> None:
 
 
 @app.command("diff")
-def diff(a: str, b: str, as_json: Json = False) -> None:
-    """Show in what two methods differ: parts, settings, and numbers on the same answers."""
+def diff(a: Name, b: Name, as_json: Json = False) -> None:
+    """Show in what two methods differ: parts, settings, and numbers on the same answers.
+
+    [bold]Examples[/]
+    grouprl methods diff grpo dr_grpo
+    grouprl methods diff grpo@trl grpo@verl --json
+    """
+    from grouprl.methods import find
+    from grouprl.methods.contrast import contrast
+    from grouprl.methods.render import difference
+
     one, two = find(_plain(a)), find(_plain(b))
     _answer(contrast(one, two) if as_json else difference(one, two), as_json)
-
-
-def selected(family: str = "", search: str = "") -> list[Entry]:
-    """Return the entries of a family that hold the text `search`; InputError when there are none."""
-    families = {e.family for e in CATALOGUE.values()}
-    if family and family not in families:
-        raise InputError(f"unknown family '{family}'", remedy=suggest(family, families))
-    entries = [e for e in CATALOGUE.values() if family in ("", e.family)]
-    found = [e for e in entries if search.lower() in f"{e.name} {e.card.title} {e.card.summary}".lower()]
-    if not found:
-        raise InputError(f"no method matches '{search}'", remedy=f"{suggest(search, CATALOGUE)} See: grouprl methods")
-    return found
 
 
 def _plain(name: str) -> str:

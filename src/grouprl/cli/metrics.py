@@ -18,14 +18,21 @@ def show_metrics(name: str | None = None, console: Console | None = None) -> Non
     Raises InputError for a name nobody defined.
     """
     console = console or Console()
-    if name is None:
-        _print_groups(list(GLOSSARY.values()), console)
-    elif name in GROUPS:
-        _print_groups([m for m in GLOSSARY.values() if m.group == name], console)
-    elif "*" in name and (matching := [m for m in GLOSSARY.values() if fnmatchcase(m.name, name)]):
-        _print_groups(matching, console)
+    found = chosen(name)
+    if name is None or name in GROUPS or ("*" in name and len(found) > 1):
+        _print_groups(found, console)
     else:
-        _print_entry(name, lookup(name), console)
+        _print_entry(name, found[0], console)
+
+
+def chosen(name: str | None = None) -> list[Metric]:
+    """Return the entries that a name, a group or a pattern stands for, all without one; InputError for none."""
+    if name is None:
+        return list(GLOSSARY.values())
+    if name in GROUPS:
+        return [metric for metric in GLOSSARY.values() if metric.group == name]
+    matching = [metric for metric in GLOSSARY.values() if "*" in name and fnmatchcase(metric.name, name)]
+    return matching or [lookup(name)]
 
 
 def _print_entry(name: str, metric: Metric, console: Console) -> None:

@@ -1,10 +1,25 @@
-"""Keeping other libraries' progress bars out of this package's output."""
+"""What the command line leaves unsaid: other libraries' progress bars, and with -q all but results and errors."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+
+class Telling:
+    """Whether the command at hand tells how it goes; `-q` turns that off."""
+
+    quiet = False
+
+
+def telling(stderr: bool = False) -> Console:
+    """Return a console for what is told beside results; it says nothing under -q."""
+    return Console(stderr=stderr, quiet=Telling.quiet, highlight=False, soft_wrap=True)
 
 
 def silence_loading_bars() -> None:
     """Hide the bars of reading and writing model files; those of downloads stay."""
-    from huggingface_hub.utils import enable_progress_bars
+    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    enable_progress_bars()
+    (disable_progress_bars if Telling.quiet else enable_progress_bars)()

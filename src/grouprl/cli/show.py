@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from grouprl.errors import InputError
 
 
 def show_command(
@@ -15,6 +18,7 @@ def show_command(
     question: Annotated[str | None, typer.Option(help="Id of a question, as --list shows it.")] = None,
     answer: Annotated[int | None, typer.Option(help="Number of the answer to it.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List what the step holds instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list: print plain data for programs.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Marks instead of colours; always so in a pipe.")] = False,
 ) -> None:
     """Show an answer or an episode: turns, agents, what the environment said, rewards, advantages per turn.
@@ -24,13 +28,20 @@ def show_command(
 
     [bold]Examples[/]
     grouprl show runs/keys-grpo-s0 --list
+    grouprl show runs/keys-grpo-s0 --list --json
     grouprl show runs/keys-grpo-s0
     grouprl show runs/keys-grpo-s0 --step 40 --question keys/train/17 --answer 3
     """
     from grouprl.view.trajectory import find, of_step
-    from grouprl.view.trajectory_text import lines, table
+    from grouprl.view.trajectory_text import entries, lines, table
 
     console = Console(highlight=False)
+    if as_json and not listed:
+        raise InputError("show --json without --list", "only a list is plain data", "Add --list")
+    if as_json:
+        columns, rows = entries(of_step(run, step))
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2, ensure_ascii=False))
+        return
     if listed:
         console.print(table(of_step(run, step)))
         return

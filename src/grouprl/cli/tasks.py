@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,14 +19,26 @@ if TYPE_CHECKING:
 EXAMPLES = 4
 
 
+def _known(incomplete: str) -> list[str]:
+    """Return the names of tasks that begin so, for the shell's completion."""
+    from grouprl.tasks import task_names
+
+    return [name for name in task_names() if name.startswith(incomplete)]
+
+
 def tasks_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A task, written as in a configuration.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A task, written as in a configuration.", autocompletion=_known),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
     """List what can be trained on, or show one task: questions, answers, options, levels.
 
     [bold]Examples[/]
     grouprl tasks
     grouprl tasks countdown
+    grouprl tasks countdown --json
     grouprl tasks jsonl                            its options
     grouprl tasks jsonl:questions.jsonl            its questions
     grouprl train addition --set task=sorting --set task.length=6
@@ -32,7 +46,10 @@ def tasks_command(
     from grouprl.tasks import describe_tasks
 
     console = Console()
-    if name is None:
+    if as_json:
+        found = [asdict(task) for task in describe_tasks()] if name is None else task_data(name)
+        print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+    elif name is None:
         _show_all(describe_tasks(), console)
     else:
         show_task(name, console)
@@ -40,17 +57,52 @@ def tasks_command(
 
 def metrics_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A metric, a group, or a pattern.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
     """Explain what every logged number means and how a healthy run looks.
 
     [bold]Examples[/]
     grouprl metrics                all of them
     grouprl metrics clip_fraction
-    grouprl metrics "eval/*"
+    grouprl metrics "eval/*" --json
     """
-    from grouprl.cli.metrics import show_metrics
+    from grouprl.cli.metrics import chosen, show_metrics
 
-    show_metrics(name, Console())
+    if as_json:
+        print(json.dumps([asdict(metric) for metric in chosen(name)], indent=2, ensure_ascii=False))
+    else:
+        show_metrics(name, Console())
+
+
+def task_data(name: str) -> dict[str, Any]:
+    """Return one task as plain data; an adapter without its argument ("jsonl") has no examples."""
+    from grouprl.tasks import load_task, task_names
+    from grouprl.tasks.registry import task_class
+
+    adapter = name in {each.partition(":")[0] for each in task_names() if ":" in each}
+    task = None if adapter else load_task(name)
+    made = task_class(name) if task is None else type(task)
+    found = {"name": name, "description": _reflowed(inspect.getdoc(made) or ""), "options": _options(made)}
+    if task is None:
+        return found
+    size = task.size("eval")
+    questions = [task.question("eval", index) for index in range(EXAMPLES if size is None else min(EXAMPLES, size))]
+    examples = [{"prompt": question.prompt, "answer": task.solution(question)} for question in questions]
+    sizes = {split: task.size(split) for split in ("train", "eval")}
+    return {**found, "questions": sizes, "max_new_tokens": task.max_new_tokens, "examples": examples}
+
+
+def _options(made: type[Task]) -> list[dict[str, Any]]:
+    fields: dict[str, Any] = getattr(made, "model_fields", {})
+    return [
+        {
+            "option": field.alias or key,
+            "default": None if field.is_required() else field.get_default(call_default_factory=True),
+            "required": field.is_required(),
+            "meaning": field.description or "",
+        }
+        for key, field in fields.items()
+    ]
 
 
 def show_task(name: str, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -59,30 +60,40 @@ def train_command(
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
     code 130). A run folder that exists is never overwritten.
     """
-    console = Console()
     chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
-    from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.cli.quiet import Telling, silence_loading_bars
     from grouprl.train.loop import train
 
     silence_loading_bars()
     steps = profile_steps if profile else 0
+    console = Console(quiet=Telling.quiet)
     summary = train(chosen.config, folder=chosen.folder, resume=chosen.resume, console=console, profile=steps)
+    if Telling.quiet:
+        print(summary.folder)
     if summary.interrupted:
         raise typer.Exit(130)
 
 
-def recipes_command() -> None:
+def recipes_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+) -> None:
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 
     [bold]Examples[/]
     grouprl recipes
+    grouprl recipes --json
     grouprl plan addition      what the recipe does
     grouprl train addition     do it
     """
-    table = Table("recipe", "task", "model", "method", "steps", box=None, header_style="bold", pad_edge=False)
-    for name in recipe_names():
-        config = load_config(name)
-        table.add_row(name, config.task_name, config.model.name, config.method_name, str(config.steps))
+    columns = ("recipe", "task", "model", "method", "steps")
+    found = [(name, load_config(name)) for name in recipe_names()]
+    rows = [(name, c.task_name, c.model.name, c.method_name, c.steps) for name, c in found]
+    if as_json:
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
+        return
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row))
     Console().print(table)
 
 

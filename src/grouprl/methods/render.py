@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -12,34 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.methods.contrast import contrast
-from grouprl.methods.describe import Claim, describe, families, family_words, year
+from grouprl.methods.describe import Claim, describe
 from grouprl.methods.registry import Entry
 
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
-
-
-def catalogue(entries: Iterable[Entry]) -> RenderableType:
-    """Return the catalogue as one table per family."""
-    found = families(entries)
-    width = max(len(e.name) for members in found.values() for e in members)
-    return Group(*(_family(name, members, width) for name, members in found.items()))
-
-
-def _family(name: str, members: Sequence[Entry], width: int) -> Table:
-    title = Text.assemble((name, "bold"), (f"  {family_words(members[0])}", "dim"))
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
-    table.add_column("name", style="cyan", no_wrap=True, width=width)
-    table.add_column("year", style="dim", no_wrap=True, width=4)
-    table.add_column("what it does", ratio=1)
-    table.add_column("checked", no_wrap=True, width=8)
-    for entry in members:
-        what = Text.assemble((entry.card.title, "bold"), ". ", entry.card.summary)
-        table.add_row(entry.name, str(year(entry) or ""), what, _confidence(entry.card.confidence))
-    return table
-
-
-def _confidence(confidence: str) -> Text:
-    return Text(confidence.replace("-only", ""), style=_CONFIDENCE[confidence])
 
 
 def claims(name: str, found: Sequence[Claim]) -> RenderableType:

@@ -252,9 +252,31 @@ def _load_reward(config: Config) -> None:
         load_reward(config.reward.function)
 
 
+def _repeats(config: Config, task: Task) -> Iterator[str]:
+    """Say where a step asks some prompts more than once."""
+    prompts = config.batch.prompts
+    size, limit = task.size("train"), config.data.questions
+    count = limit if size is None else size if limit is None else min(size, limit)
+    if count is not None and count < prompts:
+        why = f"a step takes {prompts} prompts and there are {count}"
+    elif size is None:  # as many as a step takes are looked at: chance repeats prompts of a small task
+        seen = [question_text(task.question("train", index)) for index in range(min(prompts, LOOKED_AT))]
+        different = len(set(seen))
+        if different == len(seen):
+            return
+        why = f"of the first {len(seen)} that the task draws {different} are different"
+    else:
+        return
+    yield (
+        f"prompts repeat within a step: {why}. Each is a group of its own, judged apart; a step has fewer different "
+        "prompts than batch.prompts says"
+    )
+
+
 def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
     yield from resolved.warnings
     yield from resolved.notes
+    yield from _repeats(config, task)
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"

@@ -43,6 +43,11 @@ class TurnShown:
     seen: str
 
     @property
+    def shown_number(self) -> int:
+        """Its number as people are told it: turns count from 1, here as in `check-env`."""
+        return self.number + 1
+
+    @property
     def trained(self) -> int:
         """How many of its tokens were trained on."""
         return sum(piece.trained for piece in self.said)

@@ -68,9 +68,8 @@ def _turn(turn: TurnShown, follows: TurnShown | None, several: bool, strongest: 
     facts.append("not trained on" if turn.advantage is None else f"advantage {turn.advantage:+.3g}")
     facts += [f"{turn.trained} of {len(turn.said)} tokens trained on"] * (0 < turn.trained < len(turn.said))
     invalid = ' <span class="verdict wrong">✗ invalid</span>' * (not turn.valid)
-    head = (
-        f'<p class="turn"><b>turn {turn.number}</b> <span class="muted">{escape(" · ".join(facts))}</span>{invalid}</p>'
-    )
+    named = f'<b>turn {turn.shown_number}</b> <span class="muted">{escape(" · ".join(facts))}</span>'
+    head = f'<p class="turn">{named}{invalid}</p>'
     said = "".join(
         token_span(p.text, p.logp, p.entropy, p.advantage if p.trained else None, p.trained, strongest)
         for p in turn.said

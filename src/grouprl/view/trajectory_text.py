@@ -28,23 +28,38 @@ def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
     yield _legend(plain)
 
 
-def table(found: Sequence[Trajectory]) -> Table:
-    """Return a line per answer or episode of a step."""
-    made = Table(box=None, pad_edge=False)
-    for name in ("question", "answer", "turns", "rows", "reward", "right", "advantage", "ended"):
-        made.add_column(name, justify="left" if name in ("question", "ended") else "right", overflow="fold")
+COLUMNS = ("question", "answer", "turns", "rows", "reward", "right", "advantage", "ended")
+Cell = str | int | float | bool | None
+
+
+def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell, ...]]]:
+    """Return the columns and a row per answer or episode of a step; None: no reward, or not trained on."""
+    rows: list[tuple[Cell, ...]] = []
     for each in found:
         first = each.rows[0]
         known = [turn.advantage for turn in each.turns if turn.advantage is not None]
+        reward = None if first.get("reward") is None else sum(row["reward"] or 0.0 for row in each.rows)
+        advantage = sum(known) / len(known) if known else None
+        counts = (len(each.turns), len(each.rows))
+        rows.append((each.question, each.answer, *counts, reward, bool(first.get("correct")), advantage, each.ended))
+    return COLUMNS, rows
+
+
+def table(found: Sequence[Trajectory]) -> Table:
+    """Return a line per answer or episode of a step."""
+    made = Table(box=None, pad_edge=False)
+    for name in COLUMNS:
+        made.add_column(name, justify="left" if name in ("question", "ended") else "right", overflow="fold")
+    for question, answer, turns, rows, reward, right, advantage, ended in entries(found)[1]:
         made.add_row(
-            each.question,
-            str(each.answer),
-            str(len(each.turns)),
-            str(len(each.rows)),
-            "none" if first.get("reward") is None else f"{sum(row['reward'] or 0.0 for row in each.rows):.3g}",
-            "yes" if first.get("correct") else "no",
-            f"{sum(known) / len(known):+.3g}" if known else "not trained",
-            each.ended.replace("_", " "),
+            str(question),
+            str(answer),
+            str(turns),
+            str(rows),
+            "none" if reward is None else f"{reward:.3g}",
+            "yes" if right else "no",
+            "not trained" if advantage is None else f"{advantage:+.3g}",
+            str(ended).replace("_", " "),
         )
     return made
 
@@ -74,7 +89,7 @@ def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, pl
 
 
 def _head(turn: TurnShown) -> str:
-    facts = [f"turn {turn.number}", *[turn.agent] * bool(turn.agent)]
+    facts = [f"turn {turn.shown_number}", *[turn.agent] * bool(turn.agent)]
     facts += [f"state {turn.state}"] * bool(turn.state)
     facts += [f"reward {turn.reward:+.3g}"] * (turn.reward is not None)
     facts.append("not trained on" if turn.advantage is None else f"advantage {turn.advantage:+.3g}")

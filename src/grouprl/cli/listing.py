@@ -1,0 +1,81 @@
+"""The catalogue as it is listed: read from a file made of the cards, so that a listing does not load the methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.errors import InputError, suggest
+
+FILE = "methods/listing.json"
+_CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a listing says of a method."""
+
+    name: str
+    family: str
+    family_words: str
+    """What the methods of the family share."""
+    title: str
+    summary: str
+    year: int
+    """0 where it is unknown."""
+    confidence: str
+
+
+@cache
+def listed() -> tuple[Listed, ...]:
+    """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
+    return tuple(Listed(**each) for each in json.loads((files("grouprl") / FILE).read_text(encoding="utf-8")))
+
+
+def selected(family: str = "", search: str = "") -> list[Listed]:
+    """Return the methods of a family that hold the text `search`; InputError when there are none."""
+    known = {each.family for each in listed()}
+    if family and family not in known:
+        raise InputError(f"unknown family '{family}'", remedy=suggest(family, known))
+    chosen = [each for each in listed() if family in ("", each.family)]
+    found = [each for each in chosen if search.lower() in f"{each.name} {each.title} {each.summary}".lower()]
+    if not found:
+        remedy = f"{suggest(search, (each.name for each in listed()))} See: grouprl methods"
+        raise InputError(f"no method matches '{search}'", remedy=remedy)
+    return found
+
+
+def names(incomplete: str = "") -> list[str]:
+    """Return the names that begin so, for the shell's completion."""
+    return [each.name for each in listed() if each.name.startswith(incomplete)]
+
+
+def catalogue(found: Iterable[Listed]) -> RenderableType:
+    """Return methods as one table per family."""
+    families: dict[str, list[Listed]] = {}
+    for each in found:
+        families.setdefault(each.family, []).append(each)
+    width = max(len(each.name) for members in families.values() for each in members)
+    return Group(*(_family(name, members, width) for name, members in families.items()))
+
+
+def _family(name: str, members: Sequence[Listed], width: int) -> Table:
+    title = Text.assemble((name, "bold"), (f"  {members[0].family_words}", "dim"))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
+    table.add_column("name", style="cyan", no_wrap=True, width=width)
+    table.add_column("year", style="dim", no_wrap=True, width=4)
+    table.add_column("what it does", ratio=1)
+    table.add_column("checked", no_wrap=True, width=8)
+    for each in members:
+        what = Text.assemble((each.title, "bold"), ". ", each.summary)
+        checked = Text(each.confidence.replace("-only", ""), style=_CONFIDENCE[each.confidence])
+        table.add_row(each.name, str(each.year or ""), what, checked)
+    return table
