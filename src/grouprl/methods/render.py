@@ -18,6 +18,10 @@ from grouprl.methods.registry import Entry
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
+def _confidence(confidence: str) -> Text:
+    return Text(confidence.replace("-only", ""), style=_CONFIDENCE[confidence])
+
+
 def claims(name: str, found: Sequence[Claim]) -> RenderableType:
     """Return the papers that claim `name`, each with its entry where the catalogue has it."""
     table = Table(box=box.SIMPLE_HEAD, title=f"Several papers call their method '{name}'", title_justify="left")
