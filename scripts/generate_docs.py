@@ -8,6 +8,7 @@ Run `python scripts/generate_docs.py` after changing a card; a test compares the
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.render import value_words
 from grouprl.papers import STATUSES, Standing, counts, search
+from grouprl.tasks import describe_tasks
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER.parent / "papers.md"
 LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
+TASKS = LISTING.parents[1] / "tasks" / "listing.json"
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
 
 IMPLEMENTED = ("entry", "recipe", "part")
@@ -161,6 +164,11 @@ def listing() -> str:
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
+def listing_of_tasks() -> str:
+    """Return what `grouprl tasks` lists, which it reads without loading the tasks."""
+    return json.dumps([asdict(task) for task in describe_tasks()], indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     made = pages()
@@ -170,6 +178,7 @@ def main() -> None:
         (FOLDER / name).write_text(text, encoding="utf-8")
     PAPERS.write_text(papers_page(), encoding="utf-8")
     LISTING.write_text(listing(), encoding="utf-8")
+    TASKS.write_text(listing_of_tasks(), encoding="utf-8")
     print(f"{len(made)} pages in {FOLDER}, and {PAPERS.name}")
 
 

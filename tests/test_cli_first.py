@@ -100,6 +100,7 @@ def test_the_listing_is_made_from_the_cards():
     docs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(docs)
     assert docs.LISTING.read_text(encoding="utf-8") == docs.listing(), "run scripts/generate_docs.py"
+    assert docs.TASKS.read_text(encoding="utf-8") == docs.listing_of_tasks(), "run scripts/generate_docs.py"
     assert {each.name for each in listed()} == set(CATALOGUE)
 
 

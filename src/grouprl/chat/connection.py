@@ -24,7 +24,7 @@ def make_protocol(limits: Limits) -> Any:
         raise MissingExtra("uvicorn", "serve", "A chat completions server") from error
     every = min(1.0, limits.header_seconds / 4, limits.stall_seconds / 4)
 
-    class Bounded(H11Protocol):  # type: ignore[misc]
+    class Bounded(H11Protocol):
         """A connection that looks at itself now and then, and ends where something has lasted too long."""
 
         def connection_made(self, transport: Any) -> None:

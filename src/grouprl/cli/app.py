@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -35,9 +34,18 @@ class Commands(TyperGroup):
         Telling.quiet = any(arg in args for arg in QUIET)
         return super().parse_args(ctx, [arg for arg in args if arg not in ("--debug", *QUIET)])
 
-    def main(self, args: Sequence[str] | None = None, standalone_mode: bool = True, **more: Any) -> Any:
+    def main(
+        self,
+        args: Any = None,
+        prog_name: Any = None,
+        complete_var: Any = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **more: Any,
+    ) -> Any:
         """Run the command line; where plain data is asked for, errors are plain data too."""
         given = list(sys.argv[1:] if args is None else args)
+        more |= {"prog_name": prog_name, "complete_var": complete_var, "windows_expand_args": windows_expand_args}
         if not standalone_mode or "--json" not in given:
             return super().main(args=args, standalone_mode=standalone_mode, **more)
         try:

@@ -1,4 +1,4 @@
-"""The catalogue as it is listed: read from a file made of the cards, so that a listing does not load the methods."""
+"""Methods and tasks as they are listed: read from files made of them, so that a listing does not load them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from grouprl.errors import InputError, suggest
 
-FILE = "methods/listing.json"
+FILE, TASKS = "methods/listing.json", "tasks/listing.json"
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -38,6 +38,23 @@ class Listed:
 def listed() -> tuple[Listed, ...]:
     """Return every method of the catalogue, family by family: GRPO's first, dialects last."""
     return tuple(Listed(**each) for each in json.loads((files("grouprl") / FILE).read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class ListedTask:
+    """What a listing says of a task; the example is empty for adapters, which need something to adapt."""
+
+    name: str
+    description: str
+    levels: Sequence[str]
+    prompt: str
+    answer: str
+    demonstration: str
+
+
+def listed_tasks() -> list[ListedTask]:
+    """Return every task that comes with this package."""
+    return [ListedTask(**each) for each in json.loads((files("grouprl") / TASKS).read_text(encoding="utf-8"))]
 
 
 def selected(family: str = "", search: str = "") -> list[Listed]:

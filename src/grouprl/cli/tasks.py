@@ -14,16 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from grouprl.tasks import Task, TaskDescription
+    from grouprl.cli.listing import ListedTask
+    from grouprl.tasks import Task
 
 EXAMPLES = 4
 
 
 def _known(incomplete: str) -> list[str]:
     """Return the names of tasks that begin so, for the shell's completion."""
-    from grouprl.tasks import task_names
+    from grouprl.cli.listing import listed_tasks
 
-    return [name for name in task_names() if name.startswith(incomplete)]
+    return [task.name for task in listed_tasks() if task.name.startswith(incomplete)]
 
 
 def tasks_command(
@@ -43,14 +44,14 @@ def tasks_command(
     grouprl tasks jsonl:questions.jsonl            its questions
     grouprl train addition --set task=sorting --set task.length=6
     """
-    from grouprl.tasks import describe_tasks
+    from grouprl.cli.listing import listed_tasks
 
     console = Console()
     if as_json:
-        found = [asdict(task) for task in describe_tasks()] if name is None else task_data(name)
+        found = [asdict(task) for task in listed_tasks()] if name is None else task_data(name)
         print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
     elif name is None:
-        _show_all(describe_tasks(), console)
+        _show_all(listed_tasks(), console)
     else:
         show_task(name, console)
 
@@ -126,7 +127,7 @@ def show_task(name: str, console: Console) -> None:
         console.print(Text("\n".join(f"  {n}: {sizes}" for n, sizes in enumerate(named, 1))))
 
 
-def _show_all(found: list[TaskDescription], console: Console) -> None:
+def _show_all(found: list[ListedTask], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
     table.add_column("task", style="cyan", no_wrap=True)
     table.add_column("what it asks")

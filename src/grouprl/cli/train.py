@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from grouprl.errors import InputError
-from grouprl.train.config import Config, load_config, recipe_names
+
+if TYPE_CHECKING:
+    from grouprl.train.config import Config
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
 Changes = Annotated[
@@ -85,6 +87,8 @@ def recipes_command(
     grouprl plan addition      what the recipe does
     grouprl train addition     do it
     """
+    from grouprl.train.config import load_config, recipe_names
+
     columns = ("recipe", "task", "model", "method", "steps")
     found = [(name, load_config(name)) for name in recipe_names()]
     rows = [(name, c.task_name, c.model.name, c.method_name, c.steps) for name, c in found]
@@ -103,6 +107,8 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     Raises:
         InputError: a run folder without `--resume`, nothing to resume, settings changed while resuming a folder.
     """
+    from grouprl.train.config import load_config
+
     if Path(source).is_dir():
         return _run_folder(Path(source), changes, folder, resume)
     config = load_config(source, changes)
@@ -112,6 +118,8 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
 
 
 def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
+    from grouprl.train.config import load_config
+
     stored = run / "config.yaml"
     if not stored.is_file():
         raise InputError(f"{run} is not a run folder", "a run folder holds config.yaml", "Give a YAML file or a recipe")
@@ -152,6 +160,8 @@ def _missing(path: Path) -> bool:
 
 def _fingerprint(path: Path) -> str | None:
     """Return the fingerprint of a stored configuration; None if this version cannot read it."""
+    from grouprl.train.config import load_config
+
     try:
         return load_config(str(path)).fingerprint()
     except InputError:
