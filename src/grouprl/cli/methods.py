@@ -11,7 +11,7 @@ from rich.text import Text
 
 from grouprl.cli.listing import catalogue, names, selected
 
-app = typer.Typer(help="The catalogue of methods: list them, read a card, compare two.")
+app = typer.Typer(rich_markup_mode="rich")
 Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
 Name = Annotated[str, typer.Argument(help="A method's name.", autocompletion=names)]
 
@@ -24,7 +24,7 @@ def list_methods(
     only_names: Annotated[bool, typer.Option("--names", help="Print the names alone, one per line.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the catalogue.
+    """The catalogue of methods: list them, read a card, compare two.
 
     [bold]Examples[/]
     grouprl methods --family group

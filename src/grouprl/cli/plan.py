@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.train import Changes, Source
-from grouprl.train.config import load_config
 
 if TYPE_CHECKING:
     from grouprl.train.plan import Plan
@@ -40,6 +39,8 @@ def plan_command(
 
     Exit code 2 if the run cannot work.
     """
+    from grouprl.train.config import load_config
+
     config = load_config(source, changes or [])
     from grouprl.train.plan import plan
 
