@@ -149,7 +149,7 @@ def test_every_listing_is_plain_data_on_request(arguments):
         (("show", "nowhere", "--list"), "InputError", "nowhere"),
         (("methods", "--famly", "group"), "UsageError", "--famly"),
         (("nonsense",), "UsageError", "nonsense"),
-        (("methods", "show"), "UsageError", "NAME"),
+        (("methods", "show"), "UsageError", "name"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, tuple) else "",
 )
