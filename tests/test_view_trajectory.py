@@ -74,10 +74,10 @@ def test_the_text_tells_everything(team: Path) -> None:
     assert "thrift -0.01" in text
     assert f"over because: {each.ended}" in text
     assert "── row 1 begins (helper, called by row 0) ──" in text
-    assert "turn 0 · boss · state start · reward -0.1 · advantage " in text
+    assert "turn 1 · boss · state start · reward -0.1 · advantage " in text
     assert "  > k<eos>" in text
     assert (
-        text.index("turn 0") < text.index("row 1 begins") < text.index("turn 1 · helper") < text.index("turn 2 · boss")
+        text.index("turn 1") < text.index("row 1 begins") < text.index("turn 2 · helper") < text.index("turn 3 · boss")
     )
     assert "⟦" not in text.replace("⟦ ⟧ not trained on", "")
 
@@ -102,7 +102,7 @@ def test_what_was_not_trained_on_is_marked(tmp_path: Path) -> None:
     assert second.advantage == 0.5
     text = shown(each)
     assert f"  > ⟦{first.said[0].text}" in text
-    assert "turn 0 · state start · reward +0 · not trained on" in text
+    assert "turn 1 · state start · reward +0 · not trained on" in text
     assert "not trained on" in shown(each, plain=False)
 
 
@@ -111,7 +111,7 @@ def test_the_page_shows_the_same(team: Path) -> None:
     page = "".join(episode_groups(rows, team))
     assert "row 1 begins: helper, called by row 0" in page or "row 0 begins" not in page
     assert '<pre class="said"><span class="t' in page
-    assert "<b>turn 0</b>" in page
+    assert "<b>turn 1</b>" in page
     assert "&lt;eos&gt;" in page
     report = (team / "report.html").read_text()
     assert 'class="answer episode"' in report
@@ -134,7 +134,7 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
     assert listed.output.count("ask/train/") == 18
     one = called(team)
     found = run.invoke(app, ["show", str(team), "--question", one.question, "--answer", str(one.answer)])
-    assert "turn 1 · helper" in found.output
+    assert "turn 2 · helper" in found.output
     assert run.invoke(app, ["show", str(team)]).exit_code == 0
     for given, words in (
         (["--step", "9"], "step 9 is not stored"),
@@ -157,5 +157,5 @@ def test_single_answers_are_episodes_of_one_turn(tmp_path: Path) -> None:
     (turn,) = each.turns
     assert turn.prompt
     assert turn.prompt in shown(each)
-    assert "turn 0" in shown(each)
+    assert "turn 1" in shown(each)
     assert not episode_groups(read_rollouts(folder)[1], folder)
