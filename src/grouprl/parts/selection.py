@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -11,6 +11,10 @@ from grouprl import levels
 from grouprl.batch import Batch
 from grouprl.parts.part import Part, RunFacts, part
 from grouprl.parts.weighting import MismatchLevel, mismatch_ratio
+
+
+By = Literal["outcome", "reward"]
+"""What tells the completions of a group apart: right and wrong, or any two different rewards."""
 
 
 class Selection(Part):
@@ -37,22 +41,36 @@ def mixed_rows(batch: Batch) -> Tensor:
     return levels.differs(outcome_b, batch.group_b, batch.stats_b.to(batch.dtype))
 
 
+def spread_rows(batch: Batch) -> Tensor:
+    """[B] bool: rows of groups whose rewards differ, as they are now, token rewards included."""
+    return levels.differs(batch.total_reward_b, batch.group_b, batch.stats_b.to(batch.dtype))
+
+
+def telling_rows(batch: Batch, by: By) -> Tensor:
+    """[B] bool: rows of groups that are told apart `by` their outcomes or by their rewards."""
+    return mixed_rows(batch) if by == "outcome" else spread_rows(batch)
+
+
 @part("select")
 class MixedGroups(Selection):
     """Keep groups with both right and wrong answers; the others leave loss and denominators (DAPO, Reinforce-Rej).
 
-    Judged on raw correctness, or on the reward before shaping where correctness is not given.
-    `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
+    Judged on raw correctness, or on the reward before shaping where correctness is not given. `by="reward"` keeps every
+    group whose rewards differ, also one in which nobody is right: the zero-variance filter of INTELLECT-2, THOR and
+    ScaleRL. `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
     """
 
     in_statistics: bool = False
+    by: By = "outcome"
 
     def __call__(self, batch: Batch) -> Batch:
-        """Drop groups whose answers are all right or all wrong."""
-        return drop(batch, ~mixed_rows(batch), from_statistics=not self.in_statistics)
+        """Drop groups whose answers are all right or all wrong (by="reward": all of the same reward)."""
+        return drop(batch, ~telling_rows(batch, self.by), from_statistics=not self.in_statistics)
 
     def words(self) -> str:
         """Describe."""
+        if self.by == "reward":
+            return "leave out zero-variance groups (all rewards equal), also from the denominators"
         return "leave out questions whose answers are all right or all wrong, also from the denominators"
 
     def refuse(self, run: RunFacts) -> list[str]:
