@@ -5,9 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 
+import pytest
+import torch
+
 import grouprl
+from grouprl.parts.covariance import KLCov
+from grouprl.parts.coverage import Coverage
+from grouprl.parts.soft import GeometricMean
 from grouprl.parts.token_credit import information_gain
-from small import f64, gradient, near, small
+from small import f64, gradient, judged, near, slopes, small
 
 
 def bits(p: float) -> float:
@@ -44,3 +50,64 @@ def test_ktae_averages_over_tokens_and_bounds_a_wrong_tokens_loss():
     method = grouprl.method("ktae", scale="none")
     near(gradient(method, batch, batch.old_bt), [[-0.5 / 3, -0.5 / 3], [0.5 / 3, 0.0]])
     near(gradient(method, batch, batch.old_bt + f64([[0.0, 0.0], [1.2, 0.0]])), [[-0.5 / 3, -0.5 / 3], [0.0, 0.0]])
+
+
+# --- clamps that took the way back --------------------------------------------------------------------------------------
+
+
+def lost(drop: float) -> tuple:
+    """Two one-token turns, the better of which became e^-drop times as likely as the reference finds it."""
+    fields = {"ref_bt": [[-1.0], [-1.0]], "turn_bt": [[0], [0]], "state_bs": [[0], [0]]}
+    batch = small([1.0, 0.0], **fields)
+    batch = batch.replace(turn_bt=torch.zeros(2, 1, dtype=torch.int64), token_bt=torch.tensor([[1], [2]]))
+    return batch, batch.old_bt - f64([[drop], [0.0]])
+
+
+@pytest.mark.parametrize("name", ["dmpo", "sdpo_segment"])
+def test_a_preference_turned_around_by_far_is_still_pulled_back(name):
+    """-log σ(βm) at m = -60, β = 0.1: slope -0.1·σ(6), half on each of the two rows of one pair."""
+    batch, logp_bt = lost(60.0)
+    slope = 0.1 / (1 + math.exp(-6.0))
+    near(gradient(grouprl.method(name), batch, logp_bt), [[-slope], [slope]])
+
+
+def test_a_guarded_token_is_pulled_up_however_far_it_fell():
+    batch = small([1.0, 0.0])
+    method = grouprl.method("llds", kl_coef=0.0, coef=0.2)
+    near(gradient(method, batch, batch.old_bt - f64([[50.0], [0.0]]))[:1], [[-0.2 / 2]], atol=1e-6)
+
+
+def test_a_right_answer_that_was_lost_still_learns_by_its_likelihood():
+    """NFT's loss of a right token is -log ρ (times its question's weight): its slope does not depend on ρ < e^10."""
+    batch = small([1.0, 0.0], correct_b=[True, False])
+    method = grouprl.method("nft")
+    near(
+        gradient(method, batch, batch.old_bt - f64([[40.0], [0.0]]))[:1],
+        gradient(method, batch, batch.old_bt - f64([[4.0], [0.0]]))[:1],
+    )
+
+
+@pytest.mark.parametrize("divergence", ["forward_kl", "js", "alpha"])
+def test_what_the_initial_policy_wrote_is_called_back_from_anywhere(divergence):
+    """f'(log u) at u → 0: -1 for KL(π_0 || π); 0 but for rounding for the others, as in the formula."""
+    batch = small([0.0], behavior_bt=[[-1.0]], source_b=[4]).replace(share_bt=f64([[1.0]]))
+    term = Coverage(coef=1.0, divergence=divergence)
+    logp_bt = f64([[-31.0]]).requires_grad_()
+    (grad_bt,) = torch.autograd.grad(term(logp_bt, batch).loss_bt.sum(), logp_bt)
+    assert torch.isfinite(grad_bt).all()
+    if divergence == "forward_kl":
+        near(grad_bt, [[math.expm1(-30.0)]])
+
+
+def test_the_penalty_of_high_covariance_grows_without_end():
+    """KL-Cov: the only token pays |log ρ|, whose slope is -1 below π_old, also at 30 nats."""
+    batch = judged([[0.0]])
+    _, grad_bt = slopes(KLCov(share=1.0, coef=1.0), [[-30.0]], batch)
+    near(grad_bt, [[-1.0]])
+
+
+def test_the_geometric_mean_counts_a_token_that_was_lost():
+    """GMPO, A = 1, log ρ = -30 and 0.2: g = exp(-14.9), slope -g/2 on each token; the loss stands on both."""
+    batch = judged([[1.0, 1.0]])
+    _, grad_bt = slopes(GeometricMean(), [[-30.0, 0.2]], batch)
+    torch.testing.assert_close(grad_bt, f64([[-math.exp(-14.9)] * 2]), rtol=1e-9, atol=0)
