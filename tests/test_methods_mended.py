@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -9,11 +10,14 @@ import pytest
 import torch
 
 import grouprl
+from batches import outcome, random_case
+from grouprl.errors import InputError
+from grouprl.methods.compose import compose
 from grouprl.parts.covariance import KLCov
 from grouprl.parts.coverage import Coverage
 from grouprl.parts.soft import GeometricMean
 from grouprl.parts.token_credit import information_gain
-from small import f64, gradient, judged, near, slopes, small
+from small import f64, gradient, judged, near, ragged, slopes, small
 
 
 def bits(p: float) -> float:
@@ -111,3 +115,99 @@ def test_the_geometric_mean_counts_a_token_that_was_lost():
     batch = judged([[1.0, 1.0]])
     _, grad_bt = slopes(GeometricMean(), [[-30.0, 0.2]], batch)
     torch.testing.assert_close(grad_bt, f64([[-math.exp(-14.9)] * 2]), rtol=1e-9, atol=0)
+
+
+# --- numbers that are not numbers, rows without tokens, truncated completions --------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["multiplier_bt", "advantage_bt", "return_bt", "stats"])
+def test_a_number_that_is_none_is_refused_inside_the_mask_and_harmless_outside(field):
+    def given(rows: list) -> dict:
+        return {"stats": {"certainty": ragged(rows)}} if field == "stats" else {field: ragged(rows)}
+
+    with pytest.raises(InputError, match=f"{field}.* is not finite in row 1 .group 0."):
+        small([1.0, 0.0], [2, 1], **given([[1.0, 1.0], [math.nan, 1.0]]))
+    plain = small([1.0, 0.0], [2, 1], **given([[0.5, 2.0], [1.0, 1.0]]))
+    spoiled = small([1.0, 0.0], [2, 1], **given([[0.5, 2.0], [1.0, math.nan]]))
+    grads = [gradient(grouprl.method("grpo"), batch, batch.old_bt) for batch in (plain, spoiled)]
+    assert torch.isfinite(grads[1]).all()
+    near(grads[0], grads[1])
+
+
+def test_a_multiplier_that_spoils_a_token_is_refused_where_it_is_made():
+    """A weight part whose factor is not finite is named at once, not by a loss that is not a number."""
+
+    class Spoiled:
+        def __call__(self, batch):
+            return torch.full_like(batch.old_bt, math.inf)
+
+    method = grouprl.method("grpo").with_parts(weight=(Spoiled(),))
+    with pytest.raises(InputError, match="multiplier_bt is not finite"):
+        method.judge(small([1.0, 0.0]))
+
+
+EMPTY = torch.tensor([[True, True], [False, False], [True, False]])
+
+
+def test_a_row_without_tokens_counts_in_its_group_and_nowhere_else():
+    """Rewards 1, 0, 0.5 around their mean 0.5; TRL and verl judge the empty completion along too."""
+    batch = small([1.0, 0.0, 0.5], [2, 2, 1]).replace(mask_bt=EMPTY)
+    method = grouprl.method("grpo", scale="none")
+    near(method.prepare(batch).advantage_bt, [[0.5, 0.5], [0.0, 0.0], [0.0, 0.0]])
+    near(gradient(method, batch, batch.old_bt), [[-0.5 / 4] * 2, [0.0, 0.0], [0.0, 0.0]])
+
+
+def test_only_a_batch_without_any_token_is_refused():
+    with pytest.raises(InputError, match="no action token in any of its 2 rows"):
+        small([1.0, 0.0]).replace(mask_bt=torch.zeros(2, 1, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", sorted(n for n in grouprl.methods() if n not in ("t_spmo",)))
+def test_every_method_bears_a_row_without_tokens(name):
+    """Nothing becomes infinite, and the empty row has no gradient."""
+    case = random_case(5)
+    mask_bt, batch = case.batch.mask_bt.clone(), case.batch
+    mask_bt[3] = False
+    turn_bt = torch.where(mask_bt, batch.turn_bt, -1)
+    marks = {key: value & mask_bt if key != "said" else value & mask_bt.any(1)[:, None] for key, value in batch.marks.items()}
+    batch = batch.replace(mask_bt=mask_bt, turn_bt=turn_bt, marks=marks)
+    found = outcome(grouprl.method(name), dataclasses.replace(case, batch=batch))
+    assert torch.isfinite(found.value)
+    assert torch.isfinite(found.grad_bt).all()
+    assert not found.grad_bt[3].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "divisors"),
+    [("grpo@trl", (8, 4)), ("dr_grpo@trl", (16, 16)), ("dapo@trl", (5, 5))],
+)
+def test_masked_truncated_completions_keep_trls_denominators(name, divisors):
+    """TRL zeroes the mask of a truncated completion after it counted tokens: B, B·Lmax and Σ|y| stay what they were.
+
+    Rewards 1, 0, 0, 1 of 2, 1, 1, 1 tokens, the last truncated: A = ±0.5/(std + 1e-4), sample std √(1/3).
+    """
+    batch = small([1.0, 0.0, 0.0, 1.0], [2, 1, 1, 1], truncated_b=[False, False, False, True], max_length=4)
+    masked = compose({"base": name, "select": ["mask_truncated"]}).method
+    size = 0.5 / (math.sqrt(1 / 3) + 1e-4)
+    rows = [[-size / divisors[0]] * 2, [size / divisors[1], 0.0], [size / divisors[1], 0.0], [0.0, 0.0]]
+    near(gradient(masked, batch, batch.old_bt), rows)
+    ready = masked.prepare(batch)
+    assert masked.zero_rows(ready).tolist() == [False, False, False, True]
+
+
+def test_dropped_completions_leave_the_denominator_masked_ones_do_not():
+    """B/B' = 4/3 apart."""
+    batch = small([1.0, 0.0, 0.0, 1.0], truncated_b=[False, False, False, True])
+    dropped, masked = (
+        gradient(compose({"base": "grpo@trl", "select": [part]}).method, batch, batch.old_bt)
+        for part in ("drop_truncated", "mask_truncated")
+    )
+    near(dropped, masked * 4 / 3)
+
+
+def test_a_masked_completion_pays_no_kl_either():
+    batch = small([1.0, 0.0], ref_bt=[[-2.0], [-2.0]], truncated_b=[False, True])
+    method = compose({"base": "grpo", "kl_coef": 0.1, "select": ["mask_truncated"]}).method
+    found = gradient(method, batch, batch.old_bt)
+    assert found[0, 0] != 0
+    assert found[1, 0] == 0

@@ -15,6 +15,7 @@ from grouprl.parts.advantage import Advantage
 from grouprl.parts.aggregate import Aggregate
 from grouprl.parts.objective import Objective
 from grouprl.parts.part import Part
+from grouprl.parts.selection import unmasked
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Method:
     @torch.no_grad()
     def weigh(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        batch = batch.replace(weight_bt=self.aggregate(batch))
+        batch = batch.replace(weight_bt=unmasked(self.aggregate(batch), batch))
         for term in self.regularize:
             batch = term.weigh(batch)
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
@@ -156,7 +157,7 @@ class Method:
         metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
         for term in self.regularize:
             extra = term(whole_bt if term.beyond else logp_bt, batch, entropy_bt)
-            term_value = (term.weights(batch) * extra.loss_bt).sum()
+            term_value = (unmasked(term.weights(batch), batch) * extra.loss_bt).sum()
             value = value + term_value
             name = term.name.removesuffix("_loss")
             metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
@@ -189,7 +190,10 @@ class Method:
 
 def _blank_outside(batch: Batch) -> Batch:
     """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
-    names = ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt")
+    names = (
+        *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt"),
+        *("multiplier_bt", "return_bt"),
+    )
     present: dict[str, Tensor] = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
     blank: dict[str, Any] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
     if batch.stats:

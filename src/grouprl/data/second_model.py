@@ -1,8 +1,6 @@
-"""Second models that are trained once, before the policy: a value model of preferences (DVPO) or of outcomes (Direct
-Advantage Policy Optimization), a preference model (RTO).
+"""Second models that are trained once, before the policy: a value model (DVPO) and a preference model (RTO).
 
-Each begins as a copy of the initial policy. All but the value model of outcomes learn from pairs of a right and a wrong
-answer to the same question.
+Each begins as a copy of the initial policy and learns from pairs of a right and a wrong answer to the same question.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ class SecondModel(Prelude):
     def piece(self, number: int, desk: Desk) -> dict[str, float]:
         """Draw a rollout, make pairs of it, train on them; the metrics are those before the model sees them."""
         pairs = self.pairs(desk.draw(desk.take(desk.prompts)), desk)
-        model, metrics = self.model(desk), self.taught(pairs)
+        model, metrics = self.model(desk), {"pairs": 0.0 if pairs is None else len(pairs) / 2}
         optimizer, store = self._optimizer(model, desk), desk.store(self)
         if pairs is not None:
             metrics |= self._update(model, optimizer, pairs, desk)
@@ -89,10 +87,6 @@ class SecondModel(Prelude):
             torch.nn.utils.clip_grad_norm_(model.parameters(), GRAD_CLIP)
             optimizer.step()
         return found[0]
-
-    def taught(self, pairs: Collected | None) -> dict[str, float]:
-        """Return how much the model is about to learn from."""
-        return {"pairs": 0.0 if pairs is None else len(pairs) / 2}
 
     def pairs(self, rows: Collected, desk: Desk) -> Collected | None:
         """Return right answers, then the wrong ones they are paired with; None where no question has both."""
@@ -203,70 +197,6 @@ class GlobalValue(SecondModel):
     def formula(self) -> str:
         """Formula."""
         return f"½(V - G)²,  G = A_GAE({self.lam:g}) + V,  r = ±1 at the end"
-
-
-@part("prelude")
-class OutcomeModel(SecondModel):
-    """A value model of the initial policy: the reward that it will earn from each state (arXiv:2412.18279).
-
-    A copy of the policy, trunk and head, is fitted to the rewards of the frozen policy's completions by least squares,
-    `epochs` steps on each of `steps` rollouts. Then it is frozen and gives `value_bt` of every completion. The paper
-    fits by cross-entropy; both have the expected reward as their optimum, and squares need no rewards within [0, 1].
-    """
-
-    valued: ClassVar[bool] = True
-
-    steps: Count = 50
-    lr: Positive = 1e-3
-    epochs: Count = 4
-    chosen: Chosen = "answers"
-
-    def taught(self, pairs: Collected | None) -> dict[str, float]:
-        """Nothing: it learns from every completion."""
-        return {}
-
-    def pairs(self, rows: Collected, desk: Desk) -> Collected | None:
-        """Return every completion that was scored."""
-        return subset(rows, np.flatnonzero(rows.kept_b)) if rows.kept_b.any() else None
-
-    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
-        """[B] rewards."""
-        return torch.from_numpy(pairs.scores.reward_b).double()
-
-    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
-        """Gradient of the mean of ½(V - R)² over the tokens that the policy wrote."""
-        mask_bt, value_bt = desk.batch(pairs).mask_bt, model.logp(pairs.tokens, values=True).value_bt.cpu()
-        error_bt = torch.where(mask_bt, value_bt - targets[:, None].to(value_bt), 0)
-        model.backward(pairs.tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
-        return foreseen(value_bt[mask_bt].double(), targets[:, None].expand_as(mask_bt)[mask_bt])
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("value_bt",)
-
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
-        """Set `value_bt`."""
-        value_bt = self.model(desk).logp(collected.tokens, values=True).value_bt.cpu()
-        return batch.replace(value_bt=value_bt.to(batch.dtype))
-
-    def refuse(self, run: RunFacts) -> list[str]:
-        """It needs neither two completions nor solutions."""
-        return []
-
-    def idle(self, run: RunFacts) -> list[str]:
-        """There are no pairs to choose."""
-        return [] if self.chosen == "answers" else ["outcome_model.chosen has no effect: it learns from no pairs"]
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"train a value model of its own on the rewards of {self.steps} rollouts of the initial policy; then it is "
-            "frozen and gives every value"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "½(V(s_t) - R)²"
 
 
 def whole(tokens: Tokens, policy: Any) -> Tokens:

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.data.initial_answers import InitialAnswers, InitialRate
-from grouprl.data.second_model import OutcomeModel
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.decoupled_critic import pretrained
 from grouprl.methods.registry import entry
 from grouprl.methods.regression import REFERENCE, SEVERAL, TWO
 from grouprl.methods.settings import EPS, KL_NEED, NonNegative, Positive, kl_terms
@@ -22,7 +22,6 @@ from grouprl.parts.regression import Anchor, GroupRegression, Regression, SoftBa
 from grouprl.parts.returns import GAE, Unit
 
 CRITIC = "a critic (value head)"
-Count = Annotated[int, Field(ge=1)]
 
 
 @entry(
@@ -249,24 +248,24 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
         ],
         summary="Fit the log-ratio of each step to the critic's one-step advantage, V(s+a) - V(s), at last R - V(s).",
         formula=(
-            "before training: V = argmin ½(V - R)² on completions of the initial policy;  "
-            "L = 1/Σ|y_i| Σ_i Σ_t ½(log(π/π_old)(y_t) - A_t/β)²,  A_t = V(s_{t+1}) - V(s_t), at the end R - V(s_t)"
+            "L = 1/Σ|y_i| Σ_i Σ_t ½(log(π/π_old)(y_t) - A_t/β)² + c·½(V - R)²,  "
+            "A_t = V(s_{t+1}) - V(s_t), at the end R - V(s_t)"
         ),
         defaults={
             "beta": "ours: 1, so that no token aims at more than e times its probability where rewards are in [0, 1]; "
             "the paper's number was not seen",
             "anchor": "the paper's iterative version: the reference becomes the policy, here at every rollout",
             "lam": "the paper's one-step advantage, which is GAE with λ = 0",
-            "critic_steps": "ours: rollouts of the initial policy; the paper fits its critic to convergence",
-            "critic_epochs": "ours: optimiser steps on each of them",
-            "critic_lr": "ours, for small models",
+            "value_coef": "1 on half the squared error, as ppo",
+            "value_pretraining": "the paper: the critic is fitted before the policy moves; 50 rollouts are VAPO's; 0 "
+            "leaves it out",
         },
         differs=[
             "A step is a token; the paper's is a step of reasoning.",
-            "The critic, a model of its own as in the paper, is fitted by least squares to the rewards of whole "
-            "completions; the paper fits it by cross-entropy to several completions from each state.",
-            "The critic stays that of the initial policy; in the paper's iterative version it is fitted again.",
-            "Fresh completions at every step; the paper works on a fixed set of states with several actions each.",
+            "The critic is a head on the policy's own trunk: fitted before the first step to the rewards of the "
+            "frozen policy's completions, in closed form, then beside the policy, by least squares; the paper trains "
+            "a model of its own to convergence, by cross-entropy on several completions from each state.",
+            "Fresh answers at every step; the paper works on a fixed set of states with several actions each.",
         ],
         reduces=[
             Reduction(
@@ -277,7 +276,7 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
                 why="the same square with GAE of λ = 0 and without the ½",
             )
         ],
-        needs=[SEVERAL],
+        needs=[CRITIC, SEVERAL],
         confidence="partly",
         uncertain="β and the paper's other constants.",
         source="notes on the paper; the authors' code was not at hand",
@@ -306,9 +305,11 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
         ],
         notes=[
             "Not the DAPO of ByteDance (dapo).",
-            "A small beta with a critic that knows little destroys the policy: a value of 0 everywhere makes the last "
-            "token of a right completion aim at e^(1/β) times its probability (22,026 at β = 0.1).",
-            "Changed after 0.1: the critic learnt beside the policy, from nothing, and beta was 0.1.",
+            "A small beta with a critic that knows nothing yet destroys the policy: a value of 0 everywhere makes the "
+            "last token of a right completion aim at e^(1/β) times its probability (22,026 at β = 0.1).",
+            "One-step advantages are as good as the critic: where its explained_variance stays at 0 (task reverse with "
+            "a tiny model) they are noise and the policy gets worse. Raise lam there.",
+            "Changed after 0.1: beta was 0.1 and the critic began with nothing.",
         ],
     ),
 )
@@ -316,18 +317,18 @@ def dapo_direct(
     beta: Positive = 1.0,
     anchor: Anchor = "old",
     lam: Unit = 0.0,
-    critic_steps: Count = 50,
-    critic_epochs: Count = 4,
-    critic_lr: Positive = 1e-3,
+    value_coef: NonNegative = 1.0,
+    value_pretraining: Annotated[int, Field(ge=0)] = 50,
 ) -> Method:
     """Compose Direct Advantage Policy Optimization.
 
-    A copy of the policy with a value head learns the rewards of the initial policy's completions, then is frozen; token
-    mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V.
+    Token mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V, after `value_pretraining` rollouts of the frozen policy
+    to which the value head is fitted.
     """
     return Method(
         advantage=GAE(gamma=1.0, lam=lam),
         objective=Regression(beta=beta, coef=0.5 / beta**2, anchor=anchor, level="token"),
         aggregate=TokenMean(),
-        prelude=(OutcomeModel(steps=critic_steps, lr=critic_lr, epochs=critic_epochs),),
+        critic=ValueLoss(lam=1.0, gamma=1.0, clip=None, coef=value_coef),
+        prelude=pretrained(value_pretraining, gamma=1.0),
     )

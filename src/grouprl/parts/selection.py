@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from grouprl.parts.part import Part, RunFacts, part
 from grouprl.parts.weighting import MismatchLevel, mismatch_ratio
 
 
+MASKED = "masked"
+"""Mark of tokens that have no loss but count in its denominators."""
 By = Literal["outcome", "reward"]
 """What tells the completions of a group apart: right and wrong, or any two different rewards."""
 
@@ -30,6 +33,11 @@ def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
     active_bt = batch.active_bt & ~dropped_b[:, None]
     stats_b = batch.stats_b & ~dropped_b if from_statistics else batch.stats_b
     return batch.replace(loss_mask_bt=active_bt, stat_b=stats_b)
+
+
+def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
+    """[B,T] weights of the loss without those of tokens that have no loss but count in its denominators."""
+    return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
 
 
 def mixed_rows(batch: Batch) -> Tensor:
@@ -84,7 +92,9 @@ class MixedGroups(Selection):
 class DropTruncated(Selection):
     """Leave answers that hit the length limit out of the loss (DAPO's overlong filtering).
 
-    `in_statistics`: whether their rewards still count in the group's mean and spread.
+    They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
+    `mask_truncated` keeps the denominators, as TRL's `mask_truncated_completions` does. `in_statistics`: whether their
+    rewards still count in the group's mean and spread.
     """
 
     in_statistics: bool = True
@@ -100,7 +110,34 @@ class DropTruncated(Selection):
     def words(self) -> str:
         """Describe."""
         still = "still count" if self.in_statistics else "do not count either"
-        return f"leave answers that were cut off out of the loss; in group statistics they {still}"
+        return (
+            "leave answers that were cut off out of the loss and its denominators; in group statistics they "
+            f"{still}"
+        )
+
+
+@part("select")
+class MaskTruncated(Selection):
+    """Completions that hit the length limit have no loss, and change nothing else (TRL's mask_truncated_completions).
+
+    Their rewards count in group statistics, they and their tokens in the denominators; no term of the loss, KL and
+    entropy included, has a gradient on them.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Mark the tokens of truncated rows."""
+        cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
+        return batch.replace(marks={**batch.marks, MASKED: cut_bt})
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "completions that were cut off have no loss; they still count in group statistics and in the denominators"
+        )
 
 
 @part("select")
