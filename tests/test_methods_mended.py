@@ -6,17 +6,25 @@ import dataclasses
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import grouprl
 from batches import outcome, random_case
+from grouprl.data.success_replay import SuccessReplay, middle
 from grouprl.errors import InputError
+from grouprl.method import Method
 from grouprl.methods.compose import compose
+from grouprl.parts.advantage import Given
+from grouprl.parts.aggregate import TokenMean
+from grouprl.parts.clip_bias import left_out_by
 from grouprl.parts.covariance import KLCov
 from grouprl.parts.coverage import Coverage
+from grouprl.parts.objective import Clipped
 from grouprl.parts.soft import GeometricMean
 from grouprl.parts.token_credit import information_gain
+from grouprl.parts.trust_region import natural_step
 from small import f64, gradient, judged, near, ragged, slopes, small
 
 
@@ -56,7 +64,7 @@ def test_ktae_averages_over_tokens_and_bounds_a_wrong_tokens_loss():
     near(gradient(method, batch, batch.old_bt + f64([[0.0, 0.0], [1.2, 0.0]])), [[-0.5 / 3, -0.5 / 3], [0.0, 0.0]])
 
 
-# --- clamps that took the way back --------------------------------------------------------------------------------------
+# --- clamps that took the way back ---
 
 
 def lost(drop: float) -> tuple:
@@ -117,7 +125,7 @@ def test_the_geometric_mean_counts_a_token_that_was_lost():
     torch.testing.assert_close(grad_bt, f64([[-math.exp(-14.9)] * 2]), rtol=1e-9, atol=0)
 
 
-# --- numbers that are not numbers, rows without tokens, truncated completions --------------------------------------------
+# --- numbers that are not numbers, rows without tokens, truncated completions ---
 
 
 @pytest.mark.parametrize("field", ["multiplier_bt", "advantage_bt", "return_bt", "stats"])
@@ -169,7 +177,9 @@ def test_every_method_bears_a_row_without_tokens(name):
     mask_bt, batch = case.batch.mask_bt.clone(), case.batch
     mask_bt[3] = False
     turn_bt = torch.where(mask_bt, batch.turn_bt, -1)
-    marks = {key: value & mask_bt if key != "said" else value & mask_bt.any(1)[:, None] for key, value in batch.marks.items()}
+    marks = {
+        key: value & mask_bt if key != "said" else value & mask_bt.any(1)[:, None] for key, value in batch.marks.items()
+    }
     batch = batch.replace(mask_bt=mask_bt, turn_bt=turn_bt, marks=marks)
     found = outcome(grouprl.method(name), dataclasses.replace(case, batch=batch))
     assert torch.isfinite(found.value)
@@ -211,3 +221,105 @@ def test_a_masked_completion_pays_no_kl_either():
     found = gradient(method, batch, batch.old_bt)
     assert found[0, 0] != 0
     assert found[1, 0] == 0
+
+
+# --- filters, percentiles, levels of means ---
+
+
+@pytest.mark.parametrize("name", ["intellect2", "thor", "scalerl"])
+def test_zero_variance_filters_keep_graded_groups_in_which_nobody_is_right(name):
+    batch = small(
+        [0.6, 0.2, 0.4, 0.4], groups=[0, 0, 1, 1], correct_b=[False] * 4, behavior_bt=[[-1.0]] * 4, ref_bt=[[-1.0]] * 4
+    )
+    ready = grouprl.method(name).prepare(batch)
+    assert (ready.weight_bt != 0)[:, 0].tolist() == [True, True, False, False]
+    refill = grouprl.method(name).refill
+    assert refill is None or refill.wanted(batch).tolist() == [True, True, False, False]
+
+
+def test_filters_by_outcome_still_go_by_correctness():
+    batch = small([0.6, 0.2], correct_b=[False, False])
+    assert not grouprl.method("dapo").prepare(batch).weight_bt.any()
+
+
+def test_self_plays_proposer_is_whitened_over_its_tokens():
+    """REINFORCE++ on lengths 3, 1, 2 and rewards 1, 0, ½: mean 4/6, variance with n-1 over six tokens."""
+    batch = small(
+        [1.0, 0.0, 0.5], [3, 1, 2], groups=[0, 1, 2], agent_b=[1, 1, 1], keys={"episode": torch.arange(3)}, step=9
+    )
+    token = [1.0, 1.0, 1.0, 0.0, 0.5, 0.5]
+    mean = sum(token) / 6
+    std = math.sqrt(sum((x - mean) ** 2 for x in token) / 5 + 1e-8)
+    a, b, c = ((x - mean) / std for x in (1.0, 0.0, 0.5))
+    near(grouprl.method("ssp").prepare(batch).advantage_bt, [[a, a, a], [b, 0.0, 0.0], [c, c, 0.0]])
+    by_row = grouprl.method("ssp", proposer="group", alone="raw").prepare(batch).advantage_bt
+    near(by_row[:, 0], [1.0, 0.0, 0.5])
+
+
+def test_replays_failure_is_judged_by_the_unbiased_deviation():
+    """Rewards 0 and 0.06: 0.03 with n, 0.0424 with n-1; 0 and 0.08: 0.04 and 0.0566, which is no failure any more."""
+    replay = SuccessReplay()
+    assert replay.has_failed(np.array([0.0, 0.06]))
+    assert not replay.has_failed(np.array([0.0, 0.08]))
+    assert not replay.has_failed(np.array([0.0]))
+
+
+def test_the_fiftieth_percentile_of_an_even_number_lies_in_the_middle():
+    assert middle(torch.tensor([0.0, 1.0, 0.25, 0.75])) == 0.5
+    assert middle(torch.tensor([3.0, 1.0, 2.0])) == 2.0
+
+
+def test_stored_advantages_are_in_units_of_the_stored_deviations():
+    """SPEAR with a scale hands it on; without one nothing is divided."""
+    spear = grouprl.method("spear", scale="sample_std", eps=0.5)
+    assert (spear.replay.scale, spear.replay.eps) == ("sample_std", 0.5)
+    assert grouprl.method("spear").replay.scale == "none"
+
+
+def test_the_clips_bias_is_a_mean_over_completions():
+    """E[1/|y| Σ]: a clipped token of two in the first of two completions weighs ½·½, that of one in the second ½."""
+    batch = judged([[1.0, 1.0], [1.0]])
+    batch = Method(advantage=Given(), objective=Clipped(), aggregate=TokenMean()).weigh(batch)
+    logp_bt = (batch.old_bt + ragged([[math.log(2), 0.0], [math.log(2)]])).requires_grad_()
+    (grad_bt,) = torch.autograd.grad(left_out_by(Clipped(), logp_bt, batch), logp_bt)
+    near(grad_bt, [[2 / 4, 0.0], [2 / 2, 0.0]])
+
+
+def test_progress_is_read_where_the_turn_ends():
+    """Turn 0 ends at position 1, the environment answers at 2 and 3, turn 1 begins at 4."""
+    mask_t = torch.tensor([True, True, False, False, True])
+    model = grouprl.method("spa_rl").prelude[0]
+    assert model.at == "turn"
+    assert model._read(mask_t, 1) == 2
+    assert grouprl.method("spa_rl", progress_at="answer").prelude[0]._read(mask_t, 1) == 4
+
+
+def test_a_natural_steps_length_comes_from_all_answers():
+    """Half of the data sees no curvature along the second axis: g = (1, 1), F_thin = diag(1, 0.01), F = diag(1, 1).
+
+    x = (1, 100); the length by F_thin is √(2δ/101), by F √(2δ/10001): ten times less.
+    """
+    thin = lambda v: v * f64([1.0, 0.01])  # noqa: E731
+    short = natural_step(f64([1.0, 1.0]), thin, 0.5, 10, whole=lambda v: v)
+    long = natural_step(f64([1.0, 1.0]), thin, 0.5, 10)
+    near(short, f64([1.0, 100.0]) / math.sqrt(10001), atol=1e-8)
+    near(long, f64([1.0, 100.0]) / math.sqrt(101), atol=1e-8)
+
+
+# --- methods that act in their optimiser steps ---
+
+IN_STEPS = sorted(n for n, e in grouprl.methods().items() if e.build().learn is not None)
+
+
+@pytest.mark.parametrize("name", IN_STEPS)
+def test_the_library_call_warns_of_what_it_leaves_out(name):
+    method = grouprl.method(name)
+    assert any("called as a library" in note for note in grouprl.methods()[name].card.notes)
+    with pytest.warns(UserWarning, match=f"'{name}' acts in its optimiser steps too"):
+        method.prepare(random_case(0).batch)
+
+
+def test_other_methods_do_not_warn(recwarn):
+    assert {"capo", "lopti", "ar_lopti", "trpo", "st_ppo"} <= set(IN_STEPS)
+    grouprl.method("grpo").prepare(small([1.0, 0.0]))
+    assert not recwarn.list

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,7 +99,17 @@ class Method:
         return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
 
     def prepare(self, batch: Batch) -> Batch:
-        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt."""
+        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt.
+
+        Warns where the method also takes its optimiser steps in a way of its own (`learn`), which `prepare` and `loss`
+        know nothing of.
+        """
+        if self.learn is not None:
+            warnings.warn(
+                f"the method '{self.name}' acts in its optimiser steps too, and prepare and loss leave that out: "
+                f"{self.learn.words()}. Train with grouprl's trainer, or take the steps with method.learn",
+                stacklevel=2,
+            )
         return self.weigh(self.judge(batch))
 
     @torch.no_grad()

@@ -27,8 +27,8 @@ class SuccessReplay(Exploration):
     """ARPO: a stored success of the same question takes the first place of a group that failed (arXiv:2505.16282).
 
     Each question keeps the last `capacity` answers whose reward was above `success`. A group of two or more failed when
-    the standard deviation of its rewards (n-1) is below `spread` and their mean below `failed`. The success keeps the log-probs it was
-    drawn with and counts in the statistics of the group.
+    the standard deviation of its rewards (n-1) is below `spread` and their mean below `failed`. The success keeps the
+    log-probs it was drawn with and counts in the statistics of the group.
     """
 
     capacity: Count = 8
@@ -103,8 +103,8 @@ class SelfImitation(Replay):
 
     Answers with a positive mean advantage are kept for `tolerate` steps, the mean rewards of the last `baselines`
     groups besides. When more than 1.5 · `size` kept answers have a reward above the 50th percentile of those means (the
-    mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a random set of
-    them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With a `scale`
+    mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a random set
+    of them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With a `scale`
     other than "none" the advantage is divided by the 50th percentile of the groups' standard deviations + `eps`.
     """
 

@@ -101,7 +101,10 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
                 why="nobody is right in the first group, yet its rewards differ: it stays; the second has no spread",
             ),
         ],
-        notes=["Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left out."],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
+        ],
         recommended={"learning_rate": 3e-7, "group": 16, "grad_clip": 0.1},
     ),
 )

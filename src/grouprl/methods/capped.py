@@ -226,10 +226,14 @@ def dispo(
                 fields={"correct_b": [False, False, False, False]},
                 advantage=[0.70710428, -0.70710428, 0.0, 0.0],
                 grad=[[-0.35355214], [0.35355214], [0.0], [0.0]],
-                why="nobody is right, yet the first group has variance: ±0.2/(0.28284271 + 1e-6), one group, two tokens",
+                why="nobody is right, yet the first group has variance: ±0.2/(0.28284271 + 1e-6), one group, two "
+                "tokens",
             ),
         ],
-        notes=["Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left out."],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
+        ],
         recommended={"group": 16, "prompts": 48, "reward": "+1 / -1", "logits": "float32"},
     ),
 )

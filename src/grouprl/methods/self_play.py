@@ -11,7 +11,18 @@ from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    ALONE,
+    CLIP,
+    EPS,
+    KL_ESTIMATOR,
+    KL_NEED,
+    SCALE,
+    ClipLow,
+    NonNegative,
+    Positive,
+    in_the_update,
+)
 from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.kl import Estimator
 from grouprl.parts.objective import Clipped
@@ -38,8 +49,8 @@ Count = Annotated[int, Field(ge=1)]
         summary="A proposer is paid for problems that the solver fails at, the solver for solving them.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i);  solver: (R - mean R)/(std R + eps) "
-            "over attempts at the same problem;  proposer: (R - mean R)/sqrt(var R + 1e-8) over the tokens of all proposals, "
-            "R = 1 - p"
+            "over attempts at the same problem;  proposer: (R - mean R)/sqrt(var R + 1e-8) over the tokens of all "
+            "proposals, R = 1 - p"
         ),
         defaults={
             "proposer": "the authors' code: REINFORCE++, over all tokens of the batch; group is its other choice, GRPO",
@@ -64,8 +75,8 @@ Count = Annotated[int, Field(ge=1)]
                 fields={"agent_b": [0, 0, 1, 1], "keys.episode": [0, 0, 0, 1], "step": 5},
                 advantage=[0.70710578, -0.70710578, 0.70710675, -0.70710675],
                 grad=[[-0.17677645], [0.17677645], [-0.17677669], [0.17677669]],
-                why="two attempts at one problem, and two proposals: ±1/√2 each, with eps beside 0.70711, and inside the "
-                "root of 0.125 + 1e-8",
+                why="two attempts at one problem, and two proposals: ±1/√2 each, with eps beside 0.70711, and inside "
+                "the root of 0.125 + 1e-8",
             ),
             Golden(
                 rewards=[1, 0.5],
@@ -182,6 +193,7 @@ def ssp(
                 "update",
             )
         ],
+        notes=[in_the_update("the player's alone, the coach without advantage")],
         recommended={"group": 1, "learning_rate": 1e-6},
     ),
 )

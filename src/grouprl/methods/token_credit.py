@@ -178,7 +178,8 @@ def gtpo_trajectory(
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
-            "kl_coef": "off, so that no reference is needed; the authors' GRPO scripts have 0.001, their DAPO ones none",
+            "kl_coef": "off, so that no reference is needed; the authors' GRPO scripts have 0.001, their DAPO ones "
+            "none",
             "kl_estimator": "the authors' scripts: low_var_kl, which is k3",
         },
         differs=[
@@ -268,8 +269,8 @@ def ktae(
 ) -> Method:
     """Compose GRPO with key-token advantages.
 
-    PPO's clip with a dual clip, mean over all tokens; each token's advantage gains up to ±`top` by how its presence goes with right answers of the group
-    (Fisher's exact test, information gain, frequencies).
+    PPO's clip with a dual clip, mean over all tokens; each token's advantage gains up to ±`top` by how its presence
+    goes with right answers of the group (Fisher's exact test, information gain, frequencies).
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),

@@ -46,8 +46,8 @@ Count = Annotated[int, Field(ge=1)]
         summary="Groups of whole episodes and groups of single failed steps in one loss; likelihood of good tokens.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i), at most c|A| for A < 0,  "
-            "- α·mean_{A>0} log π(y_t);  A_i = (R_i - mean_g R)/(std_g R + eps), R of a step = [valid]; groups of equal "
-            "rewards are left out"
+            "- α·mean_{A>0} log π(y_t);  A_i = (R_i - mean_g R)/(std_g R + eps), R of a step = [valid]; groups of "
+            "equal rewards are left out"
         ),
         defaults={
             "most": "our choice: one failed step per question",
@@ -103,7 +103,10 @@ Count = Annotated[int, Field(ge=1)]
                 why="nobody is right, yet the rewards differ: ±0.2 over two tokens",
             ),
         ],
-        notes=["Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left out."],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
+        ],
         recommended={"group": 16, "turns": 5},
     ),
 )

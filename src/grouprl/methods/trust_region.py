@@ -10,7 +10,7 @@ from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic import GAE_PAPER, Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import NonNegative, Positive
+from grouprl.methods.settings import NonNegative, Positive, in_the_update
 from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.critic import ValueLoss
 from grouprl.parts.normalize import Whiten
@@ -70,6 +70,7 @@ Count = Annotated[int, Field(ge=1)]
             )
         ],
         notes=[
+            in_the_update("the unclipped importance-weighted gradient, without trust region"),
             "A step costs 2·cg_iterations forward and cg_iterations backward passes over the answers that give the "
             "Fisher products, some more forward passes for the line search, and critic_steps full ones.",
             "The sampled Fisher matrix has no more directions than there are tokens: damping decides in the others.",

@@ -25,8 +25,9 @@ class ClipBias(Learning):
     """Divide the policy's gradient by the norm of its clipping bias, max(‖C‖, `least`) (ST-PPO, arXiv:2511.20718).
 
     C is the gradient of the mean over completions of 1/|y|·Σ ρ_t·A_t over the clipped tokens (E[1/|y| Σ_t], whatever
-    the aggregation of the loss): what the clip leaves out of the off-policy gradient. Steps whose tokens are mostly clipped, far off-policy, become smaller. The critic's
-    gradient stays as it is. It takes a second backward pass wherever a token is clipped.
+    the aggregation of the loss): what the clip leaves out of the off-policy gradient. Steps whose tokens are mostly
+    clipped, far off-policy, become smaller. The critic's gradient stays as it is. It takes a second backward pass
+    wherever a token is clipped.
     """
 
     least: Annotated[float, Field(gt=0)] = 1.0

@@ -28,8 +28,8 @@ class Coverage(Regularizer):
 
     In expectation over π_0 "forward_kl" is KL(π_0 || π), "js" twice the Jensen-Shannon divergence, "alpha" the
     α-divergence of order `alpha`. f(1) = f'(1) = 0 in all. π_0's log-probs are the stored `behavior_bt`; no reference
-    model is asked. Rows of other sources are left alone. log u is held at 20 or below; far below, where π has lost what π_0 wrote, the pull
-    back stays.
+    model is asked. Rows of other sources are left alone. log u is held at 20 or below; far below, where π has lost what
+    π_0 wrote, the pull back stays.
     """
 
     coef: Coefficient = 0.01

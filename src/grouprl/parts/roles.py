@@ -80,9 +80,9 @@ class RoleRelative(Advantage):
     """Each agent's rows relative to what it is fairly compared with: (R - center) / (spread + eps).
 
     `keys` names the grouping of each agent in turn, the last one that of all further agents: 'group' (its rows for the
-    same question), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows). The rows
-    of the agents in `whitened` are standardised over their tokens instead, (R - mean)/sqrt(var + 1e-8) with n-1, as in
-    REINFORCE++: a completion counts once for each of its tokens.
+    same question), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows). The
+    rows of the agents in `whitened` are standardised over their tokens instead, (R - mean)/sqrt(var + 1e-8) with n-1,
+    as in REINFORCE++: a completion counts once for each of its tokens.
     """
 
     keys: Annotated[tuple[str, ...], Field(min_length=1)] = ("group",)

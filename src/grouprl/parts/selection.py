@@ -13,7 +13,6 @@ from grouprl.batch import Batch
 from grouprl.parts.part import Part, RunFacts, part
 from grouprl.parts.weighting import MismatchLevel, mismatch_ratio
 
-
 MASKED = "masked"
 """Mark of tokens that have no loss but count in its denominators."""
 By = Literal["outcome", "reward"]
@@ -110,10 +109,7 @@ class DropTruncated(Selection):
     def words(self) -> str:
         """Describe."""
         still = "still count" if self.in_statistics else "do not count either"
-        return (
-            "leave answers that were cut off out of the loss and its denominators; in group statistics they "
-            f"{still}"
-        )
+        return f"leave answers that were cut off out of the loss and its denominators; in group statistics they {still}"
 
 
 @part("select")
