@@ -16,6 +16,7 @@ import pydantic
 import yaml
 
 from grouprl.errors import InputError, shortened, suggest
+from grouprl.train.rates import default_rate
 from grouprl.train.reading import is_file, read_text, read_yaml
 from grouprl.train.sections import (
     WITHOUT_DOT,
@@ -58,6 +59,15 @@ class Config(Section):
     @classmethod
     def _model_by_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _rate_of_model(self) -> Config:
+        """Give `optim.lr` the rate of this kind of model where it is not given."""
+        if "lr" not in self.optim.model_fields_set:
+            given = self.optim.model_fields_set
+            values = {**self.optim.__dict__, "lr": default_rate(self.model).lr}
+            self.__dict__["optim"] = Optim.model_construct(set(given), **values)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Config:

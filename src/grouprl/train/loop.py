@@ -38,6 +38,7 @@ from grouprl.train.observe import (
 )
 from grouprl.train.plan import plan
 from grouprl.train.profile_table import profiled
+from grouprl.train.rates import update_ratio
 from grouprl.train.scored import with_scores
 from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
@@ -202,6 +203,7 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
             with watch("update"):
                 plan = config.batch
                 metrics |= _update(session, judged, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
+                metrics |= _moved(session, metrics)
             metrics |= judged_metrics(judged)
         if gathered is not None:
             remember(session.desk, gathered, judged)
@@ -259,6 +261,13 @@ def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts:
         grad_clip=session.config.optim.grad_clip,
         desk=session.desk,
     )
+
+
+def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
+    """How far the last optimiser step went, where there was one."""
+    assert session.optimizer is not None
+    ratio = update_ratio(session.optimizer) if metrics["grad_norm"] > 0 else None
+    return {} if ratio is None else {"update_ratio": ratio}
 
 
 def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch | None) -> None:
@@ -326,7 +335,7 @@ def _shown(collected: Collected) -> list[Sample]:
             question_text(collected.questions[i]),
             collected.texts[i],
             float(scores.reward_b[i]),
-            bool(scores.correct_b[i]),
+            None if scores.graded else bool(scores.correct_b[i]),
         )
         for i in rows
     ]

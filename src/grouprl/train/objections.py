@@ -200,8 +200,6 @@ def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:
         yield f"model.reference initial only costs memory and time: {method.name} never reads it (kl_ref is logged)"
     if model.reference == "none" and "ref_bt" not in method.needs():
         yield f"model.reference none has no effect: {method.name} needs no reference, so auto keeps none"
-    if model.lora is not None and model.lora.dropout:
-        yield "model.lora.dropout has no effect: dropout is off in every pass, so that log-probs are exact"
 
 
 def _idle_sampling(config: Config) -> Iterator[str]:

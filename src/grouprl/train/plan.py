@@ -33,6 +33,7 @@ from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
+from grouprl.train.rates import default_rate, foreseen
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
@@ -147,7 +148,7 @@ def plan(config: Config) -> Plan:
     costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
-    first = asked[0] if asked else None
+    first, rate = asked[0] if asked else None, default_rate(config.model)
     return Plan(
         config=config,
         task=config.task_name,
@@ -162,7 +163,7 @@ def plan(config: Config) -> Plan:
         ways=ways(config, model, batch),
         stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
-        settings=tuple(config_settings(config, ())),
+        settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(resolved)),
         refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
         idle=tuple(without_effect(config, method, facts)),
@@ -253,6 +254,7 @@ def _load_reward(config: Config) -> None:
 
 
 def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
+    method = resolved.method
     yield from resolved.warnings
     yield from resolved.notes
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
@@ -265,6 +267,13 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
         )
     elif model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
         yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
+    if config.model.lora is not None and config.model.lora.dropout:
+        yield (
+            "model.lora.dropout acts in the passes that take gradients and not where answers are drawn or old log-probs "
+            "are read: ratios to the old policy differ from 1 before any step, by chance"
+        )
+    if model is not None and method.learn is None:
+        yield from foreseen(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
             "top_p and top_k cut the distribution that answers are drawn from, while log-probs are those of the whole "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from grouprl.train.files import RunFolder, free_folder, in_words, replacing, set
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
 from grouprl.train.lock import FolderLock
+from grouprl.train.rates import reach_of_rollout
 from grouprl.train.reading import read_text
 from grouprl.train.reward import close_reward, open_reward
 from grouprl.train.tensors import load_weights
@@ -310,12 +311,19 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy | 
         errors=errors,
         collector=collector,
         desk=desk,
-        health=Health(health_facts(config, method, budget, exact_sampler(policy)), run.read_metrics()),
+        health=Health(_health_facts(config, method, budget, policy), run.read_metrics()),
         phase="train",
     )
     if runs_ahead(config):
         desk.ahead = Ahead(desk, policy)
     return session
+
+
+def _health_facts(config: Config, method: Method, max_tokens: int, policy: CausalPolicy | Team) -> HealthFacts:
+    facts = health_facts(config, method, max_tokens, exact_sampler(policy))
+    if method.learn is not None:
+        return facts  # a part that sets its steps itself does not go by the learning rate
+    return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
