@@ -34,6 +34,7 @@ from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmet
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.rates import default_rate, foreseen
+from grouprl.train.reward import chosen_reward
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
@@ -118,7 +119,7 @@ def plan(config: Config) -> Plan:
     """
     resolved = compose(config.method)
     task = load_task(config.task, config.seed)
-    _load_reward(config)
+    chosen_reward(config.reward, task)
     method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
@@ -243,14 +244,6 @@ def _longest_questions(task: Task, config: Config) -> list[Question]:
             asked = (task.question(split, i) for i in counted)
             found += heapq.nlargest(LONGEST, asked, key=lambda question: len(question_text(question)))
     return found
-
-
-def _load_reward(config: Config) -> None:
-    """Fail now, not after the warm-up, if the reward cannot be found."""
-    if config.reward.function:
-        from grouprl.rewards import load_reward
-
-        load_reward(config.reward.function)
 
 
 def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
