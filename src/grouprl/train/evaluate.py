@@ -25,8 +25,8 @@ from grouprl.train.examining import Answers, Examiner, Meter, Progress, Sample
 class Evaluation:
     """What an evaluation found; `greedy` or `pass_at` is empty when that kind of answer was not drawn.
 
-    `reward` is the mean reward and `components` those of its parts; these, `length_mean` (tokens) and `truncated` (share) are those of the sampled answers, or of the greedy ones without
-    samples. `failed` counts the answers that the reward or environment failed on; they are left out.
+    `reward` is the mean reward and `components` those of its parts. These, `length_mean` (tokens) and `truncated`
+    (share) are those of the sampled answers, or of the greedy ones without samples. `failed` counts the answers that the reward or environment failed on; they are left out.
     """
 
     questions: int
@@ -44,7 +44,7 @@ class Evaluation:
     notes: tuple[str, ...] = field(default=())
     greedy_reward: Estimate | None = None
     graded: bool = False
-    """Whether rewards are a matter of degree: pass@k then counts rewards of 1 and more, and no answer is right or wrong."""
+    """Whether rewards are a matter of degree: pass@k counts rewards of 1 and more then, and no answer is wrong."""
 
     @property
     def reward_mean(self) -> float:

@@ -84,7 +84,9 @@ class Answers:
         rows = range(0, min(count, len(asked)) * self.each, self.each)
         reward_b, correct_b, graded = self.scores.reward_b, self.scores.correct_b, self.scores.graded
         return tuple(
-            Sample(question_text(question), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row]))
+            Sample(
+                question_text(question), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row])
+            )
             for question, row in zip(asked, rows, strict=False)
             if self.kept_b[row]
         )

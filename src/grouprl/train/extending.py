@@ -61,4 +61,3 @@ def said(before: Config, after: Config) -> list[str]:
         f"the run has {after.steps} steps now instead of {before.steps}; optim.schedule {after.optim.schedule} is that "
         "of the new number, so the learning rate changes at this point"
     ]
-

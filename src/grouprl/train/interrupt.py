@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-
 GRACE = 5.0
 """Seconds after SIGTERM within which a step may end by itself: who sends it kills some ten seconds later."""
 
@@ -51,9 +50,13 @@ class Interrupt:
             raise KeyboardInterrupt
         self.asked = True
         if number == signal.SIGTERM:
-            self._announce(f"Stopping after this step, or in {GRACE:g} seconds; what is not in a checkpoint is lost then.")
+            self._announce(
+                f"Stopping after this step, or in {GRACE:g} seconds; what is not in a checkpoint is lost then."
+            )
             self._last_call = threading.Timer(GRACE, os.kill, (os.getpid(), signal.SIGTERM))
             self._last_call.daemon = True
             self._last_call.start()
         else:
-            self._announce("Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.")
+            self._announce(
+                "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once."
+            )

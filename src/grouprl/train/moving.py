@@ -43,7 +43,9 @@ def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
     if ratio < RATIO_FAST:
         return None
     words = f"The policy moves too fast: one optimiser step changed the weights by {100 * ratio:.0f} % of their size."
-    return Finding("moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or let it rise slowly: optim.rise.")
+    return Finding(
+        "moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or let it rise slowly: optim.rise."
+    )
 
 
 def no_gain(past: History, facts: HealthFacts) -> Finding | None:

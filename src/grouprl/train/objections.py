@@ -17,6 +17,7 @@ from grouprl.tasks.task import Question, Task
 from grouprl.train.agents import team_refusals
 from grouprl.train.config import Config
 from grouprl.train.episodes import demonstrates, environments
+from grouprl.train.footprint import Cost, human, peak
 from grouprl.train.sections import Section
 
 SUPPLIED = (
@@ -143,6 +144,25 @@ def _demonstrates(task: Task) -> bool:
         raise
     except Exception:  # one that fails is left out of the warm-up, or ends it, as reward.on_error says
         return True
+
+
+def too_large(costs: Sequence[Cost], free: int | None, device: str) -> list[str]:
+    """Refuse a run that needs more memory than is free, with the largest entry and what lowers it."""
+    if not costs or free is None or peak(costs) <= free:
+        return []
+    largest = max(costs, key=lambda cost: cost.bytes)
+    return [
+        f"the run needs about {human(peak(costs))} of memory, and {human(free)} are free on {device}; the largest part "
+        f"is '{largest.what}' with {human(largest.bytes)} ({largest.how}). {LESS.get(largest.what, LESS_MODEL)}"
+    ]
+
+
+LESS = {
+    "rollout cache": "Lower batch.prompts, batch.group or sampling.max_new_tokens",
+    "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
+}
+LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
+"""What lowers the entries of the memory estimate."""
 
 
 def room(

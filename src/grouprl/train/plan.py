@@ -24,6 +24,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.passes import free_bytes
 from grouprl.tasks import Question, Task, load_task
 from grouprl.tasks.task import Split
 from grouprl.train.building import needs_reference
@@ -31,7 +32,15 @@ from grouprl.train.config import Config
 from grouprl.train.episodes import environments, measured
 from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
+from grouprl.train.objections import (
+    PromptEncoder,
+    prompt_lengths,
+    prompts_of,
+    refusals,
+    room,
+    too_large,
+    without_effect,
+)
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.rates import default_rate, foreseen
 from grouprl.train.reward import chosen_reward
@@ -149,6 +158,8 @@ def plan(config: Config) -> Plan:
     costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
+    device = resolve_device(config.model.device)
+    too_much = too_large(costs, free_bytes(device), str(device))
     first, rate = asked[0] if asked else None, default_rate(config.model)
     return Plan(
         config=config,
@@ -166,7 +177,13 @@ def plan(config: Config) -> Plan:
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(resolved)),
-        refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
+        refusals=(
+            *refusals(config, method, facts, task),
+            *complaints,
+            *no_room,
+            *too_much,
+            *way_refusals(config, model),
+        ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
     )

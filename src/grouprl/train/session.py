@@ -32,8 +32,8 @@ from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
 from grouprl.train.config import Config, load_config, with_absolute_paths
 from grouprl.train.desk import RunDesk
-from grouprl.train.files import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.train.extending import changed_config, check_steps, said
+from grouprl.train.files import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
 from grouprl.train.lock import FolderLock

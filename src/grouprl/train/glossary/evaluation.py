@@ -44,8 +44,12 @@ define(
     "1 where rewards are a matter of degree and nobody says what is right: pass@k and greedy then count rewards of 1",
     "judge by eval/reward then",
 )
-define("eval/*_low", "share or reward", "evaluation", "lower end of the 95 % interval of that number", "compare intervals")
-define("eval/*_high", "share or reward", "evaluation", "upper end of the 95 % interval of that number", "compare intervals")
+define(
+    "eval/*_low", "share or reward", "evaluation", "lower end of the 95 % interval of that number", "compare intervals"
+)
+define(
+    "eval/*_high", "share or reward", "evaluation", "upper end of the 95 % interval of that number", "compare intervals"
+)
 define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out answer", "see length_mean")
 define("eval/questions", "questions", "evaluation", "held-out questions behind these numbers", "200 or more")
 define("eval/samples", "answers", "evaluation", "answers sampled for each held-out question", "at least k")
