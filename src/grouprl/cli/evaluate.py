@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.policy.team import Team
     from grouprl.tasks import Task
+    from grouprl.train.estimates import Estimate
     from grouprl.train.evaluate import Evaluation
     from grouprl.train.sections import Reward, Sampling
 
@@ -227,7 +228,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     from_one = " (reward ≥ 1)" if found.graded else ""
     shares = {f"pass@1 greedy{from_one}": found.greedy}
     shares |= {f"pass@{k} sampled{from_one}": e for k, e in found.pass_at.items()}
-    rewards = {"mean reward": found.reward, **{f"  {name}": e for name, e in found.components.items()}}
+    rewards: dict[str, Estimate | None] = {"mean reward": found.reward, **{f"  {name}": e for name, e in found.components.items()}}
     if found.pass_at:
         rewards["mean reward, greedy"] = found.greedy_reward
     named = {**rewards, **shares} if found.graded else {**shares, **rewards}

@@ -26,7 +26,8 @@ class Evaluation:
     """What an evaluation found; `greedy` or `pass_at` is empty when that kind of answer was not drawn.
 
     `reward` is the mean reward and `components` those of its parts. These, `length_mean` (tokens) and `truncated`
-    (share) are those of the sampled answers, or of the greedy ones without samples. `failed` counts the answers that the reward or environment failed on; they are left out.
+    (share) are those of the sampled answers, or of the greedy ones without samples. `failed` counts the answers that
+    the reward or environment failed on; they are left out.
     """
 
     questions: int

@@ -13,7 +13,7 @@ APART = 10
 STILL_STEPS = 20
 """Steps after which learning rates are added up: enough for a rise of the rate to be over."""
 RATIO_FAST = 0.03
-"""A step of 3 % of the weights; where the tiny model learns it is at most 1 %, and at 6 % it lost half of what it knew."""
+"""A step of 3 % of the weights; the tiny model learns at up to 1 %, and at 6 % it lost half of what it knew."""
 SURE = 0.9
 """Share of right answers from which nothing is left to gain."""
 

@@ -168,10 +168,10 @@ SCHEMA = pa.schema(
         ("turns", pa.list_(pa.struct(TURN))),
     ]
 )
-"""One row per answer, or per row of an episode; `correct` is null where rewards are graded. The last five columns are null where nothing was acted out. `row` is
-which row of its episode it is and `caller` the row that began it; `turn` is the turn of each token, -1 for what the
-environment said, and `turns` those turns. `version` is how many steps the policy that drew each token had been trained
-for, -1 for tokens of an environment; null where nothing is drawn ahead."""
+"""One row per answer, or per row of an episode; `correct` is null where rewards are graded. The last five columns are
+null where nothing was acted out. `row` is which row of its episode it is and `caller` the row that began it; `turn` is
+the turn of each token, -1 for what the environment said, and `turns` those turns. `version` is how many steps the
+policy that drew each token had been trained for, -1 for tokens of an environment; null where nothing is drawn ahead."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}

@@ -279,7 +279,7 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
         yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
-            "model.lora.dropout acts in the passes that take gradients and not where answers are drawn or old log-probs "
+            "model.lora.dropout acts in the passes that take gradients, not where answers are drawn or old log-probs "
             "are read: ratios to the old policy differ from 1 before any step, by chance"
         )
     if model is not None and method.learn is None:

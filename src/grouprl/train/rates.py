@@ -1,6 +1,6 @@
 """Learning rates: the one that a kind of model begins with, and how far a rate can carry a model.
 
-How far: a step of Adam changes each weight by about its learning rate, and what a layer puts out by about that times its
+How far: a step of Adam changes each weight by about its learning rate, and what a layer puts out by that times its
 inputs (Yang et al., arXiv:2203.03466, the rule from which their transfer of learning rates follows). Added up over the
 layers, `lr × hidden × layers` tells roughly by how many nats one optimiser step can move a log-prob.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grouprl.train.sections import Model
 
 LORA_FACTOR = 10.0
-"""How much higher the best rate of adapters is than that of full training (Schulman et al. 2025, "LoRA Without Regret")."""
+"""The best rate of adapters over that of full training: Schulman et al. 2025, LoRA Without Regret."""
 STILL = 0.1
 """Nats by which a whole run can move a log-prob, below which evaluation cannot tell the policy from where it began.
 
@@ -40,7 +40,7 @@ RATES = {
     "tiny": Rate(1e-3, "tiny model trained from scratch: most recipes of its size here learn at 3e-4 to 1e-3"),
     "full": Rate(1e-6, "full training of a pretrained model: DAPO, arXiv:2503.14476, section 4.1; TRL's default, too"),
     "lora": Rate(
-        1e-6 * LORA_FACTOR,
+        1e-5,
         "LoRA: ten times that of full training (Schulman et al. 2025, LoRA Without Regret, for supervised and RL)",
     ),
 }

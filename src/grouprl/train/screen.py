@@ -177,7 +177,7 @@ def verdict_mark(correct: bool | None) -> tuple[str, str]:
 
 
 def sample_line(sample: Sample, width: int) -> Text:
-    """One answer on one line: sign, reward, question → answer, green when right, red when wrong, plain where rewards are graded."""
+    """One answer on one line: sign, reward, question → answer, green when right, red when wrong, plain where graded."""
     sign, style = verdict_mark(sample.correct)
     line = Text().append(f"{sign} ", style=style)
     line.append(f"{sample.reward:>5.2f}  ", style="dim")
