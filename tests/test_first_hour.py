@@ -22,7 +22,7 @@ from grouprl.policy import build_tiny, load_policy
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.rewards import combine, score
 from grouprl.tasks import Question, Task, load_task
-from grouprl.train import interrupt, objections
+from grouprl.train import interrupt, loop, objections
 from grouprl.train.config import load_config, parse_config
 from grouprl.train.estimates import mean_interval, t_quantile
 from grouprl.train.evaluate import evaluate
@@ -35,7 +35,7 @@ from grouprl.train.paths import absolute_paths, folder_name
 from grouprl.train.plan import plan
 from grouprl.train.rates import RATES, update_ratio
 from grouprl.train.screen import Screen, line, verdict_mark
-from grouprl.train.session import resume, start
+from grouprl.train.session import resume
 from grouprl.train.summary import summary_table
 from grouprl.view.report import write_report
 
@@ -44,6 +44,7 @@ SMALL = {
     "task": {"name": "reverse", "length": 2},
     "model": TINY,
     "steps": 2,
+    "sampling": {"max_new_tokens": 8},
     "batch": {"prompts": 2, "group": 2},
     "eval": {"every": 0, "questions": 4, "final_questions": 4},
     "run": {"threads": 1},
@@ -57,7 +58,7 @@ def work(tmp_path, monkeypatch):
 
 
 def quiet() -> Console:
-    return Console(file=open(os.devnull, "w"))  # noqa: SIM115
+    return Console(file=open(os.devnull, "w"))
 
 
 # --- learning rates ---------------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def test_an_own_reward_on_prompts_alone_needs_no_answer_column(work):
 def test_a_misspelt_column_of_an_own_reward_is_found_before_the_run(work):
     (work / "mine.py").write_text("def mine(completion, anser):\n    return 1.0\n")
     config = parse_config({**SMALL, "task": rows(work / "q.jsonl", answer="3"), "reward": {"function": "mine.py:mine"}})
-    with pytest.raises(InputError, match="'anser'.*'answer'"):
+    with pytest.raises(InputError, match=r"'anser'.*'answer'"):
         plan(config)
     generated = parse_config({**SMALL, "reward": {"function": "mine.py:mine"}})
     with pytest.raises(InputError, match="needs the column 'anser'"):
@@ -262,7 +263,7 @@ def test_a_misspelt_column_of_an_own_reward_is_found_before_the_run(work):
 def test_adapters_on_modules_that_do_not_exist_are_refused():
     model, _ = build_tiny("ab", hidden=16, layers=1, heads=2, intermediate=16)
     check_targets(model, ["q_proj", "v_proj"])
-    with pytest.raises(InputError, match="'q_prj'.*q_proj"):
+    with pytest.raises(InputError, match=r"'q_prj'.*q_proj"):
         check_targets(model, ["v_proj", "q_prj"])
     with pytest.raises(InputError, match="q_proj"):
         plan(parse_config({**SMALL, "model": {**TINY, "lora": {"target_modules": ["q_prj"]}}}))
@@ -282,7 +283,7 @@ def test_encoders_and_damaged_folders_are_refused_in_words(tmp_path):
     bert = model_folder(tmp_path / "bert", BertForMaskedLM(BertConfig(**sizes, intermediate_size=16)))
     small = T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     t5 = model_folder(tmp_path / "t5", T5ForConditionalGeneration(small))
-    tiny, tokenizer = build_tiny("0123456789+=| abcdef", hidden=16, layers=1, heads=2, intermediate=16)
+    tiny, _ = build_tiny("0123456789+=| abcdef", hidden=16, layers=1, heads=2, intermediate=16)
     cut = model_folder(tmp_path / "cut", tiny)
     weights = cut / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
@@ -308,7 +309,7 @@ def test_a_run_that_needs_more_memory_than_is_free_is_refused(monkeypatch):
     )
 
 
-def test_a_refused_run_leaves_no_folder(work):
+def test_a_refused_run_leaves_no_folder(work, monkeypatch):
     (work / "mine.py").write_text("def mine(completion):\n    return 1.0\n")
     bad = {
         **SMALL,
@@ -318,24 +319,10 @@ def test_a_refused_run_leaves_no_folder(work):
     }
     with pytest.raises(InputError, match="demonstrations"):
         train(parse_config(bad), console=quiet())
-    with pytest.raises(InputError, match="demonstrations"):  # found by the run itself, where the plan is passed by
-        session = start(parse_config(bad), None)
-        session.leave()
-        raise_as_run(session)
+    monkeypatch.setattr(loop, "plan", lambda config: Silent())  # so that the run itself finds it
+    with pytest.raises(InputError, match="demonstrations"):
+        train(parse_config(bad), console=quiet())
     assert not (work / "runs").exists()
-
-
-def raise_as_run(session):
-    from grouprl.train import loop
-
-    original = loop.start
-    session.run.discard()
-    try:
-        loop.start = lambda config, folder: start(config, folder)
-        loop.plan = lambda config: Silent()
-        train(session.config, console=quiet())
-    finally:
-        loop.start, loop.plan = original, plan
 
 
 class Silent:
@@ -369,8 +356,6 @@ def test_a_grace_ends_with_the_run(monkeypatch):
 def test_an_evaluation_that_was_cut_short_is_made_up_for(work, monkeypatch):
     config = parse_config({**SMALL, "steps": 4, "eval": {"every": 2, "questions": 4, "final_questions": 4}})
     whole = train(config, folder=work / "whole", console=quiet()).folder
-    from grouprl.train import loop
-
     real = loop.evaluate
 
     def stops_at_two(*args, **kwargs):
