@@ -47,7 +47,7 @@ def check_files(folder: Path) -> None:
     """Check that the weights in a folder are whole, by the heads of their files.
 
     Raises:
-        InputError: naming a file that is cut off or damaged, or no weights at all.
+        InputError: naming a file that is cut off or damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -58,5 +58,3 @@ def check_files(folder: Path) -> None:
         except (SafetensorError, OSError) as error:
             rule = f"its head does not fit its {path.stat().st_size:,} bytes ({error})"
             raise InputError(f"{path} is cut off or damaged", rule, "Copy or download it again") from error
-    if not any(next(folder.glob(form), None) for form in ("*.safetensors", "*.bin", "*.bin.index.json")):
-        raise InputError(f"{folder} holds no weights", "a model folder has *.safetensors files", "Copy them, too")

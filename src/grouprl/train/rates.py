@@ -86,18 +86,19 @@ def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int)
     whole = reach_of_step(sum(rates), hidden, layers, lora=lora) * updates_per_rollout
     most = reach_of_step(max(rates), hidden, layers, lora=lora)
     usual = default_rate(config.model)
+    said = f" ({usual.lr:g} is usual for this kind of model)"
     if whole < STILL:
         more = config.optim.lr * STILL / whole
         yield (
             f"the policy will stand still: {len(rates) * updates_per_rollout:,} optimiser steps at optim.lr "
             f"{config.optim.lr:g} can move a log-prob of this model by about {whole:.1g} nats. Raise optim.lr above "
-            f"{more:.1g} ({usual.lr:g} is usual for this kind of model), or train longer"
+            f"{more:.1g}{said if usual.lr >= more else ''}, or train longer"
         )
     elif most > FAST:
+        less = config.optim.lr * FAST / most
         yield (
             f"the policy may move too fast: one optimiser step at optim.lr {config.optim.lr:g} can move a log-prob of "
-            f"this model by about {most:.1g} nats. Lower optim.lr below {config.optim.lr * FAST / most:.1g} "
-            f"({usual.lr:g} is usual for this kind of model)"
+            f"this model by about {most:.1g} nats. Lower optim.lr below {less:.1g}{said if usual.lr <= less else ''}"
         )
 
 
