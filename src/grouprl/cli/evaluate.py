@@ -228,7 +228,8 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     from_one = " (reward ≥ 1)" if found.graded else ""
     shares = {f"pass@1 greedy{from_one}": found.greedy}
     shares |= {f"pass@{k} sampled{from_one}": e for k, e in found.pass_at.items()}
-    rewards: dict[str, Estimate | None] = {"mean reward": found.reward, **{f"  {name}": e for name, e in found.components.items()}}
+    rewards: dict[str, Estimate | None] = {"mean reward": found.reward}
+    rewards |= {f"  {name}": each for name, each in found.components.items()}
     if found.pass_at:
         rewards["mean reward, greedy"] = found.greedy_reward
     named = {**rewards, **shares} if found.graded else {**shares, **rewards}
