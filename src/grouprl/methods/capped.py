@@ -219,6 +219,20 @@ def dispo(
                 grad=[[-1.06065942], [0.21444101]],
                 why="e^2 > 3 keeps its gradient with weight 3; e^-0.5 = 0.60653 is free",
             ),
+            Golden(
+                rewards=[0.6, 0.2, 0.0, 0.0],
+                lengths=[1, 1, 1, 1],
+                groups=[0, 0, 1, 1],
+                fields={"correct_b": [False, False, False, False]},
+                advantage=[0.70710428, -0.70710428, 0.0, 0.0],
+                grad=[[-0.35355214], [0.35355214], [0.0], [0.0]],
+                why="nobody is right, yet the first group has variance: ±0.2/(0.28284271 + 1e-6), one group, two "
+                "tokens",
+            ),
+        ],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
         ],
         recommended={"group": 16, "prompts": 48, "reward": "+1 / -1", "logits": "float32"},
     ),
@@ -236,7 +250,7 @@ def scalerl(
     batch's spread of centred rewards, dead groups left out. The paper's pipeline and schedules are not part of it.
     """
     return Method(
-        select=(MixedGroups(),) if filter_dead else (),
+        select=(MixedGroups(by="reward"),) if filter_dead else (),
         advantage=Relative(
             "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
         ),

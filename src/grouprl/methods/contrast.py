@@ -114,7 +114,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
 def numbers(method: Method, example: Example) -> list[dict[str, Any]]:
     """Return what is known of each answer of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
-    ready = method.prepare(batch)
+    ready = method.weigh(method.judge(batch))
     logp_bt.requires_grad_()
     cross_bt = None if method.cross is None else torch.zeros_like(ready.mask_bt, dtype=logp_bt.dtype)
     value = method.loss(logp_bt, ready, batch.entropy_bt, cross_bt).value

@@ -32,6 +32,11 @@ WINDOW = (
     "TRL divides by the tokens of the whole generation batch times the optimiser step's share of it; the two agree "
     "when one optimiser step uses the whole generation batch (the default)"
 )
+MASKED = (
+    "mask_truncated_completions=True is select: [mask_truncated] here: truncated completions have no loss but stay in "
+    "the group's statistics and in the denominators. drop_truncated divides by what is left: its loss is larger by all "
+    "completions (tokens, with a token mean) over those that are left"
+)
 STD = "A_i = (R_i - mean_g R) / (std_g R + 1e-4)"
 CLIPPED = "min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i)"
 ADVANTAGE = [1.49970006, -0.49990002, -0.49990002, -0.49990002]
@@ -75,6 +80,7 @@ def _advantage(scale: Scale = "sample_std") -> Relative:
             "the ratio (use_bias_correction_kl=True), which is kl_estimator=weighted_k3 of grpo",
             "TRL's default loss_type is 'dapo', not 'grpo': see dapo@trl",
             ROUNDING,
+            MASKED,
         ],
         reduces=[Reduction("grpo", other={"eps": 1e-4}, why="only the small constant differs")],
         source=SOURCE,
@@ -100,6 +106,7 @@ def grpo_trl(clip_low: ClipLow = 0.2, clip_high: Positive = 0.2, scale: Scale = 
             "loss_type='dr_grpo' alone keeps dividing by the standard deviation, which the paper takes out. "
             "scale_rewards='none' (here scale=none) makes it the paper's method",
             "Lmax is max_completion_length",
+            MASKED,
         ],
         reduces=[
             Reduction("dr_grpo", settings={"scale": "none"}, why="scale_rewards='none' is the paper's advantage"),
@@ -134,6 +141,7 @@ def dr_grpo_trl(clip_low: ClipLow = 0.2, clip_high: Positive = 0.2, scale: Scale
             "punished nor masked",
             "Dynamic sampling does not exist in TRL",
             WINDOW,
+            MASKED,
         ],
         reduces=[Reduction("grpo@trl", when=["equal_lengths"], why="with equal lengths both means are the same")],
         source=SOURCE,
@@ -158,6 +166,7 @@ def dapo_trl(clip_low: ClipLow = 0.2, clip_high: Positive = 0.2) -> Method:
             "TRL has no option named GSPO: its recipe sets importance_sampling_level='sequence', loss_type='grpo', "
             "epsilon=3e-4, epsilon_high=4e-4. With importance_sampling_level alone the clip is 0.2 and the mean is "
             "over tokens",
+            MASKED,
         ],
         reduces=[Reduction("grpo@trl", when=["on_policy"], why="without drift the ratio is 1 at every level")],
         source=SOURCE,
@@ -196,6 +205,7 @@ def gspo_trl(clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
             "gradient is multiplied by 0.2",
             "No lower bound of the ratio, as in the paper's experiments",
             WINDOW,
+            MASKED,
         ],
         reduces=[
             Reduction("dapo@trl", settings={"cap": 5.0}, when=["on_policy"], why="without drift no cap acts"),

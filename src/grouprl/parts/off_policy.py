@@ -199,7 +199,7 @@ class BalanceNegatives(Selection):
     def _lots(self, batch: Batch) -> Tensor:
         """[B] numbers in [0, 1), from digits of the mean log-prob that rounding does not reach."""
         old_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
-        return (997 * old_bt.sum(1) / batch.length_b).frac().abs()
+        return (997 * old_bt.sum(1) / batch.length_b.clamp(min=1)).frac().abs()
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

@@ -41,7 +41,7 @@ def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell
         reward = None if first.get("reward") is None else sum(row["reward"] or 0.0 for row in each.rows)
         advantage = sum(known) / len(known) if known else None
         counts = (len(each.turns), len(each.rows))
-        rows.append((each.question, each.answer, *counts, reward, bool(first.get("correct")), advantage, each.ended))
+        rows.append((each.question, each.answer, *counts, reward, first.get("correct"), advantage, each.ended))
     return COLUMNS, rows
 
 
@@ -57,7 +57,7 @@ def table(found: Sequence[Trajectory]) -> Table:
             str(turns),
             str(rows),
             "none" if reward is None else f"{reward:.3g}",
-            "yes" if right else "no",
+            "" if right is None else "yes" if right else "no",
             "not trained" if advantage is None else f"{advantage:+.3g}",
             str(ended).replace("_", " "),
         )
@@ -70,9 +70,9 @@ def _outcome(row: object, trajectory: Trajectory) -> str:
     if row.get("reward") is None:
         return f"{who}no reward ({row.get('status')})"
     parts = ", ".join(f"{name} {value:.3g}" for name, value in row.get("components") or ())
-    right = "right" if row.get("correct") else "wrong"
+    right = {None: "", True: " · right", False: " · wrong"}[row.get("correct")]
     used = "" if row.get("used") else " · not trained on"
-    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''} · {right}{used}"
+    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{right}{used}"
 
 
 def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, plain: bool) -> Iterator[Text]:
