@@ -237,5 +237,5 @@ def test_a_note_where_prompts_repeat_within_a_step(tmp_path):
     file.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(3)))
     few = invoke("plan", "addition", "--set", f"task=jsonl:{file}", "--set", "batch.prompts=8", "--json")
     assert any("prompts repeat within a step" in note for note in json.loads(few.stdout)["notes"]), few.stdout
-    enough = invoke("plan", "addition", "--set", f"task=jsonl:{file}", "--set", "batch.prompts=3", "--json")
+    enough = invoke("plan", "addition", "--set", f"task=jsonl:{file}", "--set", "batch.prompts=2", "--json")
     assert not any("prompts repeat" in note for note in json.loads(enough.stdout)["notes"])

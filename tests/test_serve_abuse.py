@@ -453,7 +453,7 @@ def test_time_limit_of_an_answer(policy, monkeypatch):
 
     generate = drawing.generate
     monkeypatch.setattr(
-        drawing, "generate", lambda *a, **k: (time.sleep(k["max_new_tokens"] / 50), generate(*a, **k))[1]
+        drawing, "generate", lambda *a, **k: (time.sleep(k["max_new_tokens"] / 8), generate(*a, **k))[1]
     )
     with serving(policy, Limits(answer_seconds=2.0)) as endpoint:
         long = {**HELLO, "max_tokens": 30}
