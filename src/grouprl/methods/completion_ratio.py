@@ -29,7 +29,8 @@ JUDGED = {"scale": SCALE, "eps": EPS, "alone": ALONE}
         title="Length-Unbiased Sequence Policy Optimization",
         papers=[LUSPO_PAPER],
         summary="GSPO with each completion's loss times its length: long completions are no longer held back.",
-        formula="L = -1/B Σ_i |y_i| min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i),  s_i = (π(y_i)/π_old(y_i))^(1/|y_i|)",
+        formula="L = -1/B Σ_i |y_i| min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i),  "
+        "s_i = (π(y_i)/π_old(y_i))^(1/|y_i|)",
         defaults={
             "clip_low": "the paper, section 5.1, as TRL's paper index cites it: 2e-3",
             "clip_high": "the paper, section 5.1, as TRL's paper index cites it: 2.5e-3",

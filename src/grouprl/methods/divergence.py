@@ -25,9 +25,9 @@ Cap = Annotated[float, Field(gt=0)] | None
     Card(
         title="Divergence PPO",
         papers=[PAPER],
-        summary="Leave out tokens by how far their probability has moved, not by their ratio; cap the ratio that is left.",
-        formula="L = -1/(B·Lmax) Σ_i Σ_t M_t sg[min(ρ_t, c)] A_i log π(y_t),  M_t = 0 where π - π_old > δ_high and A_i > 0, "
-        "or π_old - π > δ_low and A_i ≤ 0 (tv); or where the two-outcome KL is above δ (kl)",
+        summary="Leave out tokens by how far their probability has moved, not by their ratio, which is capped instead.",
+        formula="L = -1/(B·Lmax) Σ_i Σ_t M_t sg[min(ρ_t, c)] A_i log π(y_t),  M_t = 0 where π - π_old > δ_high and "
+        "A_i > 0, or π_old - π > δ_low and A_i ≤ 0 (tv); or where the two-outcome KL is above δ (kl)",
         defaults={
             "divergence": "tv: the paper's binary total variation; kl is its binary KL",
             "clip_low": "0.15 for tv, 0.05 for kl, in scripts that use verl's dppo_tv and dppo_kl; none takes these",
@@ -67,7 +67,7 @@ Cap = Annotated[float, Field(gt=0)] | None
                 settings={"divergence": "kl", "cap": 1.05},
                 advantage=[0.5, -0.5],
                 grad=[[0.0, -0.13125], [0.0]],
-                why="two-outcome KL 0.1157, 0.0031 and 0.0536: only the second is below 0.05; its ratio 1.105 is capped",
+                why="two-outcome KL 0.1157, 0.0031, 0.0536: only the second is below 0.05; its ratio 1.105 is capped",
             ),
         ],
     ),

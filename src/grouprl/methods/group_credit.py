@@ -28,7 +28,6 @@ PASSK_PAPER = Paper(
     "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning", "2503.19595", 2025
 )
 OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL", "2602.07078", 2026)
-Clip = {"clip_low": CLIP, "clip_high": CLIP}
 
 
 @entry(
@@ -40,7 +39,7 @@ Clip = {"clip_low": CLIP, "clip_high": CLIP}
         formula="L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t) A_i),  A = (S - mean_B S)/(std_B S + eps),  "
         "S_i = Σ_k w_k (r_ik - mean_g r_k)/(std_g r_k + eps)",
         defaults={
-            "weights": "every component of the reward, weight 1",
+            "weights": "every component of the reward, weight 1; a reward without components is its own only one",
             "batch_scale": "on: the paper normalises the sum over the batch",
             "clip_low": CLIP,
             "clip_high": CLIP,
@@ -108,7 +107,10 @@ def gdpo(
             "clip_high": CLIP,
             "eps": EPS,
         },
-        differs=["k is the group size: the best reward of the group is the goal."],
+        differs=[
+            "k is the group size: the best reward of the group is the goal.",
+            "A completion alone in its group gets 0; verl refuses such a group.",
+        ],
         reduces=[],
         needs=["at least two answers per question"],
         confidence="partly",
@@ -149,7 +151,7 @@ def passk(
     Card(
         title="Optimal Token Baseline",
         papers=[OTB_PAPER],
-        summary="A baseline for each position of a group, weighted by the squared gradient norms of the tokens before it.",
+        summary="A baseline for each position of a group, weighted by squared gradient norms of the tokens up to it.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_it, clip(ρ_t) A_it),  A_it = G_it - Σ_j G_jt W_jt / (Σ_j W_jt + eps),  "
         "W_t = Σ_{s≤t} (1 - 2π_s + Σ_a π_s(a)²)",
         defaults={
