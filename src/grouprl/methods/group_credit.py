@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
-
-from pydantic import Field
 
 from grouprl.levels import Alone
 from grouprl.method import Method
-from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, ClipLow, NonNegative, Positive
 from grouprl.parts.aggregate import SequenceMean, TokenMean
@@ -74,7 +71,7 @@ OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horiz
     ),
 )
 def gdpo(
-    weights: Mapping[str, float] = Field(default_factory=dict),
+    weights: dict[str, float] | None = None,
     batch_scale: bool = True,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
@@ -87,7 +84,7 @@ def gdpo(
     """
     whiten = Whiten(key="batch", count="sequence", variance="sample", eps=eps, eps_in="std")
     return Method(
-        advantage=DecoupledComponents(weights=dict(weights), eps=eps, alone=alone),
+        advantage=DecoupledComponents(weights=weights or {}, eps=eps, alone=alone),
         normalize=(whiten,) if batch_scale else (),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
@@ -151,9 +148,9 @@ def passk(
     Card(
         title="Optimal Token Baseline",
         papers=[OTB_PAPER],
-        summary="A baseline for each position of a group, weighted by squared gradient norms of the tokens up to it.",
-        formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_it, clip(ρ_t) A_it),  A_it = G_it - Σ_j G_jt W_jt / (Σ_j W_jt + eps),  "
-        "W_t = Σ_{s≤t} (1 - 2π_s + Σ_a π_s(a)²)",
+        summary="A baseline for each position of a group, weighted by squared gradient norms up to there.",
+        formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_it, clip(ρ_t) A_it),  "
+        "A_it = G_it - Σ_j G_jt W_jt / (Σ_j W_jt + eps),  W_t = Σ_{s≤t} (1 - 2π_s + Σ_a π_s(a)²)",
         defaults={
             "zero_tail": "on, as in verl: past the second longest completion there is no one to compare with",
             "eps": "verl: 1e-8",

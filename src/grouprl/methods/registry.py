@@ -20,10 +20,14 @@ CATALOGUE: dict[str, Entry] = {}
 
 @dataclass(frozen=True)
 class Renamed:
-    """What a setting is called now; `values` says how each old value is written, where that changed too."""
+    """What a setting is called now; `values` says how each old value is written, where that changed too.
+
+    `implies` holds settings whose default depends on the new name but did not on the old one.
+    """
 
     name: str
     values: Mapping[Any, Any] = field(default_factory=dict)
+    implies: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,13 @@ class Entry:
                 known = ", ".join(f"{k} (now {v})" for k, v in to.values.items())
                 raise InputError(f"method {self.name}: {old} = {value!r} has no equal in {to.name}", remedy=known)
             made[to.name] = to.values.get(value, value) if to.values else value
+            made |= {k: v for k, v in to.implies.items() if not self._given(k, settings)}
             notes.append(f"{self.name}: '{old}' is now called '{to.name}'; the old name goes with the next version")
         return made, notes
+
+    def _given(self, name: str, settings: Mapping[str, Any]) -> bool:
+        """Whether `settings` hold `name`, by its present name or by an old one."""
+        return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
 
     def build(self, **settings: Any) -> Method:
         """Compose the method; InputError on unknown or ill-typed settings, with a suggestion.

@@ -18,8 +18,8 @@ from grouprl.parts.part import RunFacts, part
 class BestOverSecond(Advantage):
     """(R_max - R_second)/(std + eps) for the best of a group, 0 for all others (arXiv:2503.19595; verl's grpo_passk).
 
-    The leave-one-out baseline of the best reward of the group: without a completion its group's best is the same,
-    unless it is the best itself. Where two are best the advantage is 0, and so is that of a completion alone in its group.
+    The leave-one-out baseline of a group's best reward: without a completion the group's best is the same, unless it
+    is the best itself. Where two are best the advantage is 0, and so is that of a completion alone in its group.
     """
 
     key: str = "group"

@@ -23,9 +23,9 @@ class DecoupledComponents(Advantage):
 
     A sum normalised once lets the widest component drown the others; here each has unit spread in its group first.
     `weights` names the components and weighs them; empty: every component of the reward, weight 1 (a reward without
-    components is its own only one, as in verl). A component that a row lacks (NaN) leaves its statistics and adds 0; one
-    that the reward does not give raises InputError. A component without spread in a group adds exactly 0 there. Token
-    rewards are no component and do not count.
+    components is its own only one, as in verl). A component that a row lacks (NaN) leaves its statistics and adds 0;
+    one that the reward does not give raises InputError. A component without spread in a group adds exactly 0 there.
+    Token rewards are no component and do not count.
     """
 
     weights: Mapping[str, float] = Field(default_factory=dict)
