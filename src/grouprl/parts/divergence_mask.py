@@ -52,8 +52,8 @@ class DivergenceMask(Objective):
         far_bt = (
             moved_bt.abs() if self.divergence == "tv" else torch.where(batch.active_bt, binary_kl(now_bt, anchor_bt), 0)
         )
-        above_bt = (adv_bt > 0) & (moved_bt > 0) & (far_bt > self.high)
-        below_bt = (adv_bt <= 0) & (moved_bt < 0) & (far_bt > self.low)
+        above_bt = (adv_bt > 0) & (moved_bt > 0) & ~(far_bt <= self.high)
+        below_bt = (adv_bt <= 0) & (moved_bt < 0) & ~(far_bt <= self.low)
         kept_bt = (~(above_bt | below_bt)).to(adv_bt.dtype)
         weight_bt = ratio_bt if self.cap is None else ratio_bt.clamp(max=self.cap)
         acts_bt = adv_bt != 0
