@@ -215,7 +215,7 @@ def dr_grpo_trl(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
+    renamed={k: v for k, v in OLD_NAMES.items() if k != "scale"},
 )
 def dapo_trl(
     epsilon: ClipLow = 0.2,
@@ -350,7 +350,11 @@ def cispo_trl(
             )
         ],
     ),
-    renamed={**OLD_NAMES, "kl_coef": "beta"},
+    renamed={
+        "clip_low": Renamed("epsilon", implies={"epsilon_high": 0.2}),
+        "clip_high": "epsilon_high",
+        "kl_coef": "beta",
+    },
 )
 def rloo_trl(
     epsilon: ClipLow = 0.2,
