@@ -16,7 +16,7 @@ from grouprl.parts.divergence_mask import DivergenceMask, binary_kl
 from grouprl.parts.gamma_weight import GammaWeight
 from grouprl.parts.kl import estimate
 from grouprl.parts.mismatch_rejection import MismatchRejection
-from grouprl.parts.part import RunFacts
+from grouprl.parts.part import RunFacts, build_part
 from grouprl.parts.regularize import EntropyBonus, KLLoss
 from grouprl.parts.shaping import RewardClip
 from grouprl.parts.token_baseline import TokenBaseline
@@ -92,7 +92,7 @@ def test_rows_out_of_the_statistics_are_nobodys_rivals():
 
 
 def test_each_component_has_its_own_spread():
-    batch = small([0.0] * 2, rewards={"big": f64([100.0, 0.0]), "small": f64([0.0, 0.01])})
+    batch = small([0.0] * 2).replace(rewards={"big": f64([100.0, 0.0]), "small": f64([0.0, 0.01])})
     adv_bt = DecoupledComponents(eps=0.0)(batch)
     assert adv_bt[:, 0].tolist() == pytest.approx([0.0, 0.0]), "in a plain sum the big one would decide"
     doubled = DecoupledComponents(weights={"big": 1.0, "small": 2.0}, eps=0.0)(batch)
@@ -101,19 +101,19 @@ def test_each_component_has_its_own_spread():
 
 def test_components_are_scale_free_and_missing_ones_add_nothing():
     a, b = f64([1.0, 0.0, 0.5]), f64([2.0, 3.0, 7.0])
-    one = DecoupledComponents(eps=0.0)(small([0.0] * 3, rewards={"a": a, "b": b}))
-    other = DecoupledComponents(eps=0.0)(small([0.0] * 3, rewards={"a": 9 * a + 1, "b": b - 4}))
+    one = DecoupledComponents(eps=0.0)(small([0.0] * 3).replace(rewards={"a": a, "b": b}))
+    other = DecoupledComponents(eps=0.0)(small([0.0] * 3).replace(rewards={"a": 9 * a + 1, "b": b - 4}))
     torch.testing.assert_close(one, other)
     missing = f64([2.0, math.nan, 3.0])
-    got = DecoupledComponents(eps=0.0)(small([0.0] * 3, rewards={"b": missing}))
+    got = DecoupledComponents(eps=0.0)(small([0.0] * 3).replace(rewards={"b": missing}))
     assert got[:, 0].tolist() == pytest.approx([-math.sqrt(0.5), 0.0, math.sqrt(0.5)])
-    flat = DecoupledComponents()(small([0.0] * 3, rewards={"b": f64([2.0] * 3)}))
+    flat = DecoupledComponents()(small([0.0] * 3).replace(rewards={"b": f64([2.0] * 3)}))
     assert not flat.any()
 
 
 def test_a_component_that_is_not_there_is_named():
     with pytest.raises(InputError, match=r"batch\.rewards\.c"):
-        DecoupledComponents(weights={"c": 1.0})(small([0.0, 1.0], rewards={"a": f64([1.0, 0.0])}))
+        DecoupledComponents(weights={"c": 1.0})(small([0.0, 1.0]).replace(rewards={"a": f64([1.0, 0.0])}))
     plain = DecoupledComponents(eps=0.0)(small([0.0, 1.0]))
     assert plain[:, 0].tolist() == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)]), "the reward is its own component"
 
@@ -169,7 +169,7 @@ def mismatched(*log_ratio: list[float]) -> grouprl.Batch:
     ],
 )
 def test_what_is_rejected(part, kept):
-    """d = (0, -0.6) and (0.3, -0.3): k2 0 and 0.18, 0.045 twice; k3 of -0.6 is 0.1488, its mean 0.0744 … of 0.8 more."""
+    """d = (0, -0.6) and (0.3, -0.3): k2 is 0 and 0.18, 0.045 twice; for k3 d = 0.8 in its place, 0.4255 and half of it."""
     batch = mismatched([0.0, -0.6], [0.3, -0.3])
     if part.statistic == "k3":
         batch = mismatched([0.0, 0.8], [0.3, -0.3])
@@ -182,8 +182,8 @@ def test_what_is_rejected(part, kept):
     [{"statistic": "k2", "low": 0.1}, {"statistic": "k1", "over": "sequence_max"}, {"low": 3.0, "high": 2.0}],
 )
 def test_rejections_without_meaning_are_refused(settings):
-    with pytest.raises(InputError):
-        MismatchRejection(**settings)
+    with pytest.raises(InputError, match="mismatch_rejection"):
+        build_part("select", "mismatch_rejection", settings)
 
 
 # --- terms with means of their own, estimators, reward clip -----------------------------------------------------------
@@ -239,4 +239,4 @@ def test_a_reward_clip_with_two_bounds():
     assert RewardClip(limit=2.0)(batch).reward_b.tolist() == [-2.0, 0.5, 2.0]
     assert grouprl.method("reinforce_pp", reward_clip=(-1.0, 5.0)).shape == (RewardClip(low=-1.0, limit=5.0),)
     with pytest.raises(InputError, match="low must lie below limit"):
-        RewardClip(low=5.0, limit=5.0)
+        grouprl.method("reinforce_pp", reward_clip=(5.0, 5.0))
