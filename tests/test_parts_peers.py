@@ -169,7 +169,7 @@ def mismatched(*log_ratio: list[float]) -> grouprl.Batch:
     ],
 )
 def test_what_is_rejected(part, kept):
-    """d = (0, -0.6) and (0.3, -0.3): k2 is 0 and 0.18, 0.045 twice; for k3 d = 0.8 in its place, 0.4255 and half of it."""
+    """d = (0, -0.6) and (0.3, -0.3): k2 is 0 and 0.18, 0.045 twice; for k3 0.8 in its place: 0.4255 halved."""
     batch = mismatched([0.0, -0.6], [0.3, -0.3])
     if part.statistic == "k3":
         batch = mismatched([0.0, 0.8], [0.3, -0.3])

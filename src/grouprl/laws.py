@@ -1,8 +1,8 @@
 """Two laws of how training goes: reward against entropy, and pass rate against compute.
 
 The entropy law, R = -a·e^H + b, is linear in x = e^H (The Entropy Mechanism of RL, arXiv:2505.22617). The sigmoid law,
-R(C) = R_0 + (A - R_0)/(1 + (C_mid/C)^B), is that of ScaleRL (arXiv:2510.13786). Both are fitted to numbers that a run has
-logged; numpy only.
+R(C) = R_0 + (A - R_0)/(1 + (C_mid/C)^B), is that of ScaleRL (arXiv:2510.13786). Both are fitted to numbers that a run
+has logged; numpy only.
 """
 
 from __future__ import annotations
