@@ -345,7 +345,7 @@ def dapo_verl(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
+    renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
 )
 def gspo_verl(
     clip_ratio_low: ClipLow = 0.2,
@@ -381,7 +381,7 @@ def gspo_verl(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
+    renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
 )
 def cispo_verl(
     clip_ratio_low: ClipLow = 0.2,
