@@ -25,6 +25,7 @@ CPU_SECONDS = 2.0
 WALL_SECONDS = 8.0
 """Time after which the machine is to blame, not the call: less than `reward.timeout`, 10 s, by default."""
 START_SECONDS = 120.0
+"""Time in which a process must start, import and reply; calls end by their own limits long before."""
 MEMORY = 2 << 30
 
 
@@ -55,66 +56,78 @@ class Allowance:
 ALLOWANCE = Allowance()
 
 
+@dataclass(frozen=True)
 class Apart:
-    """A function "module:name" whose calls each run in a fresh fork of one process that has imported it.
+    """A function whose calls each run in a fresh fork of the one process that has imported it.
 
-    Args:
-        target: where the function is found; its arguments are pickled, its value is JSON.
-        runs_text: whether the function may run text as a program, as sympy's parser does. What reaches it must then
-            have passed a grammar.
-        recipe: if given, the target is called with it once, and what it returns is the function.
+    `target` is "module:name"; arguments are pickled, the value is JSON. With a `recipe`, the target is called with it
+    once, and what it returns is the function. `runs_text` says whether it may run text as a program, as sympy's parser
+    does: what reaches it must then have passed a grammar.
     """
 
-    def __init__(self, target: str, runs_text: bool = False, recipe: tuple[Any, ...] | None = None) -> None:
-        self.target, self.runs_text, self.recipe = target, runs_text, recipe
-        self._lock = threading.Lock()
-        self._process: WorkerProcess | None = None
-        self._owner = 0
+    target: str
+    runs_text: bool = False
+    recipe: tuple[Any, ...] | None = None
 
     def __call__(self, *arguments: Any) -> Any | Spoiled:
         """Return the value of one call, or `Spoiled`.
 
         Raises:
-            RunError: if the process cannot be started, or this machine gave a call no processor time.
+            RunError: if the function cannot be imported, or this machine gave it no process or no processor time.
         """
-        with self._lock:
-            for _ in range(2):  # a process that was ended from outside, between two calls, is started anew once
-                try:
-                    return self._ask(arguments)
-                except BadReply:
-                    self.close()
-            raise RunError(f"The process of '{self.target}' ends again and again")
-
-    def _ask(self, arguments: tuple[Any, ...]) -> Any | Spoiled:
-        process = self._started()
         cpu, wall = ALLOWANCE.cpu, ALLOWANCE.wall
-        process.send(pickle.dumps((cpu, wall, arguments)))
-        kind, said = self._reply(process, wall + 5)
+        frame = pickle.dumps((self.target, self.recipe, self.runs_text, (cpu, wall, MEMORY), arguments))
+        kind, said = SERVER.ask(frame)
         if kind == "value":
             return said
+        if kind == "broken":
+            raise RunError(f"'{self.target}' cannot be imported: {said}")
         if kind == "overdue" and said == "wall":
             raise RunError(f"'{self.target}' got too little processor time within {wall:g} s")
         return Spoiled(f"more than {cpu:g} s of processor time" if kind == "overdue" else str(said))
 
+
+class _Server:
+    """The process that forks, started when it is first needed, in whichever process asks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: WorkerProcess | None = None
+        self._owner = 0
+
+    def ask(self, frame: bytes) -> list[Any]:
+        """Send a call and return the reply; a process that was ended from outside is started anew once."""
+        with self._lock:
+            for _ in range(2):
+                try:
+                    process = self._started()
+                    process.send(frame)
+                    return self._reply(process)
+                except BadReply as error:
+                    self._end()
+                    last = error
+                except BaseException:  # an interrupt: the reply that is under way belongs to nobody
+                    self._end()
+                    raise
+            raise RunError(f"The process for verifiers ends again and again: {last}")
+
+    def close(self) -> None:
+        """End the process, if there is one; the next call starts another."""
+        with self._lock:
+            self._end()
+
     def _started(self) -> WorkerProcess:
         if self._process is not None and self._owner == os.getpid():
             return self._process
-        pickled = hello_frame({}, MEMORY, [])
-        hello = pickle.loads(pickled) | {
-            "target": self.target,
-            "runs_text": self.runs_text,
-            "recipe": self.recipe,
-        }
         try:
-            self._process, self._owner = WorkerProcess(pickle.dumps(hello), apart_worker.__file__), os.getpid()
+            self._process, self._owner = WorkerProcess(hello_frame({}, MEMORY, []), apart_worker.__file__), os.getpid()
         except OSError as error:
-            raise RunError(f"No process for '{self.target}' can be started: {error}") from error
-        atexit.register(self.close)
-        self._reply(self._process, START_SECONDS)
+            raise RunError(f"No process for verifiers can be started: {error}") from error
+        self._reply(self._process)
         return self._process
 
-    def _reply(self, process: WorkerProcess, seconds: float) -> list[Any]:
-        deadline = time.monotonic() + seconds
+    def _reply(self, process: WorkerProcess) -> list[Any]:
+        deadline = time.monotonic() + START_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             poll = select.poll()
             poll.register(process.replies, select.POLLIN)
@@ -129,17 +142,22 @@ class Apart:
                 return reply
             if ended:
                 printed = process.printed.decode(errors="replace").strip()
-                raise BadReply(f"the process of '{self.target}' {process.how_it_ended()}. {printed[-1000:]}")
-        self.close()
-        raise RunError(f"The process of '{self.target}' says nothing within {seconds:g} s")
+                raise BadReply(f"it {process.how_it_ended()}. {printed[-1000:]}")
+        raise RunError(f"The process for verifiers says nothing within {START_SECONDS:g} s")
 
-    def close(self) -> None:
-        """End the process, if there is one; the next call starts another."""
+    def _end(self) -> None:
         process, self._process = self._process, None
-        atexit.unregister(self.close)
         if process is not None and self._owner == os.getpid():
             with contextlib.suppress(OSError):
                 process.kill()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Apart, (self.target, self.runs_text, self.recipe)
+
+    def forget(self) -> None:
+        """Leave the process to the parent of this fork; a call from here starts another."""
+        self._lock, self._process = threading.Lock(), None
+
+
+SERVER = _Server()
+atexit.register(SERVER.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SERVER.forget)

@@ -1,4 +1,4 @@
-"""The process in which single calls run apart: started as a script, it imports one function and forks for each call.
+"""The process in which single calls run apart: started as a script, it imports what is asked for and forks for each call.
 
 A call gets a process of its own, so it begins in the same state as every other and cannot change what comes after it.
 Its processor time and memory are limited by the kernel, which also ends a call that hangs inside of C code. A hook
@@ -16,6 +16,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -28,7 +29,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def main(requests: int, replies: int, lifeline: int) -> None:
-    """Import the function, say that it is there, and answer calls until the parent closes the requests."""
+    """Say that the process is there, and answer calls until the parent closes the requests."""
     worker = _sibling("worker")
     worker.die_with(lifeline)
     for ours in (requests, replies, lifeline):
@@ -37,25 +38,39 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     sys.path[:] = hello["path"]
     sys.dont_write_bytecode = True
     worker.use_bare_package(hello["package"])
-    module, _, name = hello["target"].partition(":")
-    function = getattr(importlib.import_module(module), name)
-    if hello["recipe"] is not None:
-        function = function(*hello["recipe"])
-    gc.freeze()
     _send(replies, ["ready"])
-    for seconds, wall, arguments in worker.frames(requests):
-        _send(replies, call(function, arguments, seconds, wall, hello))
+    known: dict[str, Any] = {}
+    for target, recipe, runs_text, limits, arguments in worker.frames(requests):
+        key = f"{target} {recipe!r}"
+        try:
+            function = known[key] if key in known else known.setdefault(key, _find(target, recipe))
+        except Exception:  # an import may raise anything
+            _send(replies, ["broken", traceback.format_exc()[-2000:]])
+            continue
+        _send(replies, call(function, arguments, limits, runs_text))
 
 
-def call(function: Any, arguments: tuple[Any, ...], seconds: float, wall: float, hello: dict[str, Any]) -> list[Any]:
-    """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call."""
+def _find(target: str, recipe: tuple[Any, ...] | None) -> Any:
+    """Return the function "module:name", or what it returns for the recipe; what it imports is shared by all calls."""
+    module, _, name = target.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    found = found if recipe is None else found(*recipe)
+    gc.freeze()
+    return found
+
+
+def call(function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool) -> list[Any]:
+    """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call.
+
+    The limits are seconds of processor time, seconds on the wall, and bytes of memory.
+    """
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(source)
-        _answer(function, arguments, seconds, hello, sink)
+        _answer(function, arguments, limits, runs_text, sink)
     os.close(sink)
-    found, in_time = _read(source, time.monotonic() + wall)
+    found, in_time = _read(source, time.monotonic() + limits[1])
     os.close(source)
     if not in_time:
         os.kill(child, signal.SIGKILL)
@@ -78,14 +93,16 @@ def _outcome(found: bytes, status: int) -> list[Any]:
     return ["died", f"exit code {os.WEXITSTATUS(status)}"]
 
 
-def _answer(function: Any, arguments: tuple[Any, ...], seconds: float, hello: dict[str, Any], sink: int) -> None:
+def _answer(
+    function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, int], runs_text: bool, sink: int
+) -> None:
     """Compute in the forked process, write the outcome, and end."""
     try:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_DATA, (hello["memory"], hello["memory"]))
+        resource.setrlimit(resource.RLIMIT_DATA, (limits[2], limits[2]))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        sys.addaudithook(_guard(hello["runs_text"]))
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        sys.addaudithook(_guard(runs_text))
+        signal.setitimer(signal.ITIMER_PROF, limits[0])
         try:
             outcome = ["value", function(*arguments)]
         except (Exception, SystemExit) as error:

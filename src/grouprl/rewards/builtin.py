@@ -15,7 +15,7 @@ from grouprl.errors import MissingExtra
 from grouprl.rewards.apart import Apart
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.math_answers import read_gold, same_answer
-from grouprl.rewards.math_text import answer_of, tidy
+from grouprl.rewards.math_text import answer_of, negated, tidy
 
 # A sign counts as part of a number only where it cannot be a minus between two operands.
 NUMBER = re.compile(
@@ -51,7 +51,7 @@ def numeric_match(completion: str, answer: Any, tolerance: float | None = None) 
     """Return 1 iff the last number in the completion is the last number in the answer.
 
     Thousands separators and fractions like 3/4 are read; digits inside of something else (12:02, 0x2, 2^3, week2) are
-    no number. Without `tolerance` an integer has to be met exactly, whatever its size, and any other number to 1e-6 of
+    no number, and neither is one with a negation before it ("not 5"). Without `tolerance` an integer has to be met exactly, whatever its size, and any other number to 1e-6 of
     itself; with it, the two may differ by so much, absolutely or relative to the larger one.
 
     Raises:
@@ -144,10 +144,10 @@ _fullmatch_apart = Apart("grouprl.rewards.builtin:fullmatch")
 
 def _last_number(text: str) -> Fraction | None:
     """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one."""
-    last = None
-    for last in NUMBER.finditer(text[-READ:]):
+    last, text = None, text[-READ:]
+    for last in NUMBER.finditer(text):
         pass
-    if last is None or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
+    if last is None or negated(text, last.start()) or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
         return None
     number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
     below = int(last["below"] or 1)

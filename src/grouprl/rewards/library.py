@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 from grouprl.errors import InputError, MissingExtra, suggest
@@ -33,6 +32,7 @@ SLACK = 200
 ALGEBRA = r"(?:[0-9]+(?:\.[0-9]+)?|[-+*/() ]|(?:sin|cos|tan|exp|log|sqrt|pi|[a-zCE])(?![a-zA-Z0-9]))+"
 ARITHMETIC = r"(?:[0-9]+|[-+/() ]|\*(?!\s*\*))+"
 RUN_AS_TEXT = {
+    "bitwise_arithmetic": r"-?0x[0-9a-fA-F]{1,100}",
     "countdown": ARITHMETIC,
     "puzzle24": ARITHMETIC,
     "simple_integration": ALGEBRA,
@@ -92,22 +92,15 @@ class LibraryScore:
     def __reduce__(self) -> tuple[Any, ...]:
         return LibraryScore, (self.recipe,)
 
-    @cached_property
-    def _apart(self) -> Apart:
-        return Apart("grouprl.rewards.library:scorer", self.recipe[0] in RUN_AS_TEXT, self.recipe)
-
     def __call__(self, completion: str, entry: Mapping[str, Any]) -> float:
         """Score one answer to the question that `entry` describes; 0 where the scorer raises or does not end."""
         tagged = ANSWER_TAG.findall(completion)
         text = (tagged[-1] if tagged else completion).strip()
         if not may_be_scored(self.recipe[0], text, entry):
             return 0.0
-        found = self._apart(text, dict(entry))
+        apart = Apart("grouprl.rewards.library:scorer", self.recipe[0] in RUN_AS_TEXT, self.recipe)
+        found = apart(text, dict(entry))
         return 0.0 if isinstance(found, Spoiled) else believed(self.recipe[0], text, entry, found)
-
-    def close(self) -> None:
-        """End the process; the next call starts another."""
-        self._apart.close()
 
 
 def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> Callable[[str, Any], float]:
@@ -117,10 +110,11 @@ def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -
 
 
 def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a text may reach the library's scorer at all: not empty, not far too long, and of a safe grammar."""
+    """Whether a text may reach the library's scorer at all: not empty, not the question, not far too long, of a safe grammar."""
     own = entry["answer"]
     longest = 4 * len(own) + SLACK if isinstance(own, str) else LONGEST
-    if not text or len(text) > longest or "\0" in text:
+    copied = _plain(str(entry["question"])) in _plain(text)
+    if not text or len(text) > longest or "\0" in text or copied:
         return False
     if text != own and name in RUN_AS_TEXT and not re.fullmatch(RUN_AS_TEXT[name], text):
         return False

@@ -8,6 +8,8 @@ The rule for completions, in this order:
 3. the last formula between dollar signs, `\(…\)` or `\[…\]`;
 4. what follows "answer is" or "answer:", to the end of the sentence;
 5. the text itself if it is one line of at most 200 characters without words, else its last number.
+
+What a negation stands before ("not 5", "isn't $5$") is no answer.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ SIGNS = str.maketrans({"\u2212": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ",
     0x3C0: r"\pi ", 0x221E: r"\infty ", 0xB0: r"^\circ", 0xF7: "/", 0x2260: r"\ne ", 0x222A: r"\cup ",
 }
 TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
-DIGITS = re.compile(r"[0-9]+")
+NEGATION = re.compile(r"(?i:\b(?:not|never|except|unlike|isn't|ain't|wasn't|cannot be|can't be)|\u2260|!=|<>|\\neq?)[\s$(*:|=]*$")
 PLAIN = re.compile(r"([-+]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*)(?:\\(?:overline|bar)\{(\d+)\}|\\bar(\d))?)?|\.(\d+))")
 SCIENCE = re.compile(r"([-+]?\d+(?:\.\d+)?)(?:[eE]|(?:\\times|\\cdot|\*)10\^)(?:\{([-+]?\d+)\}|([-+]?\d+))")
 FRACTION = re.compile(r"([-+]?)(\d*)\\[dtc]?frac(?:\{([-+]?\d+)\}|(\d))(?:\{([-+]?\d+)\}|(\d))|([-+]?\d+)/(\d+)")
@@ -67,9 +69,9 @@ def answer_of(completion: str) -> str | None:
         return str(tags[-1]).strip()
     if hashes := HASHES.findall(completion):
         return str(hashes[-1]).strip()
-    formulas = [next(filter(None, groups), "") for groups in FORMULA.findall(completion)]
+    formulas = list(FORMULA.finditer(completion))
     if formulas:
-        return formulas[-1].strip()
+        return None if negated(completion, formulas[-1].start()) else next(filter(None, formulas[-1].groups())).strip()
     said = SAID.findall(completion)
     if said:
         return re.split(r"[.!;](?:\s|\*|$)", said[-1])[0].strip(" *`")
@@ -95,8 +97,14 @@ def _unmarked(completion: str) -> str | None:
             return text
     if text and len(text) <= 60 and "\n" not in text and not re.search(r"\d", text):
         return text  # a word or a name
-    numbers = LAST_NUMBER.findall(completion[-20_000:])
-    return numbers[-1].strip() if numbers else None
+    tail = completion[-20_000:]
+    numbers = list(LAST_NUMBER.finditer(tail))
+    return numbers[-1][0].strip() if numbers and not negated(tail, numbers[-1].start()) else None
+
+
+def negated(text: str, place: int) -> bool:
+    """Whether a negation stands right before a place."""
+    return NEGATION.search(text[max(0, place - 30) : place]) is not None
 
 
 def _braced(text: str, start: int) -> str | None:

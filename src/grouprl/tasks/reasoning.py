@@ -69,7 +69,6 @@ class ReasoningGym(OptionTask):
                 f"{type(error).__name__}: {error}",
             ) from error
         if found := problems(self.dataset, self._score, entries):
-            self._score.close()
             raise InputError(
                 f"reasoning-gym's '{self.dataset}' cannot be trained on: {'; '.join(found[:3])}",
                 "a scorer accepts the library's own answers and pays nothing for empty, junk or copied ones",
