@@ -51,9 +51,14 @@ def main(requests: int, replies: int, lifeline: int) -> None:
 
 
 def _find(target: str, recipe: tuple[Any, ...] | None) -> Any:
-    """Return the function "module:name", or what it returns for the recipe; what it imports is shared by all calls."""
+    """Return the function "module:name", or what it returns for the recipe; what it imports is shared by all calls.
+
+    A module's `warm_up` is called, so that what it caches need not be computed again in every fork.
+    """
     module, _, name = target.partition(":")
-    found = getattr(importlib.import_module(module), name)
+    imported = importlib.import_module(module)
+    found = getattr(imported, name)
+    getattr(imported, "warm_up", int)()
     found = found if recipe is None else found(*recipe)
     gc.freeze()
     return found

@@ -82,7 +82,7 @@ LONG = {
     "f-string fields": 'f"' + "{x}" * 100_000 + '"',
     "long sum": "+".join("1" * 20_000),
     "half a character": "\ud800",
-    "control characters": "\x1b]0;title\x07\x1b[2J",
+    "control characters": "\x1b]0;title\x07\x1b[J",
     "digits everywhere": "1a" * 50_000,
 }
 ENDLESS = ("9**9**9**9", r"9^{9^{9^{9}}}", r"(10^{100})!", r"\sum_{i=1}^{10^{12}} \frac{1}{i}", "8**x**3", r"2^{2^{2^{2^{2^2}}}}")

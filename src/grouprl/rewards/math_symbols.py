@@ -22,9 +22,24 @@ COMPUTED = frozenset(
     "max min bmod mod pmod lfloor rfloor lceil rceil det oint iint sup inf exp".split()
 )
 UNDONE = re.compile(r"(?<![\w}.])\d+(?:\.\d+)?\s*(?:[-+*/^]|\\(?:cdot|times|div))\s*\(?-?\d+(?![\w.]|\s*\\[a-zA-Z])|\)\s*[\^(]|!")
+WARM = (
+    (r"2\sqrt{2}+\frac{\pi}{3}", r"\frac{\pi}{3}+2\sqrt{2}"),
+    ("(x+1)^2", "x^2+2x+1"),
+    (r"x \ge 5", r"5 \le x"),
+    ("x^2+y^2=4", "y^2+x^2=4"),
+    (r"\log_{2}{3}+e^{x}", r"e^{x}+\log_{2}{3}"),
+    (r"\sin(x)^2+3 \cdot 4!", r"3 \cdot 4!+\sin(x)^2"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+)
 CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
+
+
+def warm_up() -> None:
+    """Fill the parser's and sympy's caches; what is cached here is there in every later call."""
+    for gold, said in WARM:
+        assert equal(gold, said, False)
 
 
 def readable(text: str) -> bool:

@@ -31,6 +31,7 @@ from grouprl.train.config import Config
 from grouprl.train.episodes import environments, measured
 from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.train.golds import gold_refusals
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
@@ -164,7 +165,13 @@ def plan(config: Config) -> Plan:
         formula=objective(method),
         settings=tuple(config_settings(config, ())),
         method_settings=tuple(method_settings(resolved)),
-        refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
+        refusals=(
+            *refusals(config, method, facts, task),
+            *gold_refusals(config.reward, task),
+            *complaints,
+            *no_room,
+            *way_refusals(config, model),
+        ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
     )
