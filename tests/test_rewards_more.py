@@ -321,15 +321,17 @@ def test_a_step_of_retrieval_by_hand(text, paid):
     assert route_step(text, "ret", ["miru in"], "text")["step"] == pytest.approx(paid)
 
 
-def test_answers_are_recalled_as_a_whole_unless_they_are_long():
+def test_answers_are_right_as_a_whole_unless_they_are_long():
     long = "one two three four five six"
-    assert answering("=oslo is it", ["oslo"]) == 1
+    assert answering("=oslo is it", ["oslo"]) == 0
+    assert answering("=Oslo", ["oslo"]) == 1
     assert answering("=oslo", ["oslo fjord"]) == 0
-    assert answering("=one two three", [long]) == 0.5
+    assert answering("=one two three", [long]) == pytest.approx(2 / 3)
     assert answering("=one two three", [long, "one two three"]) == 1
     assert answering("=one two three", [long, "seven"]) == 0
     assert answering("oslo", ["oslo"]) == 0
-    assert recall("a a", "a a a b") == 0.5
+    assert word_f1(["a", "a"], ["a", "a", "a", "b"]) == pytest.approx(2 / 3)
+    assert word_f1([], []) == 1
     assert cosine("a a b", "a") == pytest.approx(2 / math.sqrt(5))
     assert cosine("", "a") == 0
     with pytest.raises(ValueError, match="kind"):

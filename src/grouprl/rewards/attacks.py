@@ -83,6 +83,10 @@ LONG = {
     "long sum": "+".join("1" * 20_000),
     "half a character": "\ud800",
     "control characters": "\x1b]0;title\x07\x1b[J",
+    "many formulas": r"\(" * 50_000,
+    "many dollars": "$x" * 50_001,
+    "an answer and nothing": "the answer is" + " \n" * 50_000,
+    "many thousands": "1,111" * 20_000 + "x",
     "digits everywhere": "1a" * 50_000,
 }
 ENDLESS = ("9**9**9**9", r"9^{9^{9^{9}}}", r"(10^{100})!", r"\sum_{i=1}^{10^{12}} \frac{1}{i}", "8**x**3", r"2^{2^{2^{2^{2^2}}}}")

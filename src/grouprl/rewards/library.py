@@ -29,8 +29,9 @@ LONGEST = 20_000
 SLACK = 200
 """Characters by which an answer may be longer than four times the library's own."""
 
-ALGEBRA = r"(?:[0-9]+(?:\.[0-9]+)?|[-+*/() ]|(?:sin|cos|tan|exp|log|sqrt|pi|[a-zCE])(?![a-zA-Z0-9]))+"
-ARITHMETIC = r"(?:[0-9]+|[-+/() ]|\*(?!\s*\*))+"
+# Every alternative begins otherwise and takes all it can, so that no text makes a grammar try again and again.
+ALGEBRA = r"(?:[0-9]+(?:\.[0-9]+)?(?![0-9.])|[-+*/() ]|(?:sin|cos|tan|exp|log|sqrt|pi|[a-zCE])(?![a-zA-Z0-9]))+"
+ARITHMETIC = r"(?:[-+/() 0-9]|\*(?! *\*))+"
 RUN_AS_TEXT = {
     "bitwise_arithmetic": r"-?0x[0-9a-fA-F]{1,100}",
     "countdown": ARITHMETIC,

@@ -26,8 +26,8 @@ MOST_DIGITS = 600
 BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 HASHES = re.compile(r"####[ \t]*([^\n]+)")
-FORMULA = re.compile(r"(?<!\\)\$\$([^$]+)(?<!\\)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-SAID = re.compile(r"(?i:answer)\s*(?:is|:|=)\s*\**\s*:?\s*([^\n]{1,200})")
+FORMULA = re.compile(r"(?<!\\)\$\$([^$]+)(?<!\\)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]", re.DOTALL)
+SAID = re.compile(r"(?i:answer)[ \t]{0,9}(?:is|:|=)[ \t]{0,9}\**[ \t]{0,9}:?[ \t]{0,9}([^\s][^\n]{0,199})")
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 LAST_NUMBER = re.compile(
     rf"(?<![\w.\\])(?:(?<![)\]}}])[-+\u2212])?(?:{NUMBER})(?:/\d+)?(?:\s*\\?%)?(?![\w\\^_({{!/]|\.\d|,\d)"
