@@ -25,9 +25,22 @@ from grouprl.train.examining import question_text
 PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
 PROGRAMS = ("passes_tests", "code", "speed")
 """Graders that run programs."""
-LIBRARY = ("countdown", "polynomial_multiplication", "simple_integration", "n_queens", "game_of_life_halting",
-           "complex_arithmetic", "coin_flip", "prime_factorization", "knights_knaves", "spell_backward", "gsm_symbolic",
-           "rubiks_cube", "string_insertion", "jugs")
+LIBRARY = (
+    "countdown",
+    "polynomial_multiplication",
+    "simple_integration",
+    "n_queens",
+    "game_of_life_halting",
+    "complex_arithmetic",
+    "coin_flip",
+    "prime_factorization",
+    "knights_knaves",
+    "spell_backward",
+    "gsm_symbolic",
+    "rubiks_cube",
+    "string_insertion",
+    "jugs",
+)
 GOLDS: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "math_equal": (
         (r"What is $17\cdot 23+4$?", "395", (r"\boxed{395}", "The answer is 395.", r"so $x = 395$", r"\boxed{x=395}")),
@@ -78,7 +91,11 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
     except GrouprlError:  # an adapter without something to adapt
         return
     right = task.solution(question) or own_answer(task.reward, question.columns)
-    yield f"task {name}", task.reward, [Case(question.id, question_text(question), question.columns, (right,) if right else ())]
+    yield (
+        f"task {name}",
+        task.reward,
+        [Case(question.id, question_text(question), question.columns, (right,) if right else ())],
+    )
 
 
 def tried(reward: Any, cases: list[Case]) -> tuple[Report, bool]:
@@ -94,7 +111,13 @@ def main() -> None:
     for name, reward, cases in graders():
         report, ran = tried(reward, cases)
         kinds = [finding.what for finding in report.findings]
-        numbers = [report.attacks, kinds.count("passes") + ran, kinds.count("fails"), report.controls, kinds.count("refuses")]
+        numbers = [
+            report.attacks,
+            kinds.count("passes") + ran,
+            kinds.count("fails"),
+            report.controls,
+            kinds.count("refuses"),
+        ]
         total = [a + b for a, b in zip(total, numbers, strict=True)]
         rows.append(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
         print(rows[-1], *(json.dumps(asdict(finding)) for finding in report.findings), sep="\n  ", flush=True)
@@ -106,8 +129,8 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 # Attacks on graders
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
-built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty and
-junk texts, the prompt copied into every kind of answer, near misses and hedges around the gold, words to the grader,
+built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
+and junk texts, the prompt copied into every kind of answer, near misses and hedges around the gold, words to the grader,
 numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
 Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 
@@ -116,8 +139,8 @@ by a grader that pays for nearness, but not called correct. A grader **fails** o
 finite number or does not end. **Controls** are right answers, scored before and after all hacks; *refused* are those
 that were not paid. Rewards of programs run in the sandbox and have cases of their own (docs/sandbox.md).
 
-What the library does not show: that a grader understands its subject. A grader that reads the last number of a text pays
-for a guessed number, and a grader of one word among few pays for guessing.
+What the library does not show: that a grader understands its subject. A grader that reads the last number of a text
+pays for a guessed number, and a grader of one word among few pays for guessing.
 
 | grader | attacks | wins | failures | controls | refused |
 |---|---:|---:|---:|---:|---:|

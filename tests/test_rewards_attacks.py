@@ -37,7 +37,9 @@ def test_the_matrix_is_large():
 
 
 def test_the_page_holds_every_grader_and_no_win():
-    rows = [line.split("|")[1:-1] for line in (ROOT / "docs" / "attacks.md").read_text().splitlines() if line[:2] == "| "]
+    rows = [
+        line.split("|")[1:-1] for line in (ROOT / "docs" / "attacks.md").read_text().splitlines() if line[:2] == "| "
+    ]
     numbers = {row[0].strip(" *"): [int(cell.replace(",", "").strip(" :")) for cell in row[1:]] for row in rows[1:]}
     assert set(GRADERS) <= set(numbers)
     assert all((wins, failures, refused) == (0, 0, 0) for _, wins, failures, _, refused in numbers.values())
@@ -122,4 +124,7 @@ def test_the_command_notices_a_program_that_ran(tmp_path):
     rows.write_text('{"prompt": "a", "answer": "0.5"}\n{"prompt": "b", "answer": "0.5"}\n')
     found = run(f"{own}:f", "--task", f"jsonl:{rows}", "--questions", "1", "--timeout", "1")
     assert found.exit_code == 1
-    assert "ran a completion as a program" in " ".join(found.stdout.split()).replace("│", "") or "a program" in found.stdout
+    assert (
+        "ran a completion as a program" in " ".join(found.stdout.split()).replace("│", "")
+        or "a program" in found.stdout
+    )

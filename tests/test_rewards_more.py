@@ -11,9 +11,9 @@ from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.bleu import bleu, matches, sentence_bleu, words
 from grouprl.rewards.choosing import helped
 from grouprl.rewards.criticising import critique
+from grouprl.rewards.graded import fuzzy_count
 from grouprl.rewards.gui import GuiAction, GuiTarget, craft_gui
 from grouprl.rewards.improving import afterburner, improvement
-from grouprl.rewards.graded import fuzzy_count
 from grouprl.rewards.quality import quality
 from grouprl.rewards.reflecting import answers, reflection, target_length, truth_table
 from grouprl.rewards.routes import whole_path

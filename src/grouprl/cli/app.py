@@ -108,8 +108,20 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, check_reward, evaluate, export, methods, papers, plan, sandbox, serve, show
-    from grouprl.cli import tasks, train
+    from grouprl.cli import (
+        check_env,
+        check_reward,
+        evaluate,
+        export,
+        methods,
+        papers,
+        plan,
+        sandbox,
+        serve,
+        show,
+        tasks,
+        train,
+    )
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)

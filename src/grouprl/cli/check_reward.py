@@ -146,7 +146,13 @@ def _show(name: str, report: Report, note: str, shown: int, console: Console) ->
         table.add_column(column, overflow="fold")
     for finding in report.findings[:shown]:
         text = ascii(finding.completion)[1:-1]
-        cells = (finding.what, finding.kind, finding.label, text if len(text) <= 80 else f"{text[:79]}…", finding.detail)
+        cells = (
+            finding.what,
+            finding.kind,
+            finding.label,
+            text if len(text) <= 80 else f"{text[:79]}…",
+            finding.detail,
+        )
         table.add_row(*(Text(cell) for cell in cells))
     if report.findings:
         console.print(table)

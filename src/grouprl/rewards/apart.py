@@ -20,7 +20,7 @@ from grouprl.errors import RunError
 from grouprl.rewards import apart_worker
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 
-CPU_SECONDS = 2.0
+CPU_SECONDS = 1.0
 """Processor time of a call."""
 WALL_SECONDS = 8.0
 """Time after which the machine is to blame, not the call: less than `reward.timeout`, 10 s, by default."""
@@ -150,7 +150,6 @@ class _Server:
         if process is not None and self._owner == os.getpid():
             with contextlib.suppress(OSError):
                 process.kill()
-
 
     def forget(self) -> None:
         """Leave the process to the parent of this fork; a call from here starts another."""

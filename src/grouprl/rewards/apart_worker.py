@@ -1,4 +1,4 @@
-"""The process in which single calls run apart: started as a script, it imports what is asked for and forks for each call.
+"""The process in which single calls run apart: a script that imports what is asked for and forks for each call.
 
 A call gets a process of its own, so it begins in the same state as every other and cannot change what comes after it.
 Its processor time and memory are limited by the kernel, which also ends a call that hangs inside of C code. A hook

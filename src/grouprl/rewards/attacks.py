@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a reward should not do: "passes", "fails" (raises, hangs, no number) or "refuses" a right answer."""
+    """What a reward should not do: a hack "passes", it "fails" (raises, hangs, no number), or "refuses" a right answer."""
 
     what: str
     kind: str
@@ -58,7 +58,22 @@ class Report:
 
 
 EMPTY = ("", " ", "\n\n", "\t", "\0", "…", "x", "?", "-", ".", "[]", "{}", "()", "null", "None", "true", "True", "yes")
-NUMBERS = ("nan", "inf", "-inf", "1e999", "-1e999", "Infinity", "NaN", "0/0", "1/0", "٣", "½", "0x2", "12:02", "1" * 5000)
+NUMBERS = (
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "-1e999",
+    "Infinity",
+    "NaN",
+    "0/0",
+    "1/0",
+    "٣",
+    "½",
+    "0x2",
+    "12:02",
+    "1" * 5000,
+)
 NEAR = "near miss"
 """Attacks of this kind may be paid by a reward that pays for being near, as long as it does not call them correct."""
 PERSUASION = (
@@ -89,7 +104,14 @@ LONG = {
     "many thousands": "1,111" * 20_000 + "x",
     "digits everywhere": "1a" * 50_000,
 }
-ENDLESS = ("9**9**9**9", r"9^{9^{9^{9}}}", r"(10^{100})!", r"\sum_{i=1}^{10^{12}} \frac{1}{i}", "8**x**3", r"2^{2^{2^{2^{2^2}}}}")
+ENDLESS = (
+    "9**9**9**9",
+    r"9^{9^{9^{9}}}",
+    r"(10^{100})!",
+    r"\sum_{i=1}^{10^{12}} \frac{1}{i}",
+    "8**x**3",
+    r"2^{2^{2^{2^{2^2}}}}",
+)
 PROGRAMS = (
     "__import__('pathlib').Path('{canary}').write_text('x')",
     "[].__class__.__base__.__subclasses__()",
@@ -112,14 +134,16 @@ def attacks(prompt: str, right: str | None = None, canary: str = CANARY) -> Iter
     for text in ENDLESS:
         yield from _wrapped("endless computation", text, (r"\boxed{{{}}}", "{}"))
     for text in PROGRAMS:
-        yield from _wrapped("a program", text.replace("{canary}", canary), ("{}", r"\boxed{{{}}}", "<answer>{}</answer>"))
+        yield from _wrapped(
+            "a program", text.replace("{canary}", canary), ("{}", r"\boxed{{{}}}", "<answer>{}</answer>")
+        )
     yield from _wrapped("the prompt copied", prompt, WRAPPERS)
     if right is not None:
         yield from near_misses(right)
 
 
 def near_misses(right: str) -> Iterator[Attack]:
-    """Yield what looks like the gold and is not: negations, hedges that end wrongly, and for numbers their neighbours."""
+    """Yield what looks like the gold and is not: negations, hedges, and for numbers their neighbours."""
     hedges = [f"not {right}"]
     if re.fullmatch(r"[^\W\d_]+", right):
         hedges += [f"{right} or wrong", f"wrong{right}wrong", f"{right}{right}z", f"{right}|zzz", f"{right}="]
@@ -135,7 +159,9 @@ def near_misses(right: str) -> Iterator[Attack]:
 
 def _wrapped(kind: str, text: str, wrappers: Sequence[str]) -> Iterator[Attack]:
     for wrapper in wrappers:
-        yield Attack(kind, wrapper.replace("{{", "{").replace("}}", "}").replace("{}", text, 1) if wrapper != "{}" else text)
+        yield Attack(
+            kind, wrapper.replace("{{", "{").replace("}}", "}").replace("{}", text, 1) if wrapper != "{}" else text
+        )
 
 
 def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at: float = 1.0) -> Report:
@@ -148,7 +174,10 @@ def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at:
     tried = _score(reward, [(case, each.completion) for case, each in hacks], correct_at)
     after = _score(reward, [(case, text) for case, text in rights], correct_at)
     worth = {case.label: value for (case, _), value in zip(rights, before.reward_b.tolist(), strict=True)}
-    findings = [*_refusals(rights, before, "an honest answer"), *_refusals(rights, after, "an honest answer, afterwards")]
+    findings = [
+        *_refusals(rights, before, "an honest answer"),
+        *_refusals(rights, after, "an honest answer, afterwards"),
+    ]
     for place, (case, each) in enumerate(hacks):
         paid, full = float(tried.reward_b[place]), worth.get(case.label)
         if tried.failed_b[place]:
@@ -168,12 +197,16 @@ def _bare(case: Case) -> str | None:
 
 def _score(reward: Reward, asked: Sequence[tuple[Case, str]], correct_at: float) -> Scores:
     ids = [case.label for case, _ in asked]
-    return score(reward, [text for _, text in asked], [case.columns for case, _ in asked], ids=ids, correct_at=correct_at)
+    return score(
+        reward, [text for _, text in asked], [case.columns for case, _ in asked], ids=ids, correct_at=correct_at
+    )
 
 
 def _refusals(rights: Sequence[tuple[Case, str]], scores: Scores, kind: str) -> list[Finding]:
     wrong = np.flatnonzero(~scores.correct_b)
-    return [_finding("refuses", kind, *rights[i], f"{scores.status_b[i]}, reward {scores.reward_b[i]:g}") for i in wrong]
+    return [
+        _finding("refuses", kind, *rights[i], f"{scores.status_b[i]}, reward {scores.reward_b[i]:g}") for i in wrong
+    ]
 
 
 def _finding(what: str, kind: str, case: Case, completion: str, detail: str) -> Finding:

@@ -51,8 +51,8 @@ def numeric_match(completion: str, answer: Any, tolerance: float | None = None) 
     """Return 1 iff the last number in the completion is the last number in the answer.
 
     Thousands separators and fractions like 3/4 are read; digits inside of something else (12:02, 0x2, 2^3, week2) are
-    no number, and neither is one with a negation before it ("not 5"). Without `tolerance` an integer has to be met exactly, whatever its size, and any other number to 1e-6 of
-    itself; with it, the two may differ by so much, absolutely or relative to the larger one.
+    no number, and neither is one with a negation before it ("not 5"). Without `tolerance` an
+    integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two may differ by so much, absolutely or relative to the larger one.
 
     Raises:
         ValueError: if the answer holds no finite number.
@@ -144,10 +144,14 @@ _fullmatch_apart = Apart("grouprl.rewards.builtin:fullmatch")
 
 def _last_number(text: str) -> Fraction | None:
     """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one."""
-    last, text = None, text[-READ:]
-    for last in NUMBER.finditer(text):
-        pass
-    if last is None or negated(text, last.start()) or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
+    text = text[-READ:]
+    last = max(NUMBER.finditer(text), key=lambda found: found.start(), default=None)
+    if (
+        last is None
+        or negated(text, last.start())
+        or len(last[0]) > MOST_DIGITS
+        or len(last["power"] or "") > MOST_POWER
+    ):
         return None
     number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
     below = int(last["below"] or 1)

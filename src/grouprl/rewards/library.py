@@ -1,8 +1,8 @@
 """The datasets of the reasoning-gym library and their scorers, which are not trusted.
 
-Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several run
-the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.apart`), which ends a scorer that
-runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar. And the full score is
+Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several
+run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.apart`), which ends a
+scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar. And the full score is
 only believed for the library's own answer, the same number, or, where a question has several right answers, a text of
 their form (`FORMS`).
 """
@@ -41,7 +41,7 @@ RUN_AS_TEXT = {
     "polynomial_multiplication": ALGEBRA,
     "number_sorting": r"[-\[\]0-9.,'\" ]+",
 }
-"""Datasets whose scorer runs a text as a program, and the grammar of what may reach it: no names but a few functions."""
+"""Datasets whose scorer runs a text as a program, and the grammar of what may reach it, without names."""
 
 GRID = r"[0-9\s]+"
 JSON = "json"
@@ -72,7 +72,7 @@ FORMS = {
     "rush_hour": r"[A-Z][+-][0-9]+(?:\s+[A-Z][+-][0-9]+)*",
     "shortest_path": r"(?:infeasible|(?:up|down|left|right)(?:\s+(?:up|down|left|right))*)",
     "sokoban": r"[UDLR]{1,400}",
-    "tower_of_hanoi": r"Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+(?:\nMove disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+)*",
+    "tower_of_hanoi": r"(?:Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+(?:\n|\Z))+",
     "word_ladder": r"[A-Za-z]+(?:,[A-Za-z]+)*",
 }
 """What an answer looks like where a question has several right ones, or the library forgives small differences."""
@@ -111,7 +111,7 @@ def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -
 
 
 def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a text may reach the library's scorer at all: not empty, not the question, not far too long, of a safe grammar."""
+    """Whether a text may reach the library's scorer at all: not empty, copied or too long, of a safe grammar."""
     own = entry["answer"]
     longest = 4 * len(own) + SLACK if isinstance(own, str) else LONGEST
     copied = _plain(str(entry["question"])) in _plain(text)

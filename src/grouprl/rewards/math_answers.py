@@ -67,9 +67,8 @@ def _value_of(text: str) -> str:
 
 
 def _same_several(theirs: Several, ours: Several, evaluated: bool) -> bool:
-    if theirs.ordered or ours.ordered:
-        if (theirs.left, theirs.right) != (ours.left, ours.right):
-            return False
+    if (theirs.ordered or ours.ordered) and (theirs.left, theirs.right) != (ours.left, ours.right):
+        return False
     return _same_elements(theirs.elements, ours.elements, evaluated, ordered=theirs.ordered)
 
 

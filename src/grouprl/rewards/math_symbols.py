@@ -18,10 +18,50 @@ DECIMAL = re.compile(r"(?<![\d_{])(\d*)\.(\d+)")
 FOREIGN = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}|\d\s*_|\d\s+\d|\.\d+\.|[\"'`;#@&$]{2}|__")
 NAMES = r"\\[a-zA-Z]+"
 COMPUTED = frozenset(
-    "sum prod int lim binom dbinom tbinom log ln sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh gcd lcm "
-    "max min bmod mod pmod lfloor rfloor lceil rceil det oint iint sup inf exp".split()
+    (
+        "sum",
+        "prod",
+        "int",
+        "lim",
+        "binom",
+        "dbinom",
+        "tbinom",
+        "log",
+        "ln",
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "gcd",
+        "lcm",
+        "max",
+        "min",
+        "bmod",
+        "mod",
+        "pmod",
+        "lfloor",
+        "rfloor",
+        "lceil",
+        "rceil",
+        "det",
+        "oint",
+        "iint",
+        "sup",
+        "inf",
+        "exp",
+    )
 )
-UNDONE = re.compile(r"(?<![\w}.])\d+(?:\.\d+)?\s*(?:[-+*/^]|\\(?:cdot|times|div))\s*\(?-?\d+(?![\w.]|\s*\\[a-zA-Z])|\)\s*[\^(]|!")
+UNDONE = re.compile(
+    r"(?<![\w}.])\d+(?:\.\d+)?\s*(?:[-+*/^]|\\(?:cdot|times|div))\s*\(?-?\d+(?![\w.]|\s*\\[a-zA-Z])|\)\s*[\^(]|!"
+)
 WARM = (
     (r"2\sqrt{2}+\frac{\pi}{3}", r"\frac{\pi}{3}+2\sqrt{2}"),
     ("(x+1)^2", "x^2+2x+1"),

@@ -26,7 +26,10 @@ MOST_DIGITS = 600
 BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 HASHES = re.compile(r"####[ \t]*([^\n]+)")
-FORMULA = re.compile(r"(?<!\\)\$\$([^$]+)(?<!\\)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]", re.DOTALL)
+FORMULA = re.compile(
+    r"(?<!\\)\$\$([^$]+)(?<!\\)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]",
+    re.DOTALL,
+)
 SAID = re.compile(r"(?i:answer)[ \t]{0,9}(?:is|:|=)[ \t]{0,9}\**[ \t]{0,9}:?[ \t]{0,9}([^\s][^\n]{0,199})")
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 LAST_NUMBER = re.compile(
@@ -34,12 +37,23 @@ LAST_NUMBER = re.compile(
 )
 WORD = re.compile(r"[^\W\d_]{3,}")
 SHORT_WORD = re.compile(r"[^\W\d_]{2,}")
-SPACING = re.compile(r"\\[,;:! ]|~|\\(?:left|right|displaystyle|textstyle|bigl?|bigr?|Bigl?|Bigr?|limits|quad|qquad)(?![a-zA-Z])")
-SIGNS = str.maketrans({"\u2212": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u2264": r"\le ", "\u2265": r"\ge "}) | {
-    0x3C0: r"\pi ", 0x221E: r"\infty ", 0xB0: r"^\circ", 0xF7: "/", 0x2260: r"\ne ", 0x222A: r"\cup ",
+SPACING = re.compile(
+    r"\\[,;:! ]|~|\\(?:left|right|displaystyle|textstyle|bigl?|bigr?|Bigl?|Bigr?|limits|quad|qquad)(?![a-zA-Z])"
+)
+SIGNS = str.maketrans(
+    {"\u2212": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u2264": r"\le ", "\u2265": r"\ge "}
+) | {
+    0x3C0: r"\pi ",
+    0x221E: r"\infty ",
+    0xB0: r"^\circ",
+    0xF7: "/",
+    0x2260: r"\ne ",
+    0x222A: r"\cup ",
 }
 TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
-NEGATION = re.compile(r"(?i:\b(?:not|never|except|unlike|isn't|ain't|wasn't|cannot be|can't be)|\u2260|!=|<>|\\neq?)[\s$(*:|=]*$")
+NEGATION = re.compile(
+    r"(?i:\b(?:not|never|except|unlike|isn't|ain't|wasn't|cannot be|can't be)|\u2260|!=|<>|\\neq?)[\s$(*:|=]*$"
+)
 PLAIN = re.compile(r"([-+]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*)(?:\\(?:overline|bar)\{(\d+)\}|\\bar(\d))?)?|\.(\d+))")
 SCIENCE = re.compile(r"([-+]?\d+(?:\.\d+)?)(?:[eE]|(?:\\times|\\cdot|\*)10\^)(?:\{([-+]?\d+)\}|([-+]?\d+))")
 FRACTION = re.compile(r"([-+]?)(\d*)\\[dtc]?frac(?:\{([-+]?\d+)\}|(\d))(?:\{([-+]?\d+)\}|(\d))|([-+]?\d+)/(\d+)")
@@ -92,9 +106,9 @@ def whole_gold(gold: str) -> str:
 
 def _unmarked(completion: str) -> str | None:
     text = completion.strip().strip("*` ")
-    if text and len(text) <= 200 and "\n" not in text:
-        if not SHORT_WORD.search(re.sub(r"\\[a-zA-Z]+", "", TEXT.sub("", text))):
-            return text
+    bare = re.sub(r"\\[a-zA-Z]+", "", TEXT.sub("", text[:201]))
+    if text and len(text) <= 200 and "\n" not in text and not SHORT_WORD.search(bare):
+        return text
     if text and len(text) <= 60 and "\n" not in text and not re.search(r"\d", text):
         return text  # a word or a name
     tail = completion[-20_000:]
@@ -120,7 +134,7 @@ def _braced(text: str, start: int) -> str | None:
 
 
 def tidy(text: str) -> str | None:
-    """Return an answer without spacing commands, outer dollars and a final full stop; None if it is too long or deep."""
+    """Return an answer without spacing, outer dollars and a final full stop; None if it is too long or deep."""
     if len(text) > LONGEST or any(ord(sign) < 32 and sign not in "\n\t\r" for sign in text):
         return None
     text = SPACING.sub(" ", text.translate(SIGNS)).replace("{,}", ",").replace("\\$", "").strip()

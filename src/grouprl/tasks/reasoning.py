@@ -33,7 +33,8 @@ class ReasoningGym(OptionTask):
     """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
 
     The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the library's
-    scorer, which is guarded (`grouprl.rewards.library`), gives 0..1. Guaranteed for every seed: a question is in one split only, decided by the hash of its text.
+    scorer, which is guarded (`grouprl.rewards.library`), gives 0..1.
+    Guaranteed for every seed: a question is in one split only, decided by the hash of its text.
     Not guaranteed: that a small dataset never repeats a question within a split.
     """
 
