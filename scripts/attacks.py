@@ -130,7 +130,8 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
 built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
-and junk texts, the prompt copied into every kind of answer, near misses and hedges around the gold, words to the grader,
+and junk texts, the prompt copied into every kind of answer, near misses and hedges around the gold, words to
+the grader,
 numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
 Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 

@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a reward should not do: a hack "passes", it "fails" (raises, hangs, no number), or "refuses" a right answer."""
+    """What a reward should not do: a hack "passes", a completion "fails" it, an honest answer it "refuses"."""
 
     what: str
     kind: str
@@ -203,7 +203,7 @@ def _score(reward: Reward, asked: Sequence[tuple[Case, str]], correct_at: float)
 
 
 def _refusals(rights: Sequence[tuple[Case, str]], scores: Scores, kind: str) -> list[Finding]:
-    wrong = np.flatnonzero(~scores.correct_b)
+    wrong = np.flatnonzero(~scores.correct_b).tolist()
     return [
         _finding("refuses", kind, *rights[i], f"{scores.status_b[i]}, reward {scores.reward_b[i]:g}") for i in wrong
     ]

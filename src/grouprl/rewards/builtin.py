@@ -52,7 +52,8 @@ def numeric_match(completion: str, answer: Any, tolerance: float | None = None) 
 
     Thousands separators and fractions like 3/4 are read; digits inside of something else (12:02, 0x2, 2^3, week2) are
     no number, and neither is one with a negation before it ("not 5"). Without `tolerance` an
-    integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two may differ by so much, absolutely or relative to the larger one.
+    integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two
+    may differ by so much, absolutely or relative to the larger one.
 
     Raises:
         ValueError: if the answer holds no finite number.
@@ -63,7 +64,8 @@ def numeric_match(completion: str, answer: Any, tolerance: float | None = None) 
     found = _last_number(completion)
     if found is None:
         return 0.0
-    gap, size = abs(found - expected), max(abs(found), abs(expected))
+    gap: Fraction = abs(found - expected)
+    size: Fraction = max(abs(found), abs(expected))
     if tolerance is None:
         return float(gap == 0 if expected.denominator == 1 else gap <= Fraction(1, 10**6) * size)
     return float(gap <= Fraction(str(tolerance)) * max(1, size))

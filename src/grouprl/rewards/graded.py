@@ -40,7 +40,7 @@ def relative_gap(said: float | Fraction, right: float | Fraction) -> float:
     """Return |said - right| / |right|; for a right answer of 0 it is 0 or infinite. It is 0 for equal numbers alone."""
     if right == 0:
         return 0.0 if said == 0 else math.inf
-    gap = float(abs(said - right) / abs(right))
+    gap = float(abs(Fraction(said) - Fraction(right)) / abs(Fraction(right)))
     return gap or (0.0 if said == right else math.ulp(0.0))
 
 

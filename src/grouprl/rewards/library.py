@@ -2,7 +2,8 @@
 
 Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several
 run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.apart`), which ends a
-scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar. And the full score is
+scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar.
+And the full score is
 only believed for the library's own answer, the same number, or, where a question has several right answers, a text of
 their form (`FORMS`).
 """

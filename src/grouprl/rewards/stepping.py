@@ -27,7 +27,8 @@ def route_step(completion: str, kind: str, gold: Sequence[str], retriever: str =
 
     `kind` "ret": half the nearness of the sub-question, half for naming the right retriever alone; 0 for a retriever
     that there is not, and for "none" beside others. "ans": one of the `gold` answers, word for word if it is short.
-    What cannot be read is worth 0. Cosine of word counts, times the ratio of lengths, stands for the cosine of embeddings.
+    What cannot be read is worth 0. Cosine of word counts, times the ratio of lengths, stands for the cosine of
+    embeddings.
 
     Differs from the paper: its recall of words would pay "=not oslo" and "=oslo rome paris" for "oslo".
 
