@@ -68,7 +68,7 @@ def numeric_match(completion: str, answer: Any, tolerance: float | None = None) 
     size: Fraction = max(abs(found), abs(expected))
     if tolerance is None:
         return float(gap == 0 if expected.denominator == 1 else gap <= Fraction(1, 10**6) * size)
-    return float(gap <= Fraction(str(tolerance)) * max(1, size))
+    return float(gap <= Fraction(str(tolerance)) * max(Fraction(1), size))
 
 
 @known_examples(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouprl.errors import GrouprlError
-from grouprl.rewards import load_reward
+from grouprl.rewards import Columns, load_reward
 from grouprl.rewards.golds import own_answer, refused_golds
 from grouprl.rewards.judging import plain_rewards
 from grouprl.tasks import Question, Task
@@ -21,7 +21,8 @@ def gold_refusals(settings: Reward, task: Task) -> list[str]:
     if task.max_turns > 1 or task.environment() is not None:
         return []
     reward = load_reward(settings.function) if settings.function else task.reward
-    questions, labels = [], []
+    questions: list[Columns] = []
+    labels: list[str] = []
     for question, label in _asked(task):
         if not questions and not _graded(reward, question):
             return []
