@@ -24,8 +24,9 @@ def read_gold(answer: str) -> str:
     Raises:
         ValueError: if it cannot be read as a whole.
     """
-    text = tidy(whole_gold(answer))
-    if not text:
+    whole = whole_gold(answer)
+    text = tidy(whole)
+    if not text or "$" in whole.strip("$").replace("\\$", ""):
         raise ValueError(f"the column 'answer' holds no expression that can be parsed: {answer[:200]!r}")
     for leaf in _leaves(text):
         bare, _ = split_units(leaf)
