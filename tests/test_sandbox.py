@@ -322,6 +322,7 @@ def test_places_inside_never_hide_each_other(tmp_path):
 @pytest.mark.parametrize("level", LEVELS)
 def test_packages_below_the_temporary_folder_can_be_imported(level, monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)  # where root asks, programs run as nobody
         Path(folder, "below_tmp.py").write_text("value = 7")
         monkeypatch.setattr(box.sysconfig, "get_path", lambda name: folder)
         try:
@@ -330,7 +331,7 @@ def test_packages_below_the_temporary_folder_can_be_imported(level, monkeypatch)
             pytest.skip(str(error))
         with made:
             code = "import below_tmp, tempfile\nopen(tempfile.gettempdir() + '/x', 'w').close()\nprint(below_tmp.value)"
-            assert made.run(code).stdout == "7\n"
+            assert (outcome := made.run(code)).stdout == "7\n", outcome.stderr
             assert made.run(f"open({folder!r} + '/new', 'w')").why == "error" or level == "rlimits"
 
 
