@@ -30,11 +30,20 @@ def whole_path(completion: str, size: int, start: str, goal: str, walls: Collect
     a farther goal pays more. A way may not pass through a cell twice: detours would pay, too.
     """
     way = completion.strip()
+    if len(way) >= size * size:  # it passes through a cell twice, however it goes
+        return {"path": 0.0, "moves": float(set(way) <= MOVES.keys()), "correct": 0.0}
     spelt = bool(way) and set(way) <= MOVES.keys()
     reached = spelt and walk(way, size, start, walls) == goal and not _repeats(way, size, start, walls)
     return {"path": 0.2 * len(way) * reached, "moves": float(spelt), "correct": float(reached)}
 
 
 def _repeats(way: str, size: int, start: str, walls: Collection[str]) -> bool:
-    cells = [walk(way[:length], size, start, walls) for length in range(len(way) + 1)]
-    return len(set(cells)) < len(cells)
+    """Whether a cell is passed twice; the cells are followed up to the first that is, so the time is linear."""
+    cells, cell = {start}, start
+    for move in way:
+        next_cell = walk(move, size, cell, walls)
+        if next_cell is None or next_cell in cells:
+            return True
+        cells.add(next_cell)
+        cell = next_cell
+    return False
