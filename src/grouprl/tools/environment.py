@@ -28,8 +28,8 @@ class ToolEnvironment:
 
     A call that cannot be read, names no tool, or has arguments that do not fit, is invalid and answered with what is
     wrong; so is, as a valid turn, a tool that fails, or whose result the model cannot read. The counts `#tool_calls`,
-    `#malformed_calls` and `#failed_calls` reach the metrics and weigh nothing. The state is what was called and what came of it: equal histories are equal
-    states.
+    `#malformed_calls` and `#failed_calls` reach the metrics and weigh nothing. The state is what was called and what
+    came of it: equal histories are equal states.
     """
 
     def __init__(
