@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from grouprl.errors import InputError
+from grouprl.terminal import Terminal
 from grouprl.train.config import Config, load_config, recipe_names
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
@@ -59,7 +59,7 @@ def train_command(
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
     code 130). A run folder that exists is never overwritten.
     """
-    console = Console()
+    console = Terminal()
     chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
     from grouprl.cli.quiet import silence_loading_bars
     from grouprl.train.loop import train
@@ -83,7 +83,7 @@ def recipes_command() -> None:
     for name in recipe_names():
         config = load_config(name)
         table.add_row(name, config.task_name, config.model.name, config.method_name, str(config.steps))
-    Console().print(table)
+    Terminal().print(table)
 
 
 def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -> Chosen:

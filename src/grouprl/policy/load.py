@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError, suggest
+from ..pickles import refusal
 from .causal_lm import CausalPolicy
 from .hub import check_on_hub
 from .lora import add_lora
@@ -130,9 +131,13 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype)
     except (OSError, ValueError, UnpicklingError) as error:
         raise InputError(
-            f"The model {spec} could not be loaded: {error}", "", "Check the name and the folder"
+            f"The model {spec} could not be loaded: {_why(error)}", "", "Check the name and the folder"
         ) from error
     return model, tokenizer
+
+
+def _why(error: Exception) -> str:
+    return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 
 def _check_special_tokens(tokenizer: Any, spec: str) -> None:
