@@ -103,7 +103,7 @@ def _fill(library: ctypes.CDLL, context: ctypes.c_void_p, alone: bool) -> None:
     refuse("socket", code=errno.EACCES)
     refuse("clone", _Argument(0, MASKED_EQUAL, THREAD, 0))
     signals = "" if kernel.landlock_version() >= 6 else SIGNALS
-    for name in f"fork vfork {OWNERSHIP} {SESSIONS} {PRIORITIES} {HIDING} {signals}".split():
+    for name in f"fork vfork pidfd_open {OWNERSHIP} {SESSIONS} {PRIORITIES} {HIDING} {signals}".split():
         refuse(name)
     refuse("prctl", _Argument(0, MASKED_EQUAL, 0xFFFFFFFF, SET_DUMPABLE))
     for name in OF_PROCESS.split():

@@ -157,25 +157,42 @@ def _listed(folder: str) -> list[str]:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder and all below it. Deeper folders are first moved up, so that no path grows long."""
-    moved = 0
-    waiting = [folder]
+    """Remove a folder and all below it. What lies so deep that its path grows long is first moved up."""
+    waiting, emptied, moved = [folder], [], 0
     while waiting:
         where = waiting.pop()
-        with contextlib.suppress(OSError):
-            os.chmod(where, 0o700)
-        with contextlib.suppress(OSError), os.scandir(where) as entries:
-            for entry in list(entries):
-                if not entry.is_dir(follow_symlinks=False):
-                    with contextlib.suppress(OSError):
-                        os.unlink(entry.path)
-                    continue
-                above = f"{folder}.{moved}"
+        emptied.append(where)
+        for name in _emptied_of_files(where):
+            path = os.path.join(where, name)
+            with contextlib.suppress(OSError):
+                os.rmdir(path)  # most are empty
+                continue
+            with contextlib.suppress(OSError):
+                os.chmod(path, 0o700)  # what is not open to its owner can neither be looked into nor moved
+            if len(path) > LONG:
                 moved += 1
+                above = f"{folder}.{moved}"
                 with contextlib.suppress(OSError):
-                    os.chmod(entry.path, 0o700)  # what is not open to its owner cannot be moved
-                with contextlib.suppress(OSError):
-                    os.rename(entry.path, above)
-                    waiting.append(above)
+                    os.rename(path, above)
+                    path = above
+            waiting.append(path)
+    for path in reversed(emptied):
         with contextlib.suppress(OSError):
-            os.rmdir(where)
+            os.rmdir(path)
+
+
+LONG = 1024
+"""Characters of a path; the system's limit is 4096, and a name has at most 255."""
+
+
+def _emptied_of_files(folder: str) -> list[str]:
+    """Remove what is no folder from a folder; return the names of the folders in it."""
+    names: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                names.append(entry.name)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+    return names
