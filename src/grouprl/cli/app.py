@@ -18,8 +18,8 @@ BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""
 
 NO_MEMORY = (
-    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, or "
-    "begin one with a smaller batch, shorter answers, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
+    "or begin one with a smaller batch, shorter answers, a smaller batch.tokens_per_microbatch or a smaller model; "
     "grouprl plan says what a run needs."
 )
 EPILOG = (

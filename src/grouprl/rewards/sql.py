@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -21,6 +22,8 @@ STEPS = 100_000
 """Instructions of the machine inside SQLite after which a query is stopped."""
 ROWS = 1000
 LONGEST = 2000
+LONGEST_VALUE = 1_000_000
+"""Bytes of a text or a row that a query may make, lest it take the memory (before Python 3.11: SQLite's 10⁹)."""
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
 PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
 """Weights of Reasoning-SQL (Pourreza et al. 2025, arXiv 2503.23157) without its judge; normalised to a sum of 1."""
@@ -43,6 +46,8 @@ def run_query(query: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> 
         for name, columns in tables.items():
             _fill(connection, name, columns)
         connection.set_authorizer(_authorise)
+        if sys.version_info >= (3, 11):
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
         connection.set_progress_handler(lambda: 1, STEPS)
         found = connection.execute(query)
         if found.description is None:

@@ -68,9 +68,9 @@ STORING: tuple[tuple[str, str, LevelName], ...] = (
      "landlock"),
     ("in the temporary folder", "import tempfile\nheld = []\nfor n in range(10):\n    held.append(tempfile.TemporaryFile())\n"
      "    held[-1].write(b'x' * (4 << 20))\n    held[-1].flush()", "landlock"),
-    ("in names", "for n in range(5000): open(f'{n}', 'w').close()", "landlock"),
-    ("in folders", "for n in range(5000): os.mkdir(f'{n}')", "landlock"),
-    ("in links", "for n in range(5000): os.symlink('x', f'{n}')", "landlock"),
+    ("in names", "for n in range(1500): open(f'{n}', 'w').close()", "landlock"),
+    ("in folders", "for n in range(1500): os.mkdir(f'{n}')", "landlock"),
+    ("in links", "for n in range(1500): os.symlink('x', f'{n}')", "landlock"),
     ("in open files", "held = [os.open('f', os.O_CREAT | os.O_RDWR) for _ in range(200)]", "rlimits"),
 )  # fmt: skip
 KERNEL = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"

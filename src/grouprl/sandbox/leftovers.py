@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 MOST_FILES = 256
 """Files that are handed out."""
-MOST_ENTRIES = 4096
-"""Names that a program may have in its folder, as in one that is in memory."""
+MOST_ENTRIES = 1024
+"""Names that a program may have in its folder on a disk: removing more would keep the next program waiting."""
 DEEPEST = 64
 """Folders below folders that are looked into for files to hand out."""
 

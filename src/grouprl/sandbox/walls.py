@@ -99,7 +99,7 @@ class Namespaces(Walls):
         """Mount two empty file systems in memory that nobody else sees; they vanish with the run."""
         kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_PROCESSES | kernel.NEW_IPC)
         for target in (self._folder, self._temporary):
-            options = f"size={disk},nr_inodes=4096,mode=700,uid={INSIDE},gid={INSIDE}"
+            options = f"size={disk},nr_inodes={leftovers.MOST_ENTRIES},mode=700,uid={INSIDE},gid={INSIDE}"
             kernel.mount("tmpfs", target, kernel.NO_SUID | kernel.NO_DEVICES, options)
         yield Room(self._folder, self._temporary)
 
