@@ -25,6 +25,8 @@ ROWS = 30_000
 LENGTH, PATTERN = 10_000, 200
 """Characters of a value, and of a pattern of "like"."""
 LONGEST = 2000
+LONGEST_VALUE = 1_000_000
+"""Bytes of a text or a row that a query may make, lest it take the memory (before Python 3.11: SQLite's 10⁹)."""
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
 PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
 """Weights of Reasoning-SQL (Pourreza et al. 2025, arXiv 2503.23157) without its judge; normalised to a sum of 1."""
@@ -47,6 +49,8 @@ def run_query(query: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> 
         for name, columns in tables.items():
             _fill(connection, name, columns)
         connection.set_authorizer(_authorise)
+        if sys.version_info >= (3, 11):
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
         connection.set_progress_handler(lambda: 1, STEPS)
         if sys.version_info >= (3, 11):
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
