@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import traceback
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
 from grouprl.cli.quiet import Telling
 from grouprl.errors import GrouprlError, InputError, RunError
+from grouprl.terminal import Terminal
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""
 QUIET = ("-q", "--quiet")
 
+NO_MEMORY = (
+    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
+    "or begin one with a smaller batch, shorter answers, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "grouprl plan says what a run needs."
+)
 EPILOG = (
     "Exit codes: [bold]0[/] fine, [bold]2[/] bad input (nothing was touched), [bold]3[/] the run failed, "
     "[bold]130[/] interrupted (training leaves a checkpoint to resume from)."
@@ -65,18 +71,22 @@ class Commands(TyperGroup):
         """Run the command; say an error of this package in one red line."""
         try:
             return super().invoke(ctx)
-        except GrouprlError as error:
+        except (GrouprlError, MemoryError, RuntimeError, OSError) as error:
+            if not isinstance(error, GrouprlError) and not out_of_memory(error):
+                raise
             if ctx.meta.get("debug"):
                 traceback.print_exc()
+            said = in_one_line(error) if isinstance(error, GrouprlError) else NO_MEMORY
+            bad_input = isinstance(error, GrouprlError) and not isinstance(error, RunError)
             if ctx.meta.get("json"):
                 parts = {name: getattr(error, name, "") for name in ("what", "rule", "remedy")}
-                print_error(type(error).__name__, in_one_line(error), **parts)
-                raise typer.Exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT) from None
-            stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-            stderr.print(f"[bold red]error:[/] {escape(in_one_line(error))}")
-            raise typer.Exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT) from None
+                print_error(type(error).__name__, said, **parts)
+                raise typer.Exit(BAD_INPUT if bad_input else RUN_FAILED) from None
+            stderr = Terminal(stderr=True, highlight=False, soft_wrap=True)
+            stderr.print(f"[bold red]error:[/] {escape(said)}")
+            raise typer.Exit(BAD_INPUT if bad_input else RUN_FAILED) from None
         except KeyboardInterrupt:
-            Console(stderr=True).print("interrupted")
+            Terminal(stderr=True).print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -84,6 +94,16 @@ def print_error(kind: str, message: str, **parts: str) -> None:
     """Print an error as plain data: its kind, the whole message, and its parts where it has some."""
     found = {"kind": kind, "message": message, **{name: words for name, words in parts.items() if words}}
     print(json.dumps({"error": found}, ensure_ascii=False))
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory left: Python's, torch's on a CPU or GPU, or the system's."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    return any(words in said for words in ("can't allocate memory", "not enough memory", "out of memory"))
 
 
 def in_one_line(error: GrouprlError) -> str:
@@ -102,7 +122,7 @@ def _capital(text: str) -> str:
 
 ORDER = (
     *("train", "plan", "eval", "report", "show", "export", "serve"),
-    *("recipes", "tasks", "check-env", "sandbox", "methods", "papers", "metrics"),
+    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "papers", "metrics"),
 )
 
 app = typer.Typer(
@@ -150,7 +170,20 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, serve, show, tasks, train
+    from grouprl.cli import (
+        check_env,
+        check_reward,
+        evaluate,
+        export,
+        methods,
+        papers,
+        plan,
+        sandbox,
+        serve,
+        show,
+        tasks,
+        train,
+    )
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
@@ -163,6 +196,7 @@ def _mount() -> None:
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
+    app.command("check-reward", rich_help_panel=catalogue)(check_reward.check_reward_command)
     app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)
     app.command("metrics", rich_help_panel=catalogue)(tasks.metrics_command)

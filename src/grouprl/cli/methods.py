@@ -6,10 +6,11 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from grouprl.cli.listing import catalogue, names, selected
+from grouprl.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
 Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
@@ -93,7 +94,7 @@ def _answer(block: Any, as_json: bool) -> None:
     if as_json:
         print(json.dumps(block, indent=2, ensure_ascii=False))
     else:
-        Console().print(block)
+        Terminal().print(block)
 
 
 _HINT = Text("grouprl methods show NAME   grouprl methods diff A B", style="dim")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from grouprl.terminal import Terminal
 
 
 class Telling:
@@ -11,9 +11,9 @@ class Telling:
     quiet = False
 
 
-def telling(stderr: bool = False) -> Console:
+def telling(stderr: bool = False) -> Terminal:
     """Return a console for what is told beside results; it says nothing under -q."""
-    return Console(stderr=stderr, quiet=Telling.quiet, highlight=False, soft_wrap=True)
+    return Terminal(stderr=stderr, quiet=Telling.quiet, highlight=False, soft_wrap=True)
 
 
 def silence_loading_bars() -> None:

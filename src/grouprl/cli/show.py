@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from grouprl.errors import InputError
+from grouprl.terminal import Terminal
 
 
 def show_command(
@@ -35,7 +35,7 @@ def show_command(
     from grouprl.view.trajectory import find, of_step
     from grouprl.view.trajectory_text import entries, lines, table
 
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     if as_json and not listed:
         raise InputError("show --json without --list", "only a list is plain data", "Add --list")
     if as_json:

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.terminal import Terminal
+
 if TYPE_CHECKING:
     from grouprl.cli.listing import ListedTask
     from grouprl.tasks import Task
@@ -46,7 +48,7 @@ def tasks_command(
     """
     from grouprl.cli.listing import listed_tasks
 
-    console = Console()
+    console = Terminal()
     if as_json:
         found = [asdict(task) for task in listed_tasks()] if name is None else task_data(name)
         print(json.dumps(found, indent=2, ensure_ascii=False, default=str))
@@ -72,7 +74,7 @@ def metrics_command(
     if as_json:
         print(json.dumps([asdict(metric) for metric in chosen(name)], indent=2, ensure_ascii=False))
     else:
-        show_metrics(name, Console())
+        show_metrics(name, Terminal())
 
 
 def task_data(name: str) -> dict[str, Any]:

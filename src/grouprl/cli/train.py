@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from grouprl.errors import InputError
+from grouprl.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.train.config import Config
@@ -85,7 +85,7 @@ def train_command(
         chosen.config,
         folder=chosen.folder,
         resume=chosen.resume,
-        console=Console(quiet=Telling.quiet),
+        console=Terminal(quiet=Telling.quiet),
         profile=steps,
         changes=chosen.changes,
         accept_changes=accept_changes,
@@ -118,7 +118,7 @@ def recipes_command(
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in rows:
         table.add_row(*map(str, row))
-    Console().print(table)
+    Terminal().print(table)
 
 
 def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -> Chosen:

@@ -6,7 +6,8 @@ answers act at all (arXiv:2509.24203).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -45,6 +46,7 @@ class RegionGradient(Objective):
     far_low: LowBound = 0.6
     far_high: Bound = 2.0
     correction: Literal["none", "importance"] = "none"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A_t·w_t·I_t·log π(y_t)."""
@@ -113,7 +115,8 @@ class PolicyDrift(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """α·min(ρ_t - 1, cap)·log π(y_t), ρ detached."""
         excess_bt = torch.where(batch.active_bt, log_ratio(logp_bt.detach(), batch).expm1(), 0)
-        return TokenLoss(self.coef * excess_bt.clamp(max=self.cap) * logp_bt, {})
+        weight_bt = excess_bt if self.cap is None else excess_bt.clamp(max=self.cap)
+        return TokenLoss(self.coef * weight_bt * logp_bt, {})
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -68,6 +69,7 @@ class GeometricMean(Objective):
     low: Bound = 0.4
     high: Bound = 0.4
     against: Against = "old"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-exp(mean_t c_t)·A."""
