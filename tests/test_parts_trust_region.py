@@ -12,7 +12,7 @@ from grouprl import Batch, InputError, method
 from grouprl.methods.compose import compose
 from grouprl.parts.part import RunFacts
 from grouprl.parts.trust_region import Fisher, TrustRegion, conjugate_gradients, flat, mean_kl, natural_step, thinned
-from grouprl.policy.causal_lm import PolicyOutput
+from grouprl.protocols import PolicyOutput
 from grouprl.policy.tokens import Tokens
 from grouprl.train.update import update
 from small import near

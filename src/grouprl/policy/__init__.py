@@ -1,6 +1,7 @@
 """What is trained: policies that give log-probs and take their cotangents."""
 
-from .causal_lm import CausalPolicy, PolicyOutput
+from ..protocols import PolicyOutput
+from .causal_lm import CausalPolicy
 from .frozen import FrozenPolicy
 from .load import load_policy
 from .text import Message

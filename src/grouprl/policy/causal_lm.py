@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from ..errors import InputError
+from ..protocols import PolicyOutput
 from . import gradient_norms, statistics
 from .choose_engine import choose_engine
 from .engine import Engine, Readout
@@ -29,17 +29,6 @@ from .trainable import Trainable
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
-
-
-@dataclass(frozen=True)
-class PolicyOutput:
-    """Per-token results, [B,T], exactly 0 beyond a row's length."""
-
-    logp_bt: torch.Tensor
-    entropy_bt: torch.Tensor | None = None
-    value_bt: torch.Tensor | None = None
-    cross_bt: torch.Tensor | None = None
-    """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
 
 
 class CausalPolicy(Trainable):
@@ -324,6 +313,26 @@ class CausalPolicy(Trainable):
             from safetensors.torch import save_file
 
             save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
+        """Return a copy as it is now, adapters included; it shares nothing but the tokenizer.
+
+        Args:
+            trainable: whether it can be trained, where this policy can.
+            value_head: whether it has a fresh value head.
+        """
+        model = copy.deepcopy(self.model)
+        if not trainable:
+            model.requires_grad_(False)
+        return type(self)(
+            model,
+            self.tokenizer,
+            temperature=self.temperature,
+            engine=self.engine,
+            passes=self.pass_settings,
+            value_head=value_head,
+            token_budget=self.token_budget,
+        )
 
     def reference(self) -> FrozenPolicy:
         """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from ..errors import InputError
-from .causal_lm import CausalPolicy, PolicyOutput
+from ..protocols import PolicyOutput
+from .causal_lm import CausalPolicy
 from .text import Message
 from .tokens import Tokens
 from .trainable import Trainable
@@ -189,6 +190,11 @@ class Team(Trainable):
         """Write a Hugging Face folder for each agent, named after it."""
         for agent, member in self.members.items():
             member.save(Path(folder) / agent, adapter_only=adapter_only)
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Team:
+        """Return a team of copies; see `CausalPolicy.copied`."""
+        members = self.members.items()
+        return Team({agent: x.copied(trainable=trainable, value_head=value_head) for agent, x in members})
 
     def reference(self) -> FrozenTeam:
         """Return the frozen policies of the agents for KL terms."""

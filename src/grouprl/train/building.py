@@ -13,9 +13,11 @@ from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.load import load_policy
 from grouprl.policy.team import Team
+from grouprl.protocols import Policy
 from grouprl.tasks import Task
 from grouprl.train.agents import model_names
 from grouprl.train.config import Config
+from grouprl.train.optimizers import build_optimizer
 from grouprl.train.ways import pass_settings
 
 
@@ -52,11 +54,11 @@ def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy
     )
 
 
-def make_optimizer(config: Config, policy: CausalPolicy | Team, phase: str) -> torch.optim.Optimizer:
-    """AdamW over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
+def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
+    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
-    return torch.optim.AdamW(policy.parameters(), lr=rate, betas=optim.betas, weight_decay=decay, fused=True)
+    return build_optimizer(optim, policy.parameters(), lr=rate, weight_decay=decay)
 
 
 def needs_reference(config: Config, method: Method) -> bool:

@@ -32,6 +32,7 @@ from grouprl.train.episodes import environments, measured
 from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
+from grouprl.train.optimizers import check_optimizer
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
@@ -118,6 +119,7 @@ def plan(config: Config) -> Plan:
     resolved = compose(config.method)
     task = load_task(config.task, config.seed)
     _load_reward(config)
+    check_optimizer(config.optim)
     method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)

@@ -143,8 +143,12 @@ class Sampling(Section):
 
 
 class Optim(Section):
-    """AdamW and its schedule."""
+    """The optimiser and its schedule."""
 
+    name: str = "adamw"
+    """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
+    settings: dict[str, Any] = {}
+    """Further arguments of that optimiser, for instance {momentum: 0.9} of sgd."""
     lr: Positive = 1e-6
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     final: Share = 0.05
@@ -152,6 +156,7 @@ class Optim(Section):
     rise: Whole = 0
     """Steps over which the learning rate rises linearly from 0."""
     betas: tuple[Share, Share] = (0.9, 0.95)
+    """Of optimisers that have betas."""
     weight_decay: NonNegative = 0.0
     grad_clip: NonNegative = 1.0
     """Largest norm of the gradient; 0 turns clipping off."""

@@ -20,10 +20,8 @@ from grouprl.methods.compose import compose
 from grouprl.overlap.ahead import Ahead, runs_ahead
 from grouprl.overlap.fit import threads_each
 from grouprl.parts.utterance import LateStart
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.second import second_policy
-from grouprl.policy.team import Team
 from grouprl.policy.threads import choose_threads
+from grouprl.protocols import Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.tasks import Task, load_task
 from grouprl.train.building import build_policy, exact_sampler, make_optimizer, needs_reference
@@ -48,7 +46,7 @@ class Session:
     run: RunFolder
     task: Task
     method: Method
-    policy: CausalPolicy | Team
+    policy: Policy
     reward: Any
     source: QuestionSource
     errors: ErrorPolicy
@@ -60,7 +58,7 @@ class Session:
     step: int = 0
     elapsed: float = 0.0
     optimizer: torch.optim.Optimizer | None = None
-    reference: Any = None
+    reference: Scorer | None = None
     renewed: int | None = None
     """Step in which the reference last became the policy anew; None: it is the policy after the warm-up."""
     notes: list[str] = field(default_factory=list)
@@ -95,7 +93,7 @@ class Session:
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
             save_file(self.policy.trainable_state(), temporary)
-        self.reference = second_policy(self.policy, trainable=False)
+        self.reference = self.policy.copied(trainable=False)
 
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then drop the oldest."""
@@ -267,7 +265,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.renewed = state["reference_renewed"]
         policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.reference = policy.reference() if first else second_policy(policy, trainable=False)
+        session.reference = policy.reference() if first else policy.copied(trainable=False)
     policy.load_trainable_state(checkpoint.weights)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.optimizer = make_optimizer(config, policy, session.phase)
@@ -282,7 +280,7 @@ def _lock_notes(lock: FolderLock) -> list[str]:
     return [] if lock.works else ["this file system has no locks: a second run on this folder would not be noticed"]
 
 
-def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy | Team, reward: Any) -> Session:
+def assemble(config: Config, run: RunFolder, task: Task, policy: Policy, reward: Any) -> Session:
     """Put the parts of a session together."""
     method = compose(config.method).method
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
