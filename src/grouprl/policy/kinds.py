@@ -72,8 +72,6 @@ def policy_kind(name: str) -> Maker | None:
 
     None for a language model: 'tiny', a folder or a Hub id. Raises InputError where yours cannot be imported.
     """
-    from . import mlp  # noqa: F401  # registers what comes with the package
-
     if name in KINDS:
         return KINDS[name]
     if ":" not in name or Path(name).is_dir():
