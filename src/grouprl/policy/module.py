@@ -139,10 +139,9 @@ class ModulePolicy(Trainable, ABC):
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> Self:
         """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
         other = copy.copy(self)
-        other.module = copy.deepcopy(self.module).requires_grad_(trainable and any(True for _ in self.parameters()))
-        if trainable:
-            for mine, its in zip(self.module.parameters(), other.module.parameters(), strict=True):
-                its.requires_grad_(mine.requires_grad)
+        other.module = copy.deepcopy(self.module)
+        if not trainable:
+            other.module.requires_grad_(False)
         other.critic = other.new_critic().to(self.device) if value_head else None
         return other
 

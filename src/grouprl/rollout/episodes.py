@@ -137,6 +137,7 @@ def play(
             names=[(episode.number, episode.acting.number) for episode in living],
         )
 
+    end = list(policy.eos_ids[:1])
     with _begun(policy, stage or HereStage(make), starts, agents, history) as table:
         while living := table.room(policy.max_positions, max_turns, max_new_tokens):
             if led := [episode for rows in living.values() for episode in rows if episode.led is not None]:
@@ -145,7 +146,7 @@ def play(
             for budget, rows in living.items():
                 for member, own in split(policy, rows, lambda episode: agents.index(episode.acting.agent)):
                     table.take(own, draw(member, own, budget))
-        return _laid_out(policy, table.episodes)
+        return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes)
 
 
 def demonstrate(
@@ -176,7 +177,7 @@ def demonstrate(
                     _check_demonstration(episode, act)
                 alive = [i for i, episode in enumerate(rows) if episode.alive]
                 table.take([rows[i] for i in alive], _written([ids[i] for i in alive]))
-        return _laid_out(policy, table.episodes)
+        return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes)
 
 
 def _check_demonstration(episode: Episode, act: Any) -> None:
@@ -288,13 +289,14 @@ def _begun(
         stage.clear()
 
 
-def _laid_out(policy: Any, episodes: Sequence[Episode]) -> Episodes:
-    """Put finished episodes into rows. One whose environment failed before the first action has a row of its end."""
-    end = list(policy.eos_ids[:1])
+def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode]) -> Episodes:
+    """Put finished episodes into rows, numbers of type `kind`.
+
+    One whose environment failed before the first action has a row of `end`, which nobody wrote.
+    """
     rows = [(e, c) for e in episodes for c in _rows_of(e, end)]
     ids = [tuple(c.ids) or tuple(end) for _, c in rows]
     width, turns = max(map(len, ids)), max(1, *(len(c.turns) for _, c in rows))
-    kind = getattr(policy, "score_dtype", torch.float32)
     rollout = Rollout(
         prompt_ids=tuple(tuple(c.prompt_ids) for _, c in rows),
         response_ids=tuple(ids),

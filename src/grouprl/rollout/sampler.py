@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..policy.causal_lm import CausalPolicy
 from ..policy.logprobs import log_softmax_of
 from ..policy.tokens import Tokens
+from ..protocols import PolicyInputs
 from .branches import Branches
 from .choose import draw, keep_top_k, keep_top_p, uniforms
 from .decoder import Giving
@@ -47,6 +48,8 @@ class Rollout:
     logp_bt: torch.Tensor
     entropy_bt: torch.Tensor
     truncated_b: torch.Tensor
+    inputs: PolicyInputs | None = None
+    """What a policy scores the rows from where that is not token ids; ids then number the actions."""
 
     @property
     def tokens(self) -> Tokens:

@@ -5,6 +5,7 @@ from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.asking import SelfSearch
 from grouprl.tasks.choosing import Choose
 from grouprl.tasks.code import CodeTask
+from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.criticising import Critic
 from grouprl.tasks.diagnose import DiagnoseTask
@@ -55,6 +56,7 @@ __all__ = [
     "Chart",
     "Choose",
     "CodeTask",
+    "Control",
     "Countdown",
     "Counting",
     "Critic",

@@ -21,6 +21,8 @@ from grouprl.errors import InputError
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.array_episodes import play_arrays
+from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.episode import Record, Turn
 from grouprl.rollout.episodes import Episodes, play
 from grouprl.rollout.sampler import Adapt, Rollout, generate
@@ -228,11 +230,22 @@ class Collector:
     def _play(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Episodes:
         assert self.make is not None
         sampling, seed = self.config.sampling, self.config.seed
+        starts = [start_of(ask, number, seed, sampling.temperature) for ask, number in rows]
         with self.watch("rollout"):
+            if self.task.spaces is not None:
+                return play_arrays(
+                    ArraySampler(self.policy),
+                    self.make,
+                    starts,
+                    spaces=self.task.spaces,
+                    max_turns=self.task.max_turns,
+                    greedy=greedy,
+                    stage=self.stage,
+                )
             return play(
                 self.policy,
                 self.make,
-                [start_of(ask, number, seed, sampling.temperature) for ask, number in rows],
+                starts,
                 max_turns=self.task.max_turns,
                 max_new_tokens=self.max_new_tokens,
                 agents=self.task.agents,

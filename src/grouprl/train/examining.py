@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,14 @@ from grouprl.data.collected import join_scores
 from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError, RunError
-from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.team import Team
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
 from grouprl.rollout import generate
+from grouprl.rollout.array_episodes import play_arrays
+from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.between import History
-from grouprl.rollout.episodes import Start, play
+from grouprl.rollout.episodes import Episodes, Start, play
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
 from grouprl.train.episodes import environments, score_outcomes, with_function
@@ -78,7 +79,7 @@ class Answers:
 class Examiner:
     """The policy, the reward and how answers are drawn."""
 
-    policy: CausalPolicy | Team
+    policy: Any
     task: Task
     reward: Reward
     correct_at: float
@@ -149,18 +150,7 @@ class Examiner:
         lengths: list[int] = []
         truncated: list[bool] = []
         for at in range(0, len(starts), self.batch_rows):
-            episodes = play(
-                self.policy,
-                make,
-                starts[at : at + self.batch_rows],
-                max_turns=self.task.max_turns,
-                max_new_tokens=self.max_new_tokens,
-                agents=self.task.agents,
-                greedy=greedy,
-                stop=self.stop,
-                history=self.history,
-                stage=self.stage,
-            )
+            episodes = self._episodes(make, starts[at : at + self.batch_rows], greedy)
             part = starts[at : at + self.batch_rows]
             ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]
             stated = score_outcomes(episodes, ids, self.correct_at)
@@ -174,6 +164,30 @@ class Examiner:
             truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()
             meter.add(len(part))
         return self._answers(join_scores(scores), each, texts, lengths, truncated)
+
+    def _episodes(self, make: Callable[[], Environment], starts: Sequence[Start], greedy: bool) -> Episodes:
+        if self.task.spaces is not None:
+            return play_arrays(
+                ArraySampler(self.policy),
+                make,
+                starts,
+                spaces=self.task.spaces,
+                max_turns=self.task.max_turns,
+                greedy=greedy,
+                stage=self.stage,
+            )
+        return play(
+            self.policy,
+            make,
+            starts,
+            max_turns=self.task.max_turns,
+            max_new_tokens=self.max_new_tokens,
+            agents=self.task.agents,
+            greedy=greedy,
+            stop=self.stop,
+            history=self.history,
+            stage=self.stage,
+        )
 
     def _score(
         self, asked: Sequence[Question], each: int, texts: list[str], lengths: list[int], truncated: list[bool]

@@ -234,11 +234,11 @@ def _batch(session: Session, wanted: Collected) -> Batch | None:
     if not len(wanted):
         return None
     batch = session.desk.batch(wanted)
-    method, tokens = session.method, wanted.tokens
+    method, inputs = session.method, wanted.inputs
     batch = add_texts(batch, wanted, method, session.task, session.policy)
-    batch = with_scores(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
+    batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b))
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
-        batch = batch.replace(ref_bt=session.reference.logp(tokens).logp_bt.cpu())
+        batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
     for part in data_parts(method.parts()):
         batch = part.fill(batch, wanted, session.desk)
     return add_statistics(session.policy, batch, method.needs())

@@ -23,6 +23,7 @@ from grouprl.methods.compose import Resolved, compose
 from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
+from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.tasks import Question, Task, load_task
 from grouprl.tasks.task import Split
@@ -33,6 +34,7 @@ from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
 from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
 from grouprl.train.optimizers import check_optimizer
+from grouprl.train.other_policies import kind_notes, kind_refusals
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
@@ -166,7 +168,13 @@ def plan(config: Config) -> Plan:
         formula=objective(method),
         settings=tuple(config_settings(config, ())),
         method_settings=tuple(method_settings(resolved)),
-        refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
+        refusals=(
+            *kind_refusals(config, method, task),
+            *refusals(config, method, facts, task),
+            *complaints,
+            *no_room,
+            *way_refusals(config, model),
+        ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
     )
@@ -260,12 +268,13 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
-    if model is None:
+    yield from kind_notes(config, task)
+    if model is None and policy_kind(config.model.name) is None:
         yield (
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
         )
-    elif model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
+    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
         yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (

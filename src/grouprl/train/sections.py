@@ -74,9 +74,14 @@ class Lora(Section):
 
 
 class Model(Section):
-    """What is trained: `tiny`, a folder, or the id of any causal language model of `transformers`."""
+    """What is trained: `tiny`, a folder, the id of any causal language model of `transformers`, or another policy.
+
+    Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
+    """
 
     name: str = "tiny"
+    settings: dict[str, Any] = {}
+    """Arguments of a policy that is no language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
     lora: Lora | None = None
     device: str = "auto"
