@@ -18,6 +18,7 @@ from grouprl.data.collected import Collected, subset_scores
 from grouprl.envs.stage import Stage
 from grouprl.envs.stage_workers import open_stage
 from grouprl.errors import InputError
+from grouprl.protocols import StoredRows
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
@@ -38,6 +39,7 @@ from grouprl.train.episodes import (
     with_function,
 )
 from grouprl.train.stopwatch import Stopwatch
+from grouprl.train.stored import stored
 
 GREEDY = -1
 """Answer number of the greedy answer, which needs no seed of its own."""
@@ -83,6 +85,8 @@ class Collector:
         self, asks: Sequence[Ask], *, greedy: bool = False, adapt: Adapt | None = None, count_failures: bool = True
     ) -> Collected:
         """Draw and score the answers that `asks` ask for; `count_failures` is off for probes nobody trains on."""
+        if isinstance(self.task, StoredRows):
+            return stored(self.task, self.policy, asks, self.max_new_tokens)
         rows = [(ask, ask.first + i) for ask in asks for i in range(ask.answers)]
         if greedy:
             rows = [(ask, GREEDY) for ask in asks]

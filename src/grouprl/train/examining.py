@@ -14,6 +14,7 @@ from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError, RunError
 from grouprl.policy.team import Team
+from grouprl.protocols import StoredRows
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
 from grouprl.rollout import generate
@@ -25,6 +26,7 @@ from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
 from grouprl.train.episodes import environments, score_outcomes, with_function
 from grouprl.train.estimates import Estimate, interval, pass_at_k_each
+from grouprl.train.stored import likeliest, scores_of
 
 Progress = Callable[[int, int], None]
 """Called with (answers written, answers in all)."""
@@ -95,6 +97,8 @@ class Examiner:
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
     ) -> Answers:
         """Draw `each` answers per question, as many questions at a time as `batch_rows` allows, and score them."""
+        if isinstance(self.task, StoredRows):
+            return self._likeliest(asked)
         at_once = max(1, self.batch_rows // each)
         make = environments(self.task)
         if make is not None:
@@ -164,6 +168,14 @@ class Examiner:
             truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()
             meter.add(len(part))
         return self._answers(join_scores(scores), each, texts, lengths, truncated)
+
+    def _likeliest(self, asked: Sequence[Question]) -> Answers:
+        """Return the stored completion to each question that the policy finds likeliest."""
+        assert isinstance(self.task, StoredRows)
+        found = [likeliest(self.task, self.policy, question, self.max_new_tokens) for question in asked]
+        rows = [row for row, _ in found]
+        late = [row.truncated for row in rows]
+        return self._answers(scores_of(rows), 1, [row.completion for row in rows], [n for _, n in found], late)
 
     def _episodes(self, make: Callable[[], Environment], starts: Sequence[Start], greedy: bool) -> Episodes:
         if self.task.spaces is not None:

@@ -20,6 +20,7 @@ from grouprl.batch import Batch
 from grouprl.data.collected import Collected
 from grouprl.data.desk import data_parts
 from grouprl.methods.registry import method as catalogue_method
+from grouprl.protocols import StoredRows
 from grouprl.train.account import NO_ROWS, account
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
@@ -282,7 +283,7 @@ def _evaluate(session: Session, display: Display, clock: RunClock, questions: in
             session.policy,
             session.task,
             questions=questions,
-            samples=config.eval.samples,
+            samples=0 if isinstance(session.task, StoredRows) else config.eval.samples,
             k=config.eval.k,
             temperature=config.sampling.temperature,
             max_new_tokens=session.max_new_tokens,

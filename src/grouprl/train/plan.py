@@ -36,6 +36,7 @@ from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, 
 from grouprl.train.optimizers import check_optimizer
 from grouprl.train.other_policies import kind_notes, kind_refusals
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
+from grouprl.train.stored import stored_refusals
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
@@ -170,6 +171,7 @@ def plan(config: Config) -> Plan:
         method_settings=tuple(method_settings(resolved)),
         refusals=(
             *kind_refusals(config, method, task),
+            *stored_refusals(config, task, asked),
             *refusals(config, method, facts, task),
             *complaints,
             *no_room,
