@@ -1,4 +1,4 @@
-"""A small denoising chain: an environment whose actions are denoising steps, and the Gaussian policy that takes them."""
+"""A small denoising chain: an environment whose actions are denoising steps, and the Gaussian policy of them."""
 
 from __future__ import annotations
 

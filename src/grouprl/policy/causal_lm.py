@@ -24,7 +24,7 @@ from .microbatch import join_passes
 from .passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
-from .trainable import Trainable
+from .trainable import Trainable, check_cotangents
 
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
@@ -187,12 +187,7 @@ class CausalPolicy(Trainable):
         if grad_cross_bt is not None and cross is None:
             raise InputError("cross=None with grad_cross_bt", "Cross-entropies have a temperature", "Pass cross=…")
         given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
-        shape = (len(tokens), tokens.max_response)
-        for cotangent in given:
-            if cotangent is not None and cotangent.shape != shape:
-                raise InputError(
-                    f"A cotangent of shape {tuple(cotangent.shape)}", f"It is [B,T] = {shape}", "Match the tokens"
-                )
+        check_cotangents(tokens, given)
         present_bt = tokens.present_bt().to(grad_logp_bt.device)
         live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
         for rows in self.passes(tokens, live_b.nonzero()[:, 0].tolist()):

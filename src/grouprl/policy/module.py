@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..protocols import PolicyInputs, PolicyOutput
-from .trainable import Trainable
+from .trainable import Trainable, check_cotangents
 
 MODEL_FILE = "policy.safetensors"
 POSITIONS = 65536
@@ -100,10 +100,8 @@ class ModulePolicy(Trainable, ABC):
             InputError: a cotangent that is not [B,T] of `inputs`, or one for what the policy does not have.
         """
         self._check_asked(grad_value_bt is not None, cross if grad_cross_bt is None else 1.0)
-        given, shape = [grad_logp_bt, grad_entropy_bt, grad_value_bt], (len(inputs), inputs.width)
-        for cotangent in given:
-            if cotangent is not None and tuple(cotangent.shape) != shape:
-                raise InputError(f"a cotangent of shape {tuple(cotangent.shape)}", f"it is [B,T] = {shape}")
+        given = [grad_logp_bt, grad_entropy_bt, grad_value_bt]
+        check_cotangents(inputs, given)
         present_bt = inputs.present_bt()
         live_b = torch.stack([((c.cpu() != 0) & present_bt).any(1) for c in given if c is not None]).any(0)
         for rows in self.passes(inputs, live_b.nonzero()[:, 0].tolist()):
@@ -113,7 +111,7 @@ class ModulePolicy(Trainable, ABC):
             pairs = [
                 (x, (c[rows][:, : part.width].cpu() * part.present_bt()).to(x))
                 for x, c in zip(outputs, given, strict=True)
-                if x is not None and c is not None
+                if x is not None and c is not None and x.requires_grad  # an entropy can be a constant
             ]
             torch.autograd.backward([x for x, _ in pairs], [c for _, c in pairs])
 

@@ -14,7 +14,7 @@ from ..protocols import PolicyOutput
 from .causal_lm import CausalPolicy
 from .text import Message
 from .tokens import Tokens
-from .trainable import Trainable
+from .trainable import Trainable, check_cotangents
 
 Row = TypeVar("Row")
 
@@ -153,8 +153,12 @@ class Team(Trainable):
         *,
         cross: float | None = None,
     ) -> None:
-        """Add the gradients of sum(cotangent * output), each row's to its agent's policy."""
+        """Add the gradients of sum(cotangent * output), each row's to its agent's policy.
+
+        Raises InputError for a cotangent that is not [B,T] of `tokens`.
+        """
         given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
+        check_cotangents(tokens, given)
         for agent, rows, part in by_agent(tokens):
             own = [None if c is None else c[rows][:, : part.max_response] for c in given]
             assert own[0] is not None

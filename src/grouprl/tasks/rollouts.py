@@ -54,9 +54,7 @@ class Rollouts(OptionTask):
         held_out = set(prompts[:count])
         kept = [group for group in groups if group[0]["question_id"] not in held_out]
         if not kept:
-            raise InputError(
-                f"No prompt of {self.path} is left to train on", "some are held out", "Lower it"
-            )
+            raise InputError(f"No prompt of {self.path} is left to train on", "some are held out", "Lower it")
         self._groups = {"train": kept, "eval": [g for g in groups if g[0]["question_id"] in held_out]}
         self._content = digest([[row["completion_ids"] for row in group] for group in groups])
 
