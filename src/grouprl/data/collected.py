@@ -147,6 +147,7 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
             logp_bt=rollout.logp_bt[where],
             entropy_bt=rollout.entropy_bt[where],
             truncated_b=rollout.truncated_b[where],
+            exact=rollout.exact,
         ),
         texts=tuple(collected.texts[i] for i in index),
         scores=subset_scores(scores, index),
@@ -253,6 +254,7 @@ def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         logp_bt=_stack([r.logp_bt for r in rollouts]),
         entropy_bt=_stack([r.entropy_bt for r in rollouts]),
         truncated_b=torch.cat([r.truncated_b for r in rollouts]),
+        exact=all(r.exact for r in rollouts),
     )
 
 

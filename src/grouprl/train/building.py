@@ -62,8 +62,3 @@ def make_optimizer(config: Config, policy: CausalPolicy | Team, phase: str) -> t
 def needs_reference(config: Config, method: Method) -> bool:
     """Whether a frozen reference policy must be kept."""
     return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
-
-
-def exact_sampler(policy: CausalPolicy | Team) -> bool:
-    """Whether the local sampler's log-probs are the trainer's: the same weights in full precision."""
-    return policy.dtype in (torch.float32, torch.float64)

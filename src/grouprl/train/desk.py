@@ -144,8 +144,8 @@ class RunDesk:
     def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
         """Draw and score the answers that `asks` ask for, by the method's sampling rule."""
         rule = self.method.sampling
-        adapt = None if rule is None or greedy else rule.adapt(self)
-        return self.collector.draw(asks, greedy=greedy, adapt=adapt, count_failures=count_failures)
+        scaling = None if rule is None or greedy else rule.scaling(self)
+        return self.collector.draw(asks, greedy=greedy, scaling=scaling, count_failures=count_failures)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
@@ -154,11 +154,8 @@ class RunDesk:
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
         """Let another policy draw."""
-        before, self.collector.policy = self.collector.policy, policy
-        try:
+        with self.collector.acting(policy):
             yield
-        finally:
-            self.collector.policy = before
 
     def spoken(self, asks: Sequence[Ask]) -> Collected:
         """Draw an answer to each of `asks` beside the environment."""

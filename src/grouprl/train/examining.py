@@ -15,9 +15,9 @@ from grouprl.envs.stage import Stage
 from grouprl.errors import InputError, RunError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.team import Team
+from grouprl.protocols import Request, Sampler
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
-from grouprl.rollout import generate
 from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.seeds import answer_seed
@@ -89,6 +89,8 @@ class Examiner:
     stage: Stage | None
     added: Reward | None
     stop: tuple[str, ...]
+    sampler: Sampler[Any, int]
+    """Every answer comes from it."""
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
@@ -109,20 +111,18 @@ class Examiner:
         truncated: list[bool] = []
         for start in range(0, len(asked), at_once):
             part = slice(start, start + at_once)
-            rollout = generate(
-                self.policy,
-                self.policy.encode_prompts([question.prompt for question in asked[part]]),
-                n=each,
-                max_new_tokens=self.max_new_tokens,
-                temperature=self.temperature,
-                seeds=[seed for row in seeds[part] for seed in row],
-                greedy=greedy,
-                stop_texts=self.stop,
+            prompts = [tuple(ids) for ids in self.policy.encode_prompts([question.prompt for question in asked[part]])]
+            drawn = self.sampler.sample(
+                [
+                    Request(prompt, self.max_new_tokens, seed, self.temperature, greedy, stop_texts=self.stop)
+                    for prompt, row in zip(prompts, seeds[part], strict=True)
+                    for seed in row
+                ]
             )
-            texts += self.policy.decode_all(rollout.response_ids)
-            lengths += [len(ids) for ids in rollout.response_ids]
-            truncated += rollout.truncated_b.tolist()
-            meter.add(len(rollout.response_ids))
+            texts += self.policy.decode_all(drawn.actions)
+            lengths += [len(ids) for ids in drawn.actions]
+            truncated += drawn.truncated_b.tolist()
+            meter.add(len(drawn))
         return self._score(asked, each, texts, lengths, truncated)
 
     def _play(
@@ -160,6 +160,7 @@ class Examiner:
                 stop=self.stop,
                 history=self.history,
                 stage=self.stage,
+                sampler=self.sampler,
             )
             part = starts[at : at + self.batch_rows]
             ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]

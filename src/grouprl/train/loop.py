@@ -236,7 +236,7 @@ def _batch(session: Session, wanted: Collected) -> Batch | None:
     batch = session.desk.batch(wanted)
     method, tokens = session.method, wanted.tokens
     batch = add_texts(batch, wanted, method, session.task, session.policy)
-    batch = with_scores(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
+    batch = with_scores(session, batch, tokens, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(tokens).logp_bt.cpu())
     for part in data_parts(method.parts()):

@@ -24,6 +24,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Question, Task, load_task
 from grouprl.tasks.task import Split
 from grouprl.train.building import needs_reference
@@ -188,7 +189,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group,
         has_reference=needs_reference(config, method),
-        exact_sampler=dtype in (torch.float32, torch.float64) and not config.run.async_steps,
+        exact_sampler=exact_in(dtype) and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=max_new_tokens * task.max_turns,
