@@ -13,6 +13,7 @@ from torch import Tensor
 from grouprl.batch import SOURCES, Batch
 from grouprl.data.ask import Prompt
 from grouprl.policy.tokens import Tokens
+from grouprl.protocols import NO_VERSION
 from grouprl.rewards.scoring import Scores
 from grouprl.rollout.episode import Record
 from grouprl.rollout.sampler import Rollout
@@ -148,6 +149,7 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
             entropy_bt=rollout.entropy_bt[where],
             truncated_b=rollout.truncated_b[where],
             exact=rollout.exact,
+            version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
         ),
         texts=tuple(collected.texts[i] for i in index),
         scores=subset_scores(scores, index),
@@ -255,7 +257,16 @@ def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         entropy_bt=_stack([r.entropy_bt for r in rollouts]),
         truncated_b=torch.cat([r.truncated_b for r in rollouts]),
         exact=all(r.exact for r in rollouts),
+        version_bt=_join_versions(rollouts),
     )
+
+
+def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
+    """[B,T] versions; None where those of some rollout are not known."""
+    known = [r.version_bt for r in rollouts if r.version_bt is not None]
+    if len(known) < len(rollouts):
+        return None
+    return _stack([version_bt - NO_VERSION for version_bt in known]) + NO_VERSION
 
 
 def join_scores(scores: Sequence[Scores]) -> Scores:

@@ -16,7 +16,6 @@ from grouprl.data.budget_prompts import Budgets, check_rising, in_tokens, in_wor
 from grouprl.data.collected import Collected, subset
 from grouprl.data.desk import Desk, Exploration
 from grouprl.parts.part import RunFacts, part
-from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Task
 
 

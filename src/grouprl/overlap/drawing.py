@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from grouprl.errors import InputError
 from grouprl.overlap.canary import Report, canary_tokens, forced_logp
 from grouprl.overlap.weights import NONE, SharedWeights, checksum
-from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
 from grouprl.rollout.sampler import LocalSampler
 
 
@@ -73,6 +75,15 @@ class InFlight(LocalSampler):
     def __init__(self, follower: Follower, *, partial: bool) -> None:
         super().__init__(follower.policy)
         self.follower, self.partial = follower, partial
+
+    def publish(self, version: int, policy: Any) -> None:
+        """Refuse: weights come from shared memory, whoever follows it says when."""
+        raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
+
+    def session(self) -> AbstractContextManager[SamplingSession[tuple[int, ...], int]]:
+        """Keep the weights as they are while requests continue each other."""
+        self.version = self.follower.version
+        return super().session()
 
     def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
         """Draw what `requests` ask for, each token with the newest weights where samples may span versions."""

@@ -50,8 +50,8 @@ Rows = Sequence[tuple[Ask, int]]
 class Collector:
     """Draws and scores answers, or episodes where the task has an environment; `watch` adds up the seconds of both.
 
-    `max_new_tokens` is the budget of an answer, or of one turn of an episode. Every sample comes from `sampler`; None: a
-    `LocalSampler` of the policy.
+    `max_new_tokens` is the budget of an answer, or of one turn of an episode. Every sample comes from `sampler`; None:
+    a `LocalSampler` of the policy.
     """
 
     def __init__(

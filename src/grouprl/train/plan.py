@@ -12,8 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from grouprl.data.desk import data_parts
 from grouprl.data.second_model import SecondModel
 from grouprl.envs.stage_workers import open_stage
