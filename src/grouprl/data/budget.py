@@ -108,7 +108,10 @@ class EntropyTemperature(SamplingRule):
     def scaling(self, desk: Desk) -> EntropyScaling | None:
         """Return the scale of the step before; None before the first step."""
         scale = desk.store(self).get("scale")
-        return None if scale is None else EntropyScaling(self.tau, *scale, released=self.released)
+        if scale is None:
+            return None
+        pivot, above, below = scale
+        return EntropyScaling(self.tau, pivot, above, below, self.released)
 
     def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
         """Keep pivot and extremes of log H of the answers drawn in this step."""

@@ -12,8 +12,8 @@ import numpy as np
 from grouprl.errors import InputError
 from grouprl.overlap.canary import Report, canary_tokens, forced_logp
 from grouprl.overlap.weights import NONE, SharedWeights, checksum
-from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 
 class Follower:
@@ -80,7 +80,7 @@ class InFlight(LocalSampler):
         """Refuse: weights come from shared memory, whoever follows it says when."""
         raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
 
-    def session(self) -> AbstractContextManager[SamplingSession[tuple[int, ...], int]]:
+    def session(self) -> AbstractContextManager[LocalSession]:
         """Keep the weights as they are while requests continue each other."""
         self.version = self.follower.version
         return super().session()

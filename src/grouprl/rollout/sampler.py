@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -101,14 +101,9 @@ class LocalSampler:
         """Draw what `requests` ask for; see `grouprl.protocols.Sampler`."""
         return self._sample(requests, None)
 
-    @contextmanager
-    def session(self) -> Iterator[_Session]:
+    def session(self) -> AbstractContextManager[LocalSession]:
         """Keep keys and values by the names of requests, and let go of them at the end."""
-        session = _Session(self)
-        try:
-            yield session
-        finally:
-            session.kept.clear()
+        return closing(LocalSession(self))
 
     def _sample(
         self, requests: Sequence[Request[Prompt]], kept: dict[int, KeptTurns] | None, pause: Pause | None = None
@@ -127,7 +122,7 @@ class LocalSampler:
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
 
 
-class _Session:
+class LocalSession:
     """Requests of one name continue each other."""
 
     def __init__(self, sampler: LocalSampler) -> None:
@@ -138,6 +133,10 @@ class _Session:
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
         """Draw what `requests` ask for; what is known of their names is not read again."""
         return self.sampler._sample(requests, self.kept)
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        self.kept.clear()
 
 
 def exact_in(dtype: torch.dtype) -> bool:
