@@ -13,7 +13,7 @@ from torch import Tensor
 from grouprl.batch import SOURCES, Batch
 from grouprl.data.ask import Prompt
 from grouprl.policy.tokens import Tokens
-from grouprl.protocols import PolicyInputs
+from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.rewards.scoring import Scores
 from grouprl.rollout.episode import Record
 from grouprl.rollout.sampler import Rollout
@@ -154,6 +154,8 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
             entropy_bt=rollout.entropy_bt[where],
             truncated_b=rollout.truncated_b[where],
             inputs=None if rollout.inputs is None else rollout.inputs.rows(index.tolist()),
+            exact=rollout.exact,
+            version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
         ),
         texts=tuple(collected.texts[i] for i in index),
         scores=subset_scores(scores, index),
@@ -262,7 +264,17 @@ def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         entropy_bt=_stack([r.entropy_bt for r in rollouts]),
         truncated_b=torch.cat([r.truncated_b for r in rollouts]),
         inputs=first.joined([r.inputs for r in rest]) if (first := rollouts[0].inputs) is not None else None,
+        exact=all(r.exact for r in rollouts),
+        version_bt=_join_versions(rollouts),
     )
+
+
+def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
+    """[B,T] versions; None where those of some rollout are not known."""
+    known = [r.version_bt for r in rollouts if r.version_bt is not None]
+    if len(known) < len(rollouts):
+        return None
+    return _stack([version_bt - NO_VERSION for version_bt in known]) + NO_VERSION
 
 
 def join_scores(scores: Sequence[Scores]) -> Scores:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -15,8 +15,6 @@ from .causal_lm import CausalPolicy
 from .text import Message
 from .tokens import Tokens
 from .trainable import Trainable, check_cotangents
-
-Row = TypeVar("Row")
 
 
 class FrozenTeam:
@@ -215,16 +213,6 @@ def by_agent(tokens: Tokens) -> Iterator[tuple[int, list[int], Tokens]]:
     for agent in sorted(set(tokens.agents)):
         rows = [row for row, owner in enumerate(tokens.agents) if owner == agent]
         yield agent, rows, tokens.rows(rows)
-
-
-def split(policy: Any, rows: Iterable[Row], agent_of: Any) -> list[tuple[Any, list[Row]]]:
-    """Return the policies that act for `rows`, each with its rows; `agent_of` tells the number of a row's agent."""
-    rows = list(rows)
-    if not isinstance(policy, Team):
-        return [(policy, rows)]
-    owners = [agent_of(row) for row in rows]
-    pairs = [(agent, [row for row, owner in zip(rows, owners, strict=True) if owner == agent]) for agent in set(owners)]
-    return [(policy.member(agent), own) for agent, own in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def _joined(tokens: Tokens, outputs: Mapping[int, PolicyOutput]) -> PolicyOutput:

@@ -32,6 +32,8 @@ class _Play:
     seen: list[np.ndarray] = field(default_factory=list)
     """What was seen before each action, and what is seen now."""
     actions: list[Any] = field(default_factory=list)
+    exact: bool = True
+    """Whether every action was sampled with exact log-probs."""
 
 
 def play_arrays(
@@ -98,6 +100,7 @@ def _turn(
     for play, (action,), logp, entropy in zip(plays, samples.actions, samples.logp_bt, entropy_bt, strict=True):
         number = int(action) if isinstance(spaces.action, Discrete) else len(play.actions)
         play.actions.append(action)
+        play.exact = play.exact and samples.exact
         play.episode.act([number], [float(logp[0])], [float(entropy[0])], _spelt(action))
     steps = stage.call("step", [(play.episode.number, (play.actions[-1],)) for play in plays])
     for play, step in zip(plays, steps, strict=True):
@@ -139,7 +142,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Lay the episodes out; one that failed before its first action has a row of zeros that nobody wrote."""
-    episodes = laid_out(NOBODY, torch.float32, [play.episode for play in plays])
+    episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
     nothing = np.zeros((1, spaces.observation.size), dtype=np.float32)
     still: Any = [0] if isinstance(spaces.action, Discrete) else np.zeros((1, spaces.action.size), dtype=np.float32)
     inputs = ArrayInputs.of(

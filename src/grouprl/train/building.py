@@ -88,8 +88,3 @@ def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Op
 def needs_reference(config: Config, method: Method) -> bool:
     """Whether a frozen reference policy must be kept."""
     return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
-
-
-def exact_sampler(policy: Any) -> bool:
-    """Whether the local sampler's log-probs are the trainer's: the same weights in full precision."""
-    return policy.dtype in (torch.float32, torch.float64)

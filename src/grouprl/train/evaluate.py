@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.team import Team
+from grouprl.protocols import Sampler
 from grouprl.rewards import Reward
 from grouprl.rollout.between import History
+from grouprl.rollout.engines import local_engine
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Task
 from grouprl.train.estimates import INTERVAL, Estimate
@@ -77,6 +80,7 @@ def evaluate(
     history: History = "refuse",
     stage: Stage | None = None,
     progress: Progress | None = None,
+    sampler: Sampler[Any, int] | None = None,
 ) -> Evaluation:
     """Answer the first `questions` held-out questions of `task`, or act in its environments, and score the answers.
 
@@ -98,6 +102,7 @@ def evaluate(
         history: what happens where a chat template rewrites earlier turns (`sampling.history`).
         stage: where environments act; None: in this process.
         progress: called as answers are written.
+        sampler: what every answer is drawn with; None: one of this process.
 
     Raises:
         InputError: a task without held-out questions, nothing to draw, k beyond `samples`.
@@ -125,6 +130,7 @@ def evaluate(
         stage,
         reward,
         (*task.stop, *stop),
+        sampler or local_engine(policy),
     )
     meter = Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None

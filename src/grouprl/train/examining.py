@@ -14,12 +14,10 @@ from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError, RunError
 from grouprl.policy.team import Team
-from grouprl.protocols import StoredRows
+from grouprl.protocols import Request, Sampler, StoredRows
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
-from grouprl.rollout import generate
 from grouprl.rollout.array_episodes import play_arrays
-from grouprl.rollout.array_sampler import ArraySampler
 from grouprl.rollout.between import History
 from grouprl.rollout.episodes import Episodes, Start, play
 from grouprl.rollout.seeds import answer_seed
@@ -92,6 +90,8 @@ class Examiner:
     stage: Stage | None
     added: Reward | None
     stop: tuple[str, ...]
+    sampler: Sampler[Any, int]
+    """Every answer comes from it."""
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
@@ -114,20 +114,18 @@ class Examiner:
         truncated: list[bool] = []
         for start in range(0, len(asked), at_once):
             part = slice(start, start + at_once)
-            rollout = generate(
-                self.policy,
-                self.policy.encode_prompts([question.prompt for question in asked[part]]),
-                n=each,
-                max_new_tokens=self.max_new_tokens,
-                temperature=self.temperature,
-                seeds=[seed for row in seeds[part] for seed in row],
-                greedy=greedy,
-                stop_texts=self.stop,
+            prompts = [tuple(ids) for ids in self.policy.encode_prompts([question.prompt for question in asked[part]])]
+            drawn = self.sampler.sample(
+                [
+                    Request(prompt, self.max_new_tokens, seed, self.temperature, greedy, stop_texts=self.stop)
+                    for prompt, row in zip(prompts, seeds[part], strict=True)
+                    for seed in row
+                ]
             )
-            texts += self.policy.decode_all(rollout.response_ids)
-            lengths += [len(ids) for ids in rollout.response_ids]
-            truncated += rollout.truncated_b.tolist()
-            meter.add(len(rollout.response_ids))
+            texts += self.policy.decode_all(drawn.actions)
+            lengths += [len(ids) for ids in drawn.actions]
+            truncated += drawn.truncated_b.tolist()
+            meter.add(len(drawn))
         return self._score(asked, each, texts, lengths, truncated)
 
     def _play(
@@ -180,7 +178,7 @@ class Examiner:
     def _episodes(self, make: Callable[[], Environment], starts: Sequence[Start], greedy: bool) -> Episodes:
         if self.task.spaces is not None:
             return play_arrays(
-                ArraySampler(self.policy),
+                self.sampler,
                 make,
                 starts,
                 spaces=self.task.spaces,
@@ -199,6 +197,7 @@ class Examiner:
             stop=self.stop,
             history=self.history,
             stage=self.stage,
+            sampler=self.sampler,
         )
 
     def _score(

@@ -74,8 +74,11 @@ def _settings(config: Config) -> Iterator[str]:
 
 
 def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
-    if not isinstance(policy, ArrayPolicy):
-        yield f"{name} is {type(policy).__name__}, which nothing here can sample from. Derive it from ArrayPolicy"
+    if not (isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))):
+        yield (
+            f"{name} is {type(policy).__name__}, which nothing here samples from. Derive it from "
+            "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
+        )
     for part in data_parts(method.parts()):
         if not _without_text(part):
             yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"

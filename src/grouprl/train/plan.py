@@ -12,8 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from grouprl.data.desk import data_parts
 from grouprl.data.second_model import SecondModel
 from grouprl.envs.stage_workers import open_stage
@@ -25,6 +23,7 @@ from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Question, Task, load_task
 from grouprl.tasks.task import Split
 from grouprl.train.building import needs_reference
@@ -200,7 +199,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group,
         has_reference=needs_reference(config, method),
-        exact_sampler=dtype in (torch.float32, torch.float64) and not config.run.async_steps,
+        exact_sampler=exact_in(dtype) and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=max_new_tokens * task.max_turns,

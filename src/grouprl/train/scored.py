@@ -6,14 +6,18 @@ import torch
 
 from grouprl.batch import Batch
 from grouprl.protocols import PolicyInputs
-from grouprl.train.building import exact_sampler
 from grouprl.train.session import Session
 
 
-def with_scores(session: Session, batch: Batch, inputs: PolicyInputs, foreign_b: torch.Tensor) -> Batch:
-    """Let the policy compute values, and old log-probs where those of the sampler are not its own."""
+def with_scores(
+    session: Session, batch: Batch, inputs: PolicyInputs, foreign_b: torch.Tensor, *, exact: bool = True
+) -> Batch:
+    """Let the policy compute values, and old log-probs where those of the sampler are not its own.
+
+    `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with.
+    """
     policy, critic = session.policy, session.method.critic is not None
-    inexact = not exact_sampler(policy)
+    inexact = not exact
     if not (critic or inexact or bool(foreign_b.any())):
         return batch
     if not (critic or inexact):

@@ -21,10 +21,12 @@ from grouprl.overlap.ahead import Ahead, runs_ahead
 from grouprl.overlap.fit import threads_each
 from grouprl.parts.utterance import LateStart
 from grouprl.policy.threads import choose_threads
-from grouprl.protocols import Policy, Scorer
+from grouprl.protocols import Engine, Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.engines import local_engine
+from grouprl.rollout.sampler import MakeEngine
 from grouprl.tasks import Task, load_task
-from grouprl.train.building import build_policy, exact_sampler, make_optimizer, needs_reference
+from grouprl.train.building import build_policy, make_optimizer, needs_reference
 from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
 from grouprl.train.config import Config, load_config
@@ -52,6 +54,8 @@ class Session:
     errors: ErrorPolicy
     collector: Collector
     desk: RunDesk
+    sampler: Engine[Any, int]
+    """Every sample of this process comes from it."""
     health: Health
     phase: str
     lock: FolderLock | None = None
@@ -85,6 +89,10 @@ class Session:
             with replacing(self.run.reference) as temporary:
                 save_file(self.policy.trainable_state(), temporary)
             self.reference = self.policy.reference()
+
+    def publish(self) -> None:
+        """Tell the sampler of the weights as they are; in training their version is the number of finished steps."""
+        self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
 
     def renew_reference(self) -> None:
         """Make the policy as it is now the reference; nothing where none is kept."""
@@ -122,8 +130,7 @@ class Session:
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
-        if self.desk.ahead is not None:
-            self.desk.ahead.close()
+        self.desk.rounds.close()
         close_reward(self.reward)
         self.collector.close()
 
@@ -138,8 +145,8 @@ class Session:
         self.health.observe(values)
 
 
-def start(config: Config, folder: Path | None) -> Session:
-    """Make the run folder and build a fresh session."""
+def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine) -> Session:
+    """Make the run folder and build a fresh session; `engine` makes of the policy what samples from it."""
     if folder is None:
         name = f"{config.task_name.replace(':', '-').replace('/', '-')}-{config.method_name}-s{config.seed}"
         folder = Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
@@ -158,7 +165,7 @@ def start(config: Config, folder: Path | None) -> Session:
         facts = {"threads": threads, "task": task.fingerprint(), "settings": known_by(settings), "versions": versions()}
         write_json(run.facts, facts)
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
-        session = assemble(config, run, task, policy, reward)
+        session = assemble(config, run, task, policy, reward, engine)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
     except BaseException:
@@ -168,7 +175,7 @@ def start(config: Config, folder: Path | None) -> Session:
     return session
 
 
-def resume(folder: Path) -> Session:
+def resume(folder: Path, engine: MakeEngine = local_engine) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
     Raises InputError when the folder is no run or in use, or its settings or task no longer are what they were;
@@ -177,7 +184,7 @@ def resume(folder: Path) -> Session:
     run = RunFolder.open(folder)
     lock = FolderLock(run)
     try:
-        session = _resumed(run)
+        session = _resumed(run, engine)
     except BaseException:
         lock.release()
         raise
@@ -186,7 +193,7 @@ def resume(folder: Path) -> Session:
     return session
 
 
-def _resumed(run: RunFolder) -> Session:
+def _resumed(run: RunFolder, engine: MakeEngine) -> Session:
     config = load_config(str(run.config))
     facts = _facts(run)
     if facts.get("settings", "") not in ("", known_by(read_text(run.config))):
@@ -221,7 +228,7 @@ def _resumed(run: RunFolder) -> Session:
     _rewind(run, checkpoint)
     reward, notes = open_reward(config.reward, task)
     try:
-        session = assemble(config, run, task, build_policy(config, task), reward)
+        session = assemble(config, run, task, build_policy(config, task), reward, engine)
         session.notes = complaints + notes
         _restore(session, checkpoint)
         if not complaints:  # killed between writing a checkpoint and pruning; damaged ones must not count as kept
@@ -280,13 +287,21 @@ def _lock_notes(lock: FolderLock) -> list[str]:
     return [] if lock.works else ["this file system has no locks: a second run on this folder would not be noticed"]
 
 
-def assemble(config: Config, run: RunFolder, task: Task, policy: Policy, reward: Any) -> Session:
+def assemble(
+    config: Config,
+    run: RunFolder,
+    task: Task,
+    policy: Policy,
+    reward: Any,
+    engine: MakeEngine = local_engine,
+) -> Session:
     """Put the parts of a session together."""
     method = compose(config.method).method
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = QuestionSource(task, config.seed, config.data.questions)
-    collector = Collector(config, policy, reward, budget, errors, task)
+    sampler = engine(policy)
+    collector = Collector(config, policy, reward, budget, errors, task, sampler)
     desk = RunDesk(
         config,
         method,
@@ -308,11 +323,12 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: Policy, reward:
         errors=errors,
         collector=collector,
         desk=desk,
-        health=Health(health_facts(config, method, budget, exact_sampler(policy)), run.read_metrics()),
+        sampler=sampler,
+        health=Health(health_facts(config, method, budget, sampler.exact), run.read_metrics()),
         phase="train",
     )
     if runs_ahead(config):
-        desk.ahead = Ahead(desk, policy)
+        desk.rounds = Ahead(desk, policy)
     return session
 
 
