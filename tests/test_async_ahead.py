@@ -163,7 +163,7 @@ def test_what_is_under_way_survives_an_interruption() -> None:
     desk, ahead, _, _ = begun(2)
     step(desk, ahead)
     state = ahead.state()
-    assert [ask["ordinal"] for ask in state["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
+    assert [ask["ordinal"] for ask in state["ahead"]["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
     again = Ahead(desk, policy=None)  # type: ignore[arg-type]
     again.restore(state)
-    assert again.state()["asks"] == state["asks"], "also before it has begun again"
+    assert again.state()["ahead"]["asks"] == state["ahead"]["asks"], "also before it has begun again"

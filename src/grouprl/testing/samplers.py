@@ -89,7 +89,8 @@ def check_samples(samples: Samples[Any], requests: Sequence[Request[Any]]) -> No
 def check_sync(sync: WeightSync, policy: Any, *, sample: Callable[[], Samples[Any]] | None = None) -> None:
     """Hold an exchange of weights to `grouprl.protocols.WeightSync`; it ends with two versions more than it had.
 
-    `sample` draws after a version is published: its actions must carry it. Raises AssertionError, saying what does not hold.
+    `sample` draws after a version is published: its actions must carry it. Raises AssertionError, saying what does
+    not hold.
     """
     _rule(isinstance(sync, WeightSync), "it has `version` and `publish`", f"{type(sync).__name__} lacks one")
     first = sync.version
