@@ -275,7 +275,7 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
     assert len(heats) > 5
 
 
-# --- every draw passes the seam ----------------------------------------------------------------------------------------
+# --- every draw passes the seam -------------------------------------------------------------------------------------
 
 
 class Counting(LocalSampler):
@@ -437,7 +437,7 @@ def test_versions_never_go_back_and_belong_to_the_policy_in_training() -> None:
         sampler.publish(1, sampler.policy)
 
 
-# --- sources -----------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grouprl.rollout import cache, sampler
+from grouprl.rollout import cache, decoding
 from grouprl.rollout.branches import Branches
 from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.lean_decoder import LeanDecoder
@@ -17,7 +17,7 @@ def drawn(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, **options):
     """Draw; `apart`: every row for itself from the beginning."""
     with monkeypatch.context() as patch:
         if apart:
-            patch.setattr(sampler, "Branches", lambda decoder: decoder)
+            patch.setattr(decoding, "Branches", lambda decoder: decoder)
         settings = {"max_new_tokens": 9, "temperature": 0.4, "seeds": range(len(prompts) * n), **options}
         return generate(policy, prompts, n=n, **settings)
 
@@ -70,7 +70,7 @@ def test_greedy_answers_are_one_row_for_each_prompt(monkeypatch):
 
 def test_prompts_of_their_own_are_rows_of_their_own(monkeypatch):
     made = []
-    monkeypatch.setattr(sampler, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
+    monkeypatch.setattr(decoding, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
     drawn(make_policy(), monkeypatch, n=1)
     assert not made
     drawn(make_policy(), monkeypatch, n=2)
