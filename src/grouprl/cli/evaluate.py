@@ -20,8 +20,7 @@ from rich.text import Text
 from grouprl.errors import InputError
 
 if TYPE_CHECKING:
-    from grouprl.policy import CausalPolicy
-    from grouprl.policy.team import Team
+    from grouprl.protocols import Policy
     from grouprl.tasks import Task
     from grouprl.train.evaluate import Evaluation
     from grouprl.train.sections import Reward, Sampling
@@ -122,7 +121,7 @@ class Subject:
     `sampling` says how turns end and go on, `acting` where environments act.
     """
 
-    policy: CausalPolicy | Team
+    policy: Policy
     task: Task
     title: str
     defaults: dict[str, Any]

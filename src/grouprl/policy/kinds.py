@@ -81,7 +81,7 @@ def policy_kind(name: str) -> Maker | None:
     found = import_object(name, "policy")
     if not callable(found):
         raise InputError(f"'{name}' is no policy", "it is a class or a function that returns one")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def make_policy(name: str, build: Build, settings: Mapping[str, Any]) -> Policy:

@@ -54,7 +54,7 @@ class Mlp(ArrayPolicy):
 
     def distribution(self, observation_nd: Tensor, temperature: float) -> Distribution:
         """Return the distribution of the action after each observation."""
-        out_na = self.module["mean"](observation_nd)  # type: ignore[index,operator]
+        out_na = self.module["mean"](observation_nd)  # type: ignore[index]
         if self.discrete:
             return Categorical(logits=out_na / temperature, validate_args=False)
         (log_std_a,) = self.module["spread"]  # type: ignore[index]

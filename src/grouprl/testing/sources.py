@@ -85,16 +85,16 @@ def check_task(task: PromptTask[Any]) -> None:
     hold(isinstance(task, PromptTask), f"{type(task).__name__} has name, size, question and fingerprint")
     hold(task.fingerprint() == task.fingerprint(), "fingerprint() is always the same")
     for split in ("train", "eval"):
-        size = task.size(split)  # type: ignore[arg-type]
+        size = task.size(split)
         hold(size is None or size >= 0, "size() is a number of prompts, or None")
         count = LOOKED_AT if size is None else min(size, LOOKED_AT)
-        found = [task.question(split, index) for index in range(count)]  # type: ignore[arg-type]
-        again = [task.question(split, index) for index in reversed(range(count))]  # type: ignore[arg-type]
+        found = [task.question(split, index) for index in range(count)]
+        again = [task.question(split, index) for index in reversed(range(count))]
         hold(found == again[::-1], "a prompt depends on its split and number alone")
         hold(len({question.id for question in found}) == count, "every prompt has an id of its own")
-        refuses(lambda split=split: task.question(split, -1), "there is no prompt number -1")  # type: ignore[misc]
+        refuses(lambda split=split: task.question(split, -1), "there is no prompt number -1")
         if size is not None:
-            refuses(lambda split=split, size=size: task.question(split, size), f"the split has {size} prompts")  # type: ignore[misc]
+            refuses(lambda split=split, size=size: task.question(split, size), f"the split has {size} prompts")
     refuses(lambda: task.question("test", 0), "there is no split 'test'")  # type: ignore[arg-type]
 
 

@@ -11,9 +11,7 @@ from typing import Any
 
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.team import Team
-from grouprl.protocols import Sampler
+from grouprl.protocols import Policy, Sampler, StoredRows
 from grouprl.rewards import Reward
 from grouprl.rollout.between import History
 from grouprl.rollout.engines import local_engine
@@ -62,7 +60,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: CausalPolicy | Team,
+    policy: Policy,
     task: Task,
     *,
     questions: int,
@@ -108,6 +106,8 @@ def evaluate(
         InputError: a task without held-out questions, nothing to draw, k beyond `samples`.
         RunError: the reward or the environment fails on too many answers.
     """
+    if isinstance(task, StoredRows):  # nothing is sampled: the likeliest of the stored completions is looked for
+        samples, greedy = 0, True
     _check_request(questions, samples, k, greedy)
     available = task.size("eval")
     count = questions if available is None else min(questions, available)

@@ -20,7 +20,6 @@ from grouprl.batch import Batch
 from grouprl.data.collected import Collected
 from grouprl.data.desk import data_parts
 from grouprl.methods.registry import method as catalogue_method
-from grouprl.protocols import StoredRows
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.train.account import NO_ROWS, account
@@ -291,7 +290,7 @@ def _evaluate(session: Session, display: Display, clock: RunClock, questions: in
             session.policy,
             session.task,
             questions=questions,
-            samples=0 if isinstance(session.task, StoredRows) else config.eval.samples,
+            samples=config.eval.samples,
             k=config.eval.k,
             temperature=config.sampling.temperature,
             max_new_tokens=session.max_new_tokens,

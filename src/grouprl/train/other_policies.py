@@ -89,9 +89,9 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
         yield f"{method.name} reads batch.{stats[0]}, and {name} has no statistics of its distributions"
     if method.cross is not None:
         yield f"{method.name} reads a cross-entropy at another temperature, and {name} has none"
-    for part in method.parts():
-        if part.one_policy:
-            yield f"{part.name} looks inside a language model, and {name} is none. Leave it out"
+    for each in method.parts():
+        if each.one_policy:
+            yield f"{each.name} looks inside a language model, and {name} is none. Leave it out"
 
 
 def _without_text(part: DataPart) -> bool:

@@ -73,7 +73,9 @@ class Learner:
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss of one weighed step alone; returns its metrics."""
-        value_bt = self.policy.logp(step.inputs, values=True).value_bt.requires_grad_()
+        value_bt = self.policy.logp(step.inputs, values=True).value_bt
+        assert value_bt is not None, "a method with a critic has a policy that gives values"
+        value_bt.requires_grad_()
         loss = self.method.value_loss(value_bt, step)
         (grad_bt,) = torch.autograd.grad(loss.value, value_bt)
         self.policy.backward(step.inputs, torch.zeros_like(grad_bt), None, grad_bt)
