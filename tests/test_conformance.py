@@ -13,18 +13,22 @@ from torch import Tensor
 
 from grouprl.data.source import QuestionSource
 from grouprl.envs import Step
+from grouprl.errors import InputError
 from grouprl.policy import ArrayInputs, CausalPolicy, Mlp, Tokens, build_tiny
 from grouprl.policy.kinds import Build
 from grouprl.policy.lora import add_lora
 from grouprl.policy.team import Team
-from grouprl.protocols import Discrete, Spaces, Vector
+from grouprl.protocols import Discrete, Request, Spaces, Vector
+from grouprl.rollout.engines import local_engine
 from grouprl.tasks import Question, load_task
 from grouprl.testing import (
     check_environment,
     check_inputs,
     check_policy,
     check_prompt_source,
+    check_sampler,
     check_stored_rows,
+    check_sync,
     check_task,
 )
 from support.denoising import Chain, Denoising
@@ -188,3 +192,46 @@ def test_tasks_and_sources_conform(tmp_path: Path) -> None:
     for task in (load_task("addition"), load_task("guess"), pairs):
         check_task(task)
         check_prompt_source(lambda task=task: QuestionSource(task, 3))
+
+
+def test_the_sampler_of_vectors_conforms() -> None:
+    luck = np.random.default_rng(0)
+    for spaces in (POLE, Spaces(Vector(4), Vector(2))):
+        policy = Mlp(Build(spaces, temperature=1.2), hidden=[8])
+        sampler = local_engine(policy)
+        requests = [Request(luck.standard_normal(4).astype(np.float32), 1, seed, 1.2) for seed in range(40)]
+
+        def logp(asked: Any, samples: Any, policy: Mlp = policy) -> np.ndarray:
+            rows = ArrayInputs.of([[r.prompt] for r in asked], [list(x) for x in samples.actions])
+            return policy.logp(rows).logp_bt.numpy()
+
+        check_sampler(sampler, requests, logp=logp, pieces=False)
+        check_sync(sampler, policy, sample=lambda sampler=sampler, requests=requests: sampler.sample(requests))
+
+
+def test_actions_are_drawn_from_the_distribution_that_is_scored() -> None:
+    policy = Mlp(Build(POLE, seed=3), hidden=[8])
+    with torch.no_grad():
+        policy.module["mean"][-1].bias.copy_(torch.tensor([0.0, 1.0]))
+    seen = np.ones(4, dtype=np.float32)
+    sample = local_engine(policy).sample([Request(seen, 1, seed) for seed in range(4000)])
+    share = np.mean([action for (action,) in sample.actions])
+    (p_one,) = policy.logp(ArrayInputs.of([[seen]], [[1]])).logp_bt.exp()[0].tolist()
+    assert abs(share - p_one) < 4 * np.sqrt(p_one * (1 - p_one) / 4000)
+    greedy = local_engine(policy).sample([Request(seen, 1, 0, greedy=True)])
+    assert greedy.actions == ((1,),)
+
+    gaussian = Mlp(Build(Spaces(Vector(4), Vector(1)), temperature=2.0), hidden=[8], log_std=-1.0)
+    drawn = np.array(
+        [a[0] for (a,) in local_engine(gaussian).sample([Request(seen, 1, seed, 2.0) for seed in range(4000)]).actions]
+    )
+    (mean,) = local_engine(gaussian).sample([Request(seen, 1, 0, 2.0, greedy=True)]).actions[0][0].tolist()
+    assert drawn.mean() == pytest.approx(mean, abs=4 * 2 * np.exp(-1) / np.sqrt(4000))
+    assert drawn.std() == pytest.approx(2 * np.exp(-1), rel=0.05)
+
+
+@pytest.mark.parametrize("setting", [{"top_k": 2}, {"top_p": 0.5}, {"stop_texts": ("x",)}, {"drawn": 1}])
+def test_settings_of_text_are_refused_by_the_sampler_of_vectors(setting: Any) -> None:
+    sampler = local_engine(Mlp(Build(POLE), hidden=[8]))
+    with pytest.raises(InputError, match=next(iter(setting))):
+        sampler.sample([Request(np.zeros(4, dtype=np.float32), 1, **setting)])

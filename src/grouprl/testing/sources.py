@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,9 +93,9 @@ def check_task(task: PromptTask[Any]) -> None:
         again = [task.question(split, index) for index in reversed(range(count))]
         hold(found == again[::-1], "a prompt depends on its split and number alone")
         hold(len({question.id for question in found}) == count, "every prompt has an id of its own")
-        refuses(lambda split=split: task.question(split, -1), "there is no prompt number -1")
+        refuses(partial(task.question, split, -1), "there is no prompt number -1")
         if size is not None:
-            refuses(lambda split=split, size=size: task.question(split, size), f"the split has {size} prompts")
+            refuses(partial(task.question, split, size), f"the split has {size} prompts")
     refuses(lambda: task.question("test", 0), "there is no split 'test'")  # type: ignore[arg-type]
 
 
