@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -494,3 +495,14 @@ def test_a_sync_that_forgets_or_goes_back_is_found_out() -> None:
         check_sync(Forgetful(), None)
     with pytest.raises(AssertionError, match="a version below the last one"):
         check_sync(Backwards(), None)
+
+
+def test_the_engine_of_the_page_is_one() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "engines.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(block, names)
+    policy = make_policy("llama", torch.float64)
+    engine = names["Careful"](policy)
+    assert isinstance(engine, Engine)
+    names["check"](engine, policy, (1, 4, 5))
