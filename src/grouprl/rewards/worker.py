@@ -119,7 +119,7 @@ def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
                 found = iter(judge(reward, texts, columns, ids, weights, correct_at, timeout))
             for place, v in enumerate(found):
                 parts = dict(v.components)
-                reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace)
+                reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace, v.graded)
         except InputError as error:
             reply("refused", number, error.what, error.rule, error.remedy)
         except GrouprlError as error:
