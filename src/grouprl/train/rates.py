@@ -49,7 +49,10 @@ RATES = {
 
 
 def kind_of_model(model: Model) -> str:
-    """Return "lora", "tiny", "other" or "full"; adapters of the tiny model are "tiny", a team with one big model is "full"."""
+    """Return "lora", "tiny", "other" or "full".
+
+    Adapters of the tiny model are "tiny", a team with one big model is "full".
+    """
     names = model.agents.values() if isinstance(model.agents, dict) else (model.name,)
     if all(name == "tiny" for name in names):
         return "tiny"
@@ -123,7 +126,7 @@ def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
         beta1, beta2 = group["betas"]
         for weight in group["params"]:
             state = optimizer.state.get(weight)
-            if "exp_avg_sq" not in state or "exp_avg" not in state:
+            if not state or "exp_avg_sq" not in state or "exp_avg" not in state:
                 continue
             count = float(state["step"])
             scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
