@@ -178,14 +178,40 @@ def test_damaged_metrics_send_the_run_back_to_where_they_are_whole(copy: Path, w
     assert evidence(copy) == evidence(whole)
 
 
-def test_metrics_that_are_not_json_are_named(copy: Path) -> None:
+def test_metrics_that_are_no_records_are_left_out(copy: Path) -> None:
     run = RunFolder.open(copy)
-    run.metrics.write_text('{"step": 1}\n{"step": \n')
-    with pytest.raises(RunError, match=r"line 2 of .*metrics.jsonl is damaged"):
-        run.read_metrics()
-    run.metrics.write_text('{"step": 1}\n[]\n')
-    with pytest.raises(RunError, match="it holds list"):
-        run.read_metrics()
+    bad = (b"", b"[]", b"\0\0", b'{"step": ', b'{"step": "x"}', b'{"step": 2, "loss": 1e999}', b"\xff", b"[" * 99999)
+    run.metrics.write_bytes(b'{"step": 1}\n' + b"\n".join(bad) + b'\n{"step": 3}\n{"step": 4}')
+    assert run.read_metrics() == [{"step": 1}, {"step": 3}]
+
+
+def flipped(lines: list[bytes]) -> list[bytes]:
+    return [lines[0][:5] + bytes([lines[0][5] ^ 64]) + lines[0][6:], *lines[1:]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flipped,
+        lambda lines: [lines[0][:20] + b"\n", *lines[1:]],
+        lambda lines: [b"\n", *lines[1:]],
+        lambda lines: [b"\0" * len(lines[0]), *lines[1:]],
+        lambda lines: lines[1:],
+        lambda lines: [],
+        lambda lines: None,
+    ],
+    ids=["flipped", "cut", "blank", "NUL", "gone", "empty", "no file"],
+)
+def test_a_log_damaged_at_its_beginning_does_not_end_the_run(copy: Path, whole: Path, damage: Callable) -> None:
+    path = copy / "metrics.jsonl"
+    left = damage(path.read_bytes().splitlines(keepends=True))
+    path.unlink() if left is None else path.write_bytes(b"".join(left))
+    steps = [json.loads(x)["step"] for x in (whole / "metrics.jsonl").read_text().splitlines() if '"train"' in x]
+    assert "metrics.jsonl is damaged" in go_on(copy)
+    again = [json.loads(x) for x in path.read_text().splitlines()]
+    trained = [record["step"] for record in again if record["phase"] == "train"]
+    assert trained == steps[len(steps) - len(trained) :]
+    assert json.loads((copy / "summary.json").read_text())["finished"]
 
 
 @pytest.mark.parametrize("damage", [cut, empty, remove])
@@ -236,8 +262,11 @@ def test_a_pickle_in_a_checkpoint_is_not_run(copy: Path, tmp_path: Path, name: s
     seals["files"][name] = {"sha256": digest(path / name), "bytes": (path / name).stat().st_size}
     (path / "manifest.json").write_text(json.dumps(seals))
     assert inspect(path) is None
-    with pytest.raises(RunError, match=f"{name} does not hold plain tensors and containers"):
+    with pytest.raises(RunError, match=f"{name} does not hold plain tensors and containers") as caught:
         go_on(copy)
+    said = str(caught.value)
+    assert not any(word in said for word in ("weights_only", "safe_globals", "torch.load")), said
+    assert form == "pickle" or "could run code, so it is refused" in said
     assert not mark.exists()
     with (path / name).open("rb") as file, pytest.raises(RunError):
         load_state(Path(file.name))

@@ -148,6 +148,8 @@ def test_policy_drift_has_the_slope_of_the_kl_from_the_old_policy(log_ratio):
     logp_bt = f64([[log_ratio - 1]]).requires_grad_()
     loss = PolicyDrift(coef=0.5, cap=1.5)(logp_bt, judged([[1.0]])).loss_bt.sum()
     near(torch.autograd.grad(loss, logp_bt)[0], [[0.5 * min(exp(log_ratio) - 1, 1.5)]])
+    free = PolicyDrift(coef=0.5, cap=None)(logp_bt, judged([[1.0]])).loss_bt.sum()
+    near(torch.autograd.grad(free, logp_bt)[0], [[0.5 * (exp(log_ratio) - 1)]])
 
 
 def test_shift_and_tilt():

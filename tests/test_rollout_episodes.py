@@ -284,3 +284,31 @@ def test_many_episodes_of_different_lengths_stay_in_step(policy):
     episodes = go(policy, starts=counting(*turns))
     assert episodes.turns_b.tolist() == turns
     assert np.array_equal(episodes.turn_reward_bs.sum(1), np.array(turns, dtype=float))
+
+
+class Odd(Counting):
+    """Shows characters that no policy of the alphabet can read."""
+
+    def step(self, action):
+        step = super().step(action)
+        shown = Observation("é" + step.observation.text + "\0", step.observation.state)
+        return Step(shown, step.reward, step.terminated)
+
+
+def test_what_the_policy_cannot_read_is_left_out_and_makes_the_turn_invalid(policy):
+    odd, plain = go(policy, Odd), go(policy)
+    assert odd.rollout.response_ids == plain.rollout.response_ids
+    assert odd.ended == plain.ended
+    assert plain.valid_bs.tolist() == [[True, False, False], [True] * 3, [True, True, False]]
+    assert odd.valid_bs.tolist() == [[True, False, False], [False, False, True], [False, True, False]]
+    assert not odd.failures
+
+
+def test_a_first_observation_that_cannot_be_read_is_refused(policy):
+    class OddFirst(Counting):
+        def reset(self, question, seed):
+            super().reset(question, seed)
+            return Observation("é")
+
+    with pytest.raises(InputError, match="alphabet"):
+        go(policy, OddFirst)

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from grouprl import sandbox
 from grouprl.errors import InputError
 from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box
-from grouprl.sandbox.walls import readable
+from grouprl.sandbox.walls import inside_places, readable, shown_at, unused
 
 QUICK = Limits(seconds=1)
 PATIENT = Limits(seconds=60)
@@ -304,7 +305,115 @@ def test_what_is_shown_inside_is_disjoint_and_hides_nothing(tmp_path):
     assert sys.base_prefix in shown or sys.base_prefix.startswith("/usr")
     assert not any(a != b and a.startswith(b + "/") for a in shown for b in shown)
     with pytest.raises(OSError, match="cannot be shown"):
-        readable(("/tmp",))
+        readable(("/",))
+
+
+def test_places_inside_never_hide_each_other(tmp_path):
+    (tmp_path / "below").mkdir()
+    packages = (str(tmp_path), str(tmp_path / "below"))
+    places = inside_places(packages)
+    assert places[str(tmp_path)] == "/packages/0"
+    assert [shown_at(path, places) for path in packages] == ["/packages/0", "/packages/0/below"]
+    assert shown_at(sys.base_prefix, places) == sys.base_prefix
+    assert unused("/tmp", ["/usr", "/tmp/python"]) == "/tmp-run"
+    assert unused("/box", ["/usr", "/boxes"]) == "/box"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_packages_below_the_temporary_folder_can_be_imported(level, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)  # where root asks, programs run as nobody
+        Path(folder, "below_tmp.py").write_text("value = 7")
+        monkeypatch.setattr(box.sysconfig, "get_path", lambda name: folder)
+        try:
+            made = Sandbox(level=level, packages=True)
+        except InputError as error:
+            pytest.skip(str(error))
+        with made:
+            code = "import below_tmp, tempfile\nopen(tempfile.gettempdir() + '/x', 'w').close()\nprint(below_tmp.value)"
+            assert (outcome := made.run(code)).stdout == "7\n", outcome.stderr
+            assert made.run(f"open({folder!r} + '/new', 'w')").why == "error" or level == "rlimits"
+
+
+@pytest.fixture(scope="module")
+def landlocked():
+    try:
+        made = Sandbox(level="landlock")
+    except InputError as error:
+        pytest.skip(str(error))
+    with made:
+        yield made
+
+
+def rooms():
+    return {entry.name for entry in Path("/tmp").iterdir() if entry.name.startswith("grouprl-")}
+
+
+def test_deep_odd_and_forbidden_folders_are_removed(landlocked):
+    before = rooms()
+    deep = "import os\nfor n in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
+    deep += "os.mkdir('last', 0)\nprint('deep')"
+    outcome = landlocked.run(deep, limits=PATIENT.model_copy(update={"disk_mb": 64}))
+    assert (outcome.why, outcome.what) == ("killed", "it made more than 1024 files")
+    assert outcome.files_cut
+    assert landlocked.run(deep.replace("3000", "1000"), limits=PATIENT).stdout == "deep\n"
+    odd = "import os\nfor name in ('a\\n', '\\udcff', '.grouprl', '-rf', 'x' * 255): os.makedirs(name + '/b', 0o500)"
+    assert landlocked.run(odd.replace("'x' * 255", "'x' * 250")).why in ("ok", "error")
+    assert rooms() <= before
+
+
+FILL = """
+import mmap, os, time
+held = []
+def file(n, size):
+    opened = open(f"f{n}", "wb+")
+    opened.write(b"x" * size)
+    opened.flush()
+    return opened
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for n in range(20): file(n, 1 << 20).close()",
+        "for n in range(20): held.append(file(n, 1 << 20)); os.remove(f'f{n}')",
+        "for n in range(4):\n    one = file(n, 1 << 20)\n    held.append(mmap.mmap(one.fileno(), 4096))\n"
+        "    one.close()\n    os.remove(f'f{n}')\n    os.closerange(3, 64)",
+        "for n in range(20):\n    os.mkdir('d')\n    os.chdir('d')\n    file(n, 1 << 20).close()",
+        "for n in range(20):\n    one = os.open('.', os.O_TMPFILE | os.O_RDWR)\n    os.write(one, b'x' * (1 << 20))",
+        "for n in range(5000): file(n, 0).close()",
+        "for n in range(5000): os.mkdir(f'd{n}')",
+        "for n in range(5000): os.symlink('x', f'd{n}')",
+        "file('', 1).close()\nfor n in range(5000): os.link('f', f'd{n}')",
+        "def work():\n    for n in range(20): held.append(file(n, 1 << 20)); os.remove(f'f{n}')\n    time.sleep(30)\n"
+        "import threading; threading.Thread(target=work).start()",
+    ],
+    ids=["files", "removed", "mapped", "nested", "unnamed", "empty", "folders", "links", "hard links", "a thread"],
+)
+def test_all_files_together_are_limited_without_namespaces(landlocked, code):
+    outcome = landlocked.run(f"{FILL}{code}\ntime.sleep(30)\nprint('through')", limits=Limits(seconds=30, disk_mb=8))
+    assert (outcome.why, outcome.stdout) == ("killed", ""), outcome
+    assert "together" in outcome.what or "more than 1024 files" in outcome.what
+    assert outcome.seconds < 25
+
+
+def test_files_within_the_limit_are_let_be(landlocked):
+    code = f"{FILL}for n in range(6): held.append(file(n, 1 << 20))\nos.remove('f3')\ntime.sleep(0.2)\nprint('through')"
+    outcome = landlocked.run(code, limits=Limits(seconds=60, disk_mb=8))
+    assert (outcome.why, outcome.stdout, outcome.what) == ("ok", "through\n", "")
+
+
+@pytest.mark.parametrize("status", [1, 126, 253, 255])
+def test_no_exit_status_passes_for_a_refusal(ground, status):
+    outcome = ground.run(f"import os; os._exit({status})")
+    assert (outcome.why, outcome.returncode) == ("error", status)
+
+
+def test_walls_that_cannot_be_entered_are_a_refusal():
+    with Sandbox() as made:
+        outcome = made.run("print(1)", limits=Limits.model_construct(**Limits().model_dump() | {"memory_mb": 1 << 60}))
+        assert (outcome.why, outcome.stdout) == ("refused", "")
 
 
 def test_the_command_says_the_level_and_checks(monkeypatch):

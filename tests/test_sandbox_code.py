@@ -1,16 +1,20 @@
 """Programs as answers: the reward passes_tests, and the task code."""
 
+import contextlib
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
+from grouprl.errors import InputError, RunError
 from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.clock import each_within
 from grouprl.rewards.code import compiles, extract_code, passes_tests, same
 from grouprl.rewards.sending import harmless
-from grouprl.sandbox import SandboxSettings
+from grouprl.rewards.workers import RewardWorkers
+from grouprl.sandbox import Outcome, SandboxSettings
 from grouprl.tasks import CodeTask, load_task
 from grouprl.tasks.task import split_of
 
@@ -49,12 +53,140 @@ def test_what_a_function_returns_is_compared(code, share):
 
 def test_a_program_cannot_claim_what_it_did_not_compute():
     forged = "import os\nopen('results.jsonl', 'w').write('{\"result\": 9}\\n' * 3)\nos._exit(0)"
-    assert passes_tests(forged, SQUARES, "f", partial=True)["tests"] == pytest.approx(1 / 3)
+    assert passes_tests(forged, SQUARES, "f", partial=True)["tests"] == 0
     equal = "class A(int):\n    __eq__ = lambda s, o: True\ndef f(n): return A(1)"
     assert passes_tests(equal, SQUARES, "f", partial=True)["tests"] == 0
     nosy = "import gc, sys\nfound = [o for o in gc.get_objects() if isinstance(o, dict) and 'result' in o]\n"
     nosy += "def f(n): return [d['result'] for d in found if d.get('arguments') == [n]][0]"
     assert passes_tests(nosy, SQUARES, "f")["tests"] == 0
+
+
+RIGHT_TOO_LATE = "'\\n'.join('{\"result\": %d}' % (n * n) for n in (2, 3, -4)) + '\\n'"
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "import atexit; atexit.register(tell)",
+        "import threading; threading.Thread(target=lambda: (time.sleep(0.05), tell())).start()",
+        "import sys; sys.excepthook = lambda *a: tell()",
+        "import weakref, sys; weakref.finalize(sys.modules['answer'], tell)",
+        "import signal; signal.signal(signal.SIGALRM, lambda *a: tell()); signal.setitimer(signal.ITIMER_REAL, 0.05)",
+    ],
+)
+def test_what_a_call_returned_cannot_be_changed_afterwards(late):
+    """The program tells the right results on every descriptor and in every file, after it returned wrong ones."""
+    tell = f"""
+import os, time
+def tell():
+    for n in range(3, 64):
+        try: os.write(n, ({RIGHT_TOO_LATE}).encode())
+        except OSError: pass
+    for name in os.listdir('.') + ['results.jsonl']:
+        open(name, 'w').write({RIGHT_TOO_LATE})
+calls = 0
+def f(n):
+    global calls
+    calls += 1
+    if calls == 3: time.sleep(0.2)
+    return 0
+{late}
+"""
+    assert passes_tests(tell, SQUARES, "f", {"seconds": 20}, partial=True)["tests"] < 1
+    assert passes_tests(tell, SQUARES[:1] * 3, "f", {"seconds": 20})["correct"] == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (float("inf"), 4), (float("-inf"), 4), (float("nan"), 4), (float("inf"), 4.5), (-float("inf"), -4.5),
+        (10**9 - 1, 10**9), (10**9 - 1, 1e9), (999999999.0, 1e9), (4.000000001, 4), (2.0**53, 2**53 + 1),
+        (10**999, 4.5), (4, "4"), (1e-9, 0.0), (1e-13, 0), (0.1001, 0.1), (1, True), (0, False), (None, 0),
+    ],
+)  # fmt: skip
+def test_values_that_are_not_the_same(found, expected):
+    assert not same(found, expected)
+    assert not same([found], [expected])
+    assert not same({"a": found}, {"a": expected})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (4, 4), (4.0, 4), (4, 4.0), (0.1 + 0.2, 0.3), (0.1 + 0.2 - 0.3, 0.0), (10**999, 10**999), (1e300, 1e300),
+        (2**0.5 * 2**0.5, 2.0), (-0.0, 0), (1e22 * (1 + 1e-12), 1e22), ("", ""), (None, None), (False, False),
+    ],
+)  # fmt: skip
+def test_values_that_are_the_same(found, expected):
+    assert same(found, expected)
+    assert same([found], [expected])
+    assert same({"a": found}, {"a": expected})
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), {1, 2}, [float("-inf")]])
+def test_tests_that_expect_no_json_value_are_refused(value):
+    with pytest.raises(InputError, match="JSON values"):
+        passes_tests("def f(): return 1", [{"arguments": [], "result": value}], "f")
+
+
+def test_code_that_needs_its_module_works():
+    code = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    n: int\n"
+        "def f(n): return A(n).n ** 2"
+    )
+    assert passes_tests(code, SQUARES, "f")["correct"] == 1
+    assert passes_tests("def f(n):\n    print('x' * 200_000)\n    return n * n", SQUARES, "f")["correct"] == 1
+    tests = [{"arguments": [], "result": list(range(60_000))}]
+    assert passes_tests("def f(): return list(range(60_000))", tests, "f")["correct"] == 1
+    assert passes_tests("```Python3\ndef f(n): return n * n\n```", SQUARES, "f")["correct"] == 1
+
+
+def test_an_endless_program_stays_within_the_time_of_the_reward():
+    """Eight tests of 5 s each, with 4 s for the reward: wrong, not late, at the first failure or when all are tried."""
+    tests = [{"stdin": str(n), "stdout": str(n)} for n in range(8)]
+    loop, slow = "while True: pass", "n = input()\nif n == '1':\n    while True: pass\nprint(n)"
+
+    def answers(code, partial):
+        began = time.monotonic()
+        (verdict,) = each_within(4.0, iter_of(lambda: passes_tests(code, tests, partial=partial)))
+        assert time.monotonic() - began < 4.0
+        return verdict["tests"]
+
+    assert answers(loop, False) == answers(loop, True) == 0
+    assert answers(slow, False) == 0
+    assert answers(slow, True) == 1 / 8
+
+
+def iter_of(function):
+    yield function()
+
+
+def test_the_clock_is_told_by_the_worker_and_an_endless_program_keeps_its_group():
+    tests = [{"stdin": str(n), "stdout": str(n)} for n in range(8)]
+    with contextlib.closing(RewardWorkers(passes_tests, 1, timeout=4.0, memory_gb=2)) as workers:
+        columns = [{"tests": tests}] * 2
+        verdicts = workers.judge(["while True: pass", "print(input())"], columns, ["a", "b"])
+    assert [(v.status, v.reward) for v in verdicts] == [("ok", 0.0), ("ok", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "ends"),
+    [
+        ([Outcome("refused", what="no room"), Outcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
+        ([Outcome("killed", lost=True), Outcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
+        ([Outcome("killed", lost=True), Outcome("killed", lost=True)], {"tests": 0.0, "correct": 0.0}),
+        ([Outcome("refused", what="no room"), Outcome("refused", what="no room")], RunError),
+    ],
+)
+def test_a_failure_of_the_sandbox_is_not_the_programs(outcomes, ends, monkeypatch):
+    left = iter(outcomes)
+    monkeypatch.setattr(SandboxSettings, "run", lambda self, code, **given: next(left))
+    tests = [{"stdin": "", "stdout": "3"}]
+    if isinstance(ends, dict):
+        assert passes_tests("print(3)", tests) == ends
+    else:
+        with pytest.raises(ends, match="no room"):
+            passes_tests("print(3)", tests)
 
 
 def test_what_a_program_prints_is_compared_line_by_line():

@@ -5,10 +5,11 @@ import pickle
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.envs.check import check_environment
@@ -538,3 +539,88 @@ def test_the_recipes_of_tools_and_code_are_whole():
     for name in ("python_tool", "code"):
         config = load_config(name)
         assert load_task(config.task).question("eval", 0).level in (1, 2)
+
+
+@tool(seconds=None)
+def echo(value: Any) -> Any:
+    """Return what it is given.
+
+    Args:
+        value: anything.
+    """
+    if value == "raise":
+        raise ValueError(Unspeakable())
+    return value
+
+
+class Unspeakable:
+    def __str__(self):
+        raise RuntimeError("not this either")
+
+
+ODD = ["\ud800", "a\udfffb", "\0", "a\0b", "\udcff" * 5000]
+
+
+@pytest.mark.parametrize("text", ODD, ids=ascii)
+def test_a_result_that_cannot_be_encoded_is_a_failed_call(text):
+    result = Toolbox([echo]).call(Call("echo", {"value": text}))
+    assert result.status == "error"
+    assert "cannot be shown" in result.text
+    result.text.encode()
+    for call in (Call(text, {}), Call("echo", {text: 1}), Call("echo", text), Malformed(text)):
+        found = Toolbox([echo]).call(call)
+        (found.name + found.text).encode()
+    assert "\0" not in Toolbox([echo]).call(Call("echo", {"value": text})).text
+
+
+def test_a_result_outside_the_alphabet_is_a_failed_call():
+    box = Toolbox([echo], alphabet="0123456789!>", longest=6)
+    assert box.call(Call("echo", "12")).status == "ok"
+    for text in ("1.5", "True", "1234567", "é", " "):
+        assert box.call(Call("echo", {"value": text})).status == "error"
+    assert pickle.loads(pickle.dumps(box)).call(Call("echo", {"value": "x"})).status == "error"
+
+
+def test_errors_without_a_message_and_nested_arguments_are_failed_calls():
+    box = Toolbox([echo, tool(pure=True, seconds=None)(add)])
+    assert box.call(Call("echo", "raise")).text.startswith("error: ValueError: its message raised RuntimeError")
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for name in ("echo", "add"):
+        assert box.call(Call(name, {"value": deep})).status in ("error", "malformed")
+    while deep:
+        deep = deep.pop()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60), st.sampled_from(["json", "compact"]))
+def test_no_turn_makes_the_environment_raise(text, form):
+    environment = ToolEnvironment(Toolbox([echo, add]), exact_match, form=form, max_turns=3)
+    environment.reset(Question("q", "?", {"answer": "3"}), 0)
+    for turn in (text, f"<tool_call>{text}</tool_call>", f"echo({text})"):
+        step = environment.step(turn)
+        step.observation.text.encode()
+        if step.terminated or step.truncated:
+            return
+
+
+def test_a_turn_of_endless_calls_is_cut():
+    environment, _ = began(answer="3")
+    step = environment.step(JSON.write("add", {"first": 1, "second": 2}) * 1000)
+    assert step.observation.text.count("<tool_response>") == 65
+    assert "at most 64 calls" in step.observation.text
+    assert not step.valid
+
+
+@pytest.mark.parametrize("said", ["9**999", "1/2", "True", "'x'", "chr(0)", "chr(55296)", "1e999", "[1]", "print('é')"])
+def test_what_python_says_beside_the_alphabet_is_a_failed_call(said):
+    task = PythonToolTask(digits=1, operations=1)
+    environment = task.environment()
+    question = task.question("train", 0)
+    environment.reset(question, 0)
+    step = environment.step(f"p({said})")
+    assert step.observation.text == "!>"
+    assert environment.score()["#failed_calls"] == 1
+    assert set(step.observation.text) <= set(task.alphabet)
+    assert environment.step(task.solution(question)).reward == 1

@@ -305,8 +305,7 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path):
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3, "rew')
     assert [r["step"] for r in read_records(path)] == [1, 2]
     path.write_text('{"step": 1}\n{"step"\n{"step": 3}\n')
-    with pytest.raises(ValueError, match="Expecting"):
-        read_records(path)
+    assert [r["step"] for r in read_records(path)] == [1, 3]
 
 
 def test_an_interrupted_run_says_so_and_does_not_repeat_before_as_after(tmp_path):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
 from grouprl.errors import GrouprlError, InputError, RunError
+from grouprl.terminal import Terminal
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""
 
+NO_MEMORY = (
+    "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
+    "or begin one with a smaller batch, shorter answers, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "grouprl plan says what a run needs."
+)
 EPILOG = (
     "Exit codes: [bold]0[/] fine, [bold]2[/] bad input (nothing was touched), [bold]3[/] the run failed, "
     "[bold]130[/] interrupted (training leaves a checkpoint to resume from)."
@@ -40,15 +46,29 @@ class Commands(TyperGroup):
         """Run the command; say an error of this package in one red line."""
         try:
             return super().invoke(ctx)
-        except GrouprlError as error:
+        except (GrouprlError, MemoryError, RuntimeError, OSError) as error:
+            if not isinstance(error, GrouprlError) and not out_of_memory(error):
+                raise
             if ctx.meta.get("debug"):
                 traceback.print_exc()
-            stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-            stderr.print(f"[bold red]error:[/] {escape(in_one_line(error))}")
-            raise typer.Exit(RUN_FAILED if isinstance(error, RunError) else BAD_INPUT) from None
+            said = in_one_line(error) if isinstance(error, GrouprlError) else NO_MEMORY
+            stderr = Terminal(stderr=True, highlight=False, soft_wrap=True)
+            stderr.print(f"[bold red]error:[/] {escape(said)}")
+            bad_input = isinstance(error, GrouprlError) and not isinstance(error, RunError)
+            raise typer.Exit(BAD_INPUT if bad_input else RUN_FAILED) from None
         except KeyboardInterrupt:
-            Console(stderr=True).print("interrupted")
+            Terminal(stderr=True).print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory left: Python's, torch's on a CPU or GPU, or the system's."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    return any(words in said for words in ("can't allocate memory", "not enough memory", "out of memory"))
 
 
 def in_one_line(error: GrouprlError) -> str:
@@ -67,7 +87,7 @@ def _capital(text: str) -> str:
 
 ORDER = (
     *("train", "plan", "eval", "report", "show", "export", "serve"),
-    *("recipes", "tasks", "check-env", "sandbox", "methods", "papers", "metrics"),
+    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "papers", "metrics"),
 )
 
 app = typer.Typer(
@@ -108,7 +128,20 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, serve, show, tasks, train
+    from grouprl.cli import (
+        check_env,
+        check_reward,
+        evaluate,
+        export,
+        methods,
+        papers,
+        plan,
+        sandbox,
+        serve,
+        show,
+        tasks,
+        train,
+    )
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
@@ -121,6 +154,7 @@ def _mount() -> None:
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
+    app.command("check-reward", rich_help_panel=catalogue)(check_reward.check_reward_command)
     app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)
     app.command("metrics", rich_help_panel=catalogue)(tasks.metrics_command)

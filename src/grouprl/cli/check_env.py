@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.errors import InputError
+from grouprl.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.envs.findings import Episode, Finding, Report
@@ -68,9 +69,9 @@ def check_env_command(
         agents=agents,
     )
     if as_json:
-        print(json.dumps({"environment": name, **report.data()}, indent=2, ensure_ascii=False, default=str))
+        print(json.dumps({"environment": name, **report.data()}, indent=2, default=str))
     else:
-        _show(name, report, Console(highlight=False))
+        _show(name, report, Terminal(highlight=False))
     if report.problems:
         raise typer.Exit(PROBLEMS)
 

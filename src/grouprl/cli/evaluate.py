@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.errors import InputError
+from grouprl.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy
@@ -80,13 +81,13 @@ def eval_command(
     subject = _subject(source, task, checkpoint, device)
     defaults = subject.defaults
     ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
-    console, scoring = Console(), subject.reward.model_copy(update={"function": reward} if reward else {})
+    console, scoring = Terminal(), subject.reward.model_copy(update={"function": reward} if reward else {})
     acted = subject.task.environment() is not None
     stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
     with (
         opened_reward(scoring, subject.task) as (judge, notes),
         closing(stage) if stage is not None else nullcontext(),
-        _progress(Console(stderr=True)) as progress,
+        _progress(Terminal(stderr=True)) as progress,
     ):
         bar = progress.add_task("answers", total=None)
         found = evaluate(
@@ -108,11 +109,11 @@ def eval_command(
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:
-        typer.echo(json.dumps(as_data(found, subject), ensure_ascii=False))
+        typer.echo(json.dumps(as_data(found, subject)))
     else:
         show_evaluation(found, subject, console)
     for note in [*notes, *[why_here] * bool(why_here)]:
-        Console(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+        Terminal(stderr=True).print(f"[yellow]note:[/] {escape(note)}", highlight=False)
 
 
 @dataclass(frozen=True)

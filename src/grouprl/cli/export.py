@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from grouprl.terminal import Terminal
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
@@ -33,7 +34,7 @@ def export_command(
 
     silence_loading_bars()
     when = export(run, dest, checkpoint)
-    Console().print(f"Wrote {when} of {run} to {dest}", highlight=False, soft_wrap=True)
+    Terminal().print(f"Wrote {when} of {run} to {dest}", highlight=False, soft_wrap=True)
 
 
 def report_command(run: Run) -> None:
@@ -47,4 +48,4 @@ def report_command(run: Run) -> None:
     """
     from grouprl.view.report import write_report
 
-    Console().print(f"Report: {write_report(run)}", highlight=False, soft_wrap=True)
+    Terminal().print(f"Report: {write_report(run)}", highlight=False, soft_wrap=True)

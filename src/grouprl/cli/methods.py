@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from grouprl.errors import InputError, suggest
@@ -14,6 +14,7 @@ from grouprl.methods import CATALOGUE, Entry, find
 from grouprl.methods.contrast import contrast
 from grouprl.methods.describe import AMBIGUOUS, describe
 from grouprl.methods.render import card, catalogue, claims, difference
+from grouprl.terminal import Terminal
 
 app = typer.Typer(help="The catalogue of methods: list them, read a card, compare two.")
 Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
@@ -71,7 +72,7 @@ def _answer(block: Any, as_json: bool) -> None:
     if as_json:
         print(json.dumps(block, indent=2, ensure_ascii=False))
     else:
-        Console().print(block)
+        Terminal().print(block)
 
 
 _HINT = Text("grouprl methods show NAME   grouprl methods diff A B", style="dim")

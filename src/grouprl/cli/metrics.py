@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.terminal import Terminal
 from grouprl.train.glossary import GLOSSARY, GROUPS, Metric, lookup
 
 
@@ -17,7 +18,7 @@ def show_metrics(name: str | None = None, console: Console | None = None) -> Non
 
     Raises InputError for a name nobody defined.
     """
-    console = console or Console()
+    console = console or Terminal()
     if name is None:
         _print_groups(list(GLOSSARY.values()), console)
     elif name in GROUPS:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.train import Changes, Source
+from grouprl.terminal import Terminal
 from grouprl.train.config import load_config
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def plan_command(
     if as_json:
         typer.echo(json.dumps(found.as_data(), ensure_ascii=False))
     else:
-        show_plan(found, Console(), everything)
+        show_plan(found, Terminal(), everything)
     if found.refusals:
         raise typer.Exit(2)
 

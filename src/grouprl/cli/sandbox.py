@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.terminal import Terminal
+
 if TYPE_CHECKING:
     from grouprl.sandbox import Level
 
@@ -40,7 +42,7 @@ def sandbox_command(
     from grouprl.sandbox import Sandbox
 
     with Sandbox(allow, level=level) as sandbox:  # type: ignore[arg-type]  # unknown names are refused in words
-        console = Console(highlight=False)
+        console = Terminal(highlight=False)
         if not as_json:
             _show_level(sandbox.level, console)
         rows = _checked(sandbox) if check else []

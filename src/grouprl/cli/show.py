@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from grouprl.terminal import Terminal
 
 
 def show_command(
@@ -30,7 +31,7 @@ def show_command(
     from grouprl.view.trajectory import find, of_step
     from grouprl.view.trajectory_text import lines, table
 
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     if listed:
         console.print(table(of_step(run, step)))
         return

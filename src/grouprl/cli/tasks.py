@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.terminal import Terminal
+
 if TYPE_CHECKING:
     from grouprl.tasks import Task, TaskDescription
 
@@ -31,7 +33,7 @@ def tasks_command(
     """
     from grouprl.tasks import describe_tasks
 
-    console = Console()
+    console = Terminal()
     if name is None:
         _show_all(describe_tasks(), console)
     else:
@@ -50,7 +52,7 @@ def metrics_command(
     """
     from grouprl.cli.metrics import show_metrics
 
-    show_metrics(name, Console())
+    show_metrics(name, Terminal())
 
 
 def show_task(name: str, console: Console) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from grouprl.errors import InputError
+from grouprl.terminal import Terminal
 from grouprl.train.config import Config, load_config, recipe_names
 from grouprl.train.reading import is_file
 
@@ -71,7 +71,7 @@ def train_command(
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
     run.rollouts_every, and workers and timeouts of reward and environment.
     """
-    console = Console()
+    console = Terminal()
     chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
     from grouprl.cli.quiet import silence_loading_bars
     from grouprl.train.loop import train
@@ -105,7 +105,7 @@ def recipes_command() -> None:
     for name in recipe_names():
         config = load_config(name)
         table.add_row(name, config.task_name, config.model.name, config.method_name, str(config.steps))
-    Console().print(table)
+    Terminal().print(table)
 
 
 def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -> Chosen:

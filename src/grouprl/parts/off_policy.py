@@ -115,7 +115,8 @@ class PolicyDrift(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """α·min(ρ_t - 1, cap)·log π(y_t), ρ detached."""
         excess_bt = torch.where(batch.active_bt, log_ratio(logp_bt.detach(), batch).expm1(), 0)
-        return TokenLoss(self.coef * excess_bt.clamp(max=self.cap) * logp_bt, {})
+        weight_bt = excess_bt if self.cap is None else excess_bt.clamp(max=self.cap)
+        return TokenLoss(self.coef * weight_bt * logp_bt, {})
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 
 from ..errors import InputError, suggest
+from ..pickles import refusal
 from .causal_lm import CausalPolicy
 from .fit import check_config, check_files, check_state
 from .hub import check_on_hub
@@ -139,9 +140,13 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError) as error:
         raise InputError(
-            f"The model {spec} could not be loaded: {error}", "", "Check the name and the folder"
+            f"The model {spec} could not be loaded: {_why(error)}", "", "Check the name and the folder"
         ) from error
     return model, tokenizer
+
+
+def _why(error: Exception) -> str:
+    return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 
 def _check_special_tokens(tokenizer: Any, spec: str) -> None:

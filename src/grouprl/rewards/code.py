@@ -1,39 +1,56 @@
 """A reward for programs: they run in the sandbox, and what they return is compared outside of it.
 
 The program learns the inputs of the tests but never the results that are expected, so nothing that it prints, writes
-or pretends can stand for a right answer, save the right answer.
+or pretends can stand for a right answer, save the right answer. What a call returned leaves the sandbox through a pipe
+before the next call begins, so that nothing that happens later can change it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grouprl.errors import InputError
+from grouprl.errors import InputError, RunError
+from grouprl.rewards import clock
 from grouprl.rewards.contract import known_examples
 
 if TYPE_CHECKING:
-    from grouprl.sandbox import SandboxSettings
+    from grouprl.sandbox import Outcome, SandboxSettings
 
-FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
-RESULTS = "results.jsonl"
+FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+LONGEST = 1 << 20
+"""Characters of a program; the sandbox runs none that is longer."""
+SPENT = 0.8
+"""The share of the reward's own time that programs may use: the rest is for starting and ending them."""
+SHORTEST = 0.05
+"""Seconds; with less than that left no further test is begun."""
+WHOLE = 2.0**53
+"""Above it floats are not counted one by one, so whole ones are compared like the others."""
 HARNESS = """
-import json, sys
-with open("inputs.json") as file:
-    inputs = json.load(file)
-namespace = {"__name__": "answer"}
-with open("answer.py") as file:
-    exec(compile(file.read(), "answer.py", "exec"), namespace)
-with open("results.jsonl", "w") as file:
+import json, os, sys, types
+def report(out, dumps, write, function):
+    with open("inputs.json") as file:
+        inputs = json.load(file)
+    module = sys.modules["answer"] = types.ModuleType("answer")
+    with open("answer.py", encoding="utf-8") as file:
+        exec(compile(file.read(), "answer.py", "exec"), module.__dict__)
     for arguments in inputs:
         try:
-            line = json.dumps({"result": namespace[sys.argv[1]](*arguments)})
+            line = dumps({"result": module.__dict__[function](*arguments)}, allow_nan=False)
         except Exception as error:
-            line = json.dumps({"error": type(error).__name__})
-        file.write(line + "\\n")
-        file.flush()
+            line = dumps({"error": type(error).__name__})
+        rest = (line + "\\n").encode()
+        while rest:
+            rest = rest[write(out, rest):]
+pipe, nothing = os.dup(1), os.open("/dev/null", os.O_WRONLY)
+for stream in (1, 2):
+    os.dup2(nothing, stream)
+report(pipe, json.dumps, os.write, sys.argv[1])
 """
 
 
@@ -61,15 +78,24 @@ def passes_tests(
         sandbox: limits and `allow` (`grouprl.sandbox.SandboxSettings`).
         partial: whether some passed tests earn something.
 
+    Whole numbers are compared exactly, other finite floats to nine digits; NaN and infinity equal nothing. `seconds` of
+    the sandbox hold for each program that reads and prints, and for all calls of a function together; all of them get
+    no more than 80 % of the time that the reward itself has, and what is not done by then has failed.
+
     Raises:
         InputError: on tests of another form, or where this machine cannot contain code.
+        RunError: if the sandbox cannot be built around a program: the machine's fault, never the program's.
     """
     settings = _settings(sandbox)
-    found = json.loads(tests) if isinstance(tests, str) else tests
-    _check_tests(found, function)
+    found = _plain(json.loads(tests) if isinstance(tests, str) else tests, function)
     code = extract_code(completion)
-    passed = _call_all(code, found, function, settings) if function else _read_and_print(code, found, settings)
-    share = sum(passed) / len(passed)
+    if not compiles(code):
+        passed = [False]
+    elif function:
+        passed = _call_all(code, found, function, settings)
+    else:
+        passed = _read_and_print(code, found, settings, partial)
+    share = sum(passed) / len(found)
     return {"tests": share if partial else float(share == 1), "correct": float(share == 1)}
 
 
@@ -80,9 +106,13 @@ def extract_code(completion: str) -> str:
 
 
 def compiles(code: str) -> bool:
-    """Whether code is Python; what is not need not be run."""
+    """Whether code is Python, and short enough to be run; what is not need not be run."""
+    if len(code) > LONGEST:
+        return False
     try:
-        compile(code, "answer.py", "exec", dont_inherit=True)
+        with warnings.catch_warnings():  # else they would show lines of the code in the terminal
+            warnings.simplefilter("ignore")
+            compile(code, "<answer>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return False
     return True
@@ -99,10 +129,16 @@ def _settings(given: Mapping[str, Any] | SandboxSettings | None) -> SandboxSetti
         raise InputError(f"The sandbox's settings are {given!r}", str(error)) from error
 
 
-def _check_tests(tests: Any, function: str) -> None:
+def _plain(tests: Any, function: str) -> list[dict[str, Any]]:
+    """Return the tests as JSON has them.
+
+    Raises:
+        InputError: if they have another form, or expect what is no JSON value, such as infinity.
+    """
     keys = {"arguments", "result"} if function else {"stdin", "stdout"}
     if (
         not isinstance(tests, Sequence)
+        or isinstance(tests, str)
         or not tests
         or not all(isinstance(t, Mapping) and keys <= set(t) for t in tests)
     ):
@@ -111,40 +147,84 @@ def _check_tests(tests: Any, function: str) -> None:
             f"there is at least one, and each has {' and '.join(sorted(keys))}",
             "Name the function that is called as 'function', or leave it out for programs that read and print.",
         )
+    try:
+        return [json.loads(json.dumps({key: test[key] for key in keys}, allow_nan=False)) for test in tests]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"The tests of a program are {str(tests)[:80]!r}: {error}",
+            "arguments and results are JSON values; NaN and infinity are none",
+        ) from error
 
 
 def _call_all(code: str, tests: Sequence[Mapping[str, Any]], function: str, settings: SandboxSettings) -> list[bool]:
     """Call the function on all inputs in one run; what it did before it died counts."""
-    if not compiles(code):
-        return [False] * len(tests)
     inputs = json.dumps([test["arguments"] for test in tests])
     harness = f"import sys\nsys.argv[1:] = [{function!r}]\n{HARNESS}"
     files: dict[str, str | bytes] = {"inputs.json": inputs, "answer.py": code.encode(errors="surrogatepass")}
-    written = settings.run(harness, files=files).files.get(RESULTS, b"")
-    results = [_result(line) for line in written.decode(errors="replace").splitlines()[: len(tests)]]
-    results += [{}] * (len(tests) - len(results))
-    return [same(found.get("result", NOTHING), test["result"]) for found, test in zip(results, tests, strict=True)]
+    # The results have the room that files have, as they were files if they were not read at once.
+    seconds = min(settings.seconds, _Budget(settings.seconds).left())
+    roomy = settings.model_copy(update={"output_kb": min(1 << 14, settings.disk_mb << 10), "seconds": seconds})
+    written = _run(roomy, harness, files=files).stdout
+    results = [_result(line) for line in written.split("\n")[: len(tests)]]
+    results += [NOTHING] * (len(tests) - len(results))
+    return [same(found, test["result"]) for found, test in zip(results, tests, strict=True)]
 
 
-def _read_and_print(code: str, tests: Sequence[Mapping[str, Any]], settings: SandboxSettings) -> list[bool]:
-    if not compiles(code):
-        return [False] * len(tests)
-    outcomes = (settings.run(code, stdin=str(test["stdin"])) for test in tests)
-    return [
-        outcome.why == "ok" and _lines(outcome.stdout) == _lines(str(test["stdout"]))
-        for outcome, test in zip(outcomes, tests, strict=True)
-    ]
+def _read_and_print(
+    code: str, tests: Sequence[Mapping[str, Any]], settings: SandboxSettings, partial: bool
+) -> list[bool]:
+    """Run the program on every input in turn; unless some passed tests earn something, up to the first failure."""
+    budget, passed = _Budget(settings.seconds * len(tests)), []
+    for test in tests:
+        seconds = min(settings.seconds, budget.left())
+        outcome = None
+        if seconds > SHORTEST:
+            outcome = _run(settings.model_copy(update={"seconds": seconds}), code, stdin=str(test["stdin"]))
+        good = outcome is not None and outcome.why == "ok" and _lines(outcome.stdout) == _lines(str(test["stdout"]))
+        passed.append(good)
+        if not good and not partial:
+            break
+    return passed
+
+
+class _Budget:
+    """The time that all programs of one answer may take together: what they ask for, within the reward's own."""
+
+    def __init__(self, wanted: float) -> None:
+        own = clock.left()
+        seconds = wanted if own is None else min(wanted, SPENT * own)
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, at least a hundredth."""
+        return max(0.01, self._end - time.monotonic())
+
+
+def _run(settings: SandboxSettings, code: str, **given: Any) -> Outcome:
+    """Run code; try again where the sandbox failed.
+
+    A program that loses the fork server twice has failed: it may be to blame.
+
+    Raises:
+        RunError: if no walls can be built around it. That happens before its first line, so it is not to blame.
+    """
+    outcome = settings.run(code, **given)
+    if outcome.why == "refused" or outcome.lost:
+        outcome = settings.run(code, **given)
+    if outcome.why == "refused":
+        raise RunError(f"The sandbox could not run a program: {outcome.what}")
+    return outcome
 
 
 NOTHING = object()
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two JSON values are equal: numbers to 9 digits, but true is not 1."""
+    """Whether two JSON values are equal: whole numbers exactly, other floats to 9 digits, and true is not 1."""
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected
     if isinstance(found, (int, float)) and isinstance(expected, (int, float)):
-        return found == expected or abs(found - expected) <= 1e-9 * max(abs(found), abs(expected))
+        return _same_number(found, expected)
     if isinstance(found, list) and isinstance(expected, (list, tuple)):
         return len(found) == len(expected) and all(map(same, found, expected))
     if isinstance(found, dict) and isinstance(expected, Mapping):
@@ -152,14 +232,37 @@ def same(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and bool(found == expected)
 
 
-def _result(line: str) -> dict[str, Any]:
+def _same_number(found: float, expected: float) -> bool:
+    """Compare exactly unless both are floats of which one has a fraction; NaN and infinity equal nothing."""
+    floats = [value for value in (found, expected) if isinstance(value, float)]
+    if not all(map(math.isfinite, floats)):
+        return False
+    if len(floats) < 2 or all(value.is_integer() and abs(value) < WHOLE for value in floats):
+        return found == expected or (isinstance(expected, float) and expected == 0 and abs(found) <= ROUNDED)
+    return abs(found - expected) <= max(1e-9 * max(abs(found), abs(expected)), ROUNDED * (expected == 0))
+
+
+ROUNDED = 1e-12
+"""What a float may be that is compared to 0.0."""
+
+
+def _result(line: str) -> Any:
+    """Return what a call returned; NOTHING where the line says something else."""
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return NOTHING
+    return found["result"] if isinstance(found, dict) and found.keys() == {"result"} else NOTHING
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _finite(text: str) -> float:
+    return value if math.isfinite(value := float(text)) else _refuse(text)
 
 
 def _lines(text: str) -> list[str]:
     """Return lines without white space at their ends, and without empty lines at the end."""
-    return [line.rstrip() for line in text.rstrip().splitlines()]
+    return [line.rstrip(" \t\r\f\v") for line in text.rstrip(" \t\r\n\f\v").split("\n")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -209,6 +209,24 @@ class Episode:
         self.shown = step.observation
         if step.terminated or step.truncated:
             self.ended = "terminated" if step.terminated else "truncated"
+
+    def leave_out(self, unreadable: Callable[[str], bool]) -> bool:
+        """Leave the characters that the policy cannot read out of the last observation; return whether there are any.
+
+        The turn that led to them is then invalid.
+        """
+        contents = [m["content"] for m in self.shown.messages if isinstance(m.get("content"), str)]
+        odd = {character for text in (self.shown.text, *contents) for character in text if unreadable(character)}
+        if not odd:
+            return False
+        gone = str.maketrans(dict.fromkeys(odd, ""))
+        messages = tuple(
+            {**m, "content": m["content"].translate(gone)} if isinstance(m.get("content"), str) else m
+            for m in self.shown.messages
+        )
+        self.shown = replace(self.shown, text=self.shown.text.translate(gone), messages=messages)
+        self.turns[-1].valid, self.turns[-1].seen = False, self.shown.text
+        return True
 
     def judge(self, found: Any) -> None:
         """Take what `score` or `scores` gave: (whether by agent, components)."""

@@ -244,7 +244,26 @@ class _Table:
         self._show([episode for episode in rows if episode.alive])
 
     def _show(self, episodes: Sequence[Episode]) -> None:
-        """Put the last observation of each episode where it belongs: behind a row, or at the beginning of one."""
+        """Put the last observation of each episode where it belongs: behind a row, or at the beginning of one.
+
+        What an action led to and the policy cannot read is left out of what it is shown, and the turn is invalid: no
+        action can end the run.
+        """
+        try:
+            self._place(episodes)
+        except InputError:
+            if not [episode for episode in episodes if episode.turns and episode.leave_out(self._unreadable)]:
+                raise
+            self._place(episodes)
+
+    def _unreadable(self, text: str) -> bool:
+        try:
+            self.policy.encode_all([text])
+        except InputError:
+            return True
+        return False
+
+    def _place(self, episodes: Sequence[Episode]) -> None:
         begun: list[tuple[Episode, str | tuple[Message, ...], Context | None]] = []
         grown: list[tuple[Episode, Context, str]] = []
         for episode in episodes:
@@ -260,9 +279,10 @@ class _Table:
                 last = context.ids[-1] if context.ids and context.ids[-1] in self.policy.eos_ids else None
                 grown.append((episode, context, self.between.later(shown, last)))
         prompts = self.policy.encode_prompts([prompt for _, prompt, _ in begun]) if begun else []
+        later = self.policy.encode_all([text for _, _, text in grown])
         for (episode, prompt, before), ids in zip(begun, prompts, strict=True):
             episode.begin(prompt, list(ids), before)
-        for (episode, context, _), ids in zip(grown, self.policy.encode_all([x for _, _, x in grown]), strict=True):
+        for (episode, context, _), ids in zip(grown, later, strict=True):
             episode.go_on(context, list(ids))
 
     def _settle(self) -> None:

@@ -22,7 +22,6 @@ from typing import Any
 
 from grouprl.errors import InputError, RunError, suggest
 from grouprl.sandbox import keeper
-from grouprl.sandbox.inside import REFUSED
 from grouprl.sandbox.keeper import LENGTH
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, Outcome, Why
@@ -167,14 +166,14 @@ class Sandbox:
             "code": code,
             "stdin": _bytes(stdin),
             "files": {_inside(name): _bytes(content) for name, content in (files or {}).items()},
-            "limits": limits.plain() | {"packages": list(self._packages)},
+            "limits": limits.plain(),
         }
         with self._lock:
             try:
                 return self._ask(request, limits)
             except _Gone as error:
                 self._server.end()
-                return Outcome("killed", what=f"the fork server was lost: {error}")
+                return Outcome("killed", what=f"the fork server was lost: {error}", lost=True)
 
     def close(self) -> None:
         """End the fork server; another run would start it again."""
@@ -194,7 +193,7 @@ class Sandbox:
             head = server.hear(START_SECONDS)
             if not head["ready"]:
                 raise _Gone(head["what"])
-            server.ask(pickle.dumps(_trial(self._packages)))
+            server.ask(pickle.dumps(_TRIAL))
             outcome = _outcome(server, Limits())
             if outcome.why != "ok":
                 raise _Gone(f"a first run failed: {outcome.what or outcome.stderr[-200:]}")
@@ -220,7 +219,7 @@ def _outcome(server: _Server, limits: Limits) -> Outcome:
     deadline = time.monotonic() + GRACE_SECONDS
     out, err = (server.read(length, deadline).decode(errors="replace") for length in head["lengths"])
     files = {name: server.read(length, deadline) for name, length in head["files"]}
-    why, what = _why(head, err, limits), ""
+    why, what = _why(head, err, limits), head["what"]
     if why == "refused":
         what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
     return Outcome(
@@ -240,13 +239,13 @@ def _outcome(server: _Server, limits: Limits) -> Outcome:
 
 def _why(head: dict[str, Any], err: str, limits: Limits) -> Why:
     code = head["returncode"]
+    if not head["begun"]:
+        return "refused"
     if head["stopped"]:
         stopped: Why = head["stopped"]
         return stopped
     if code == 0:
         return "ok"
-    if code == REFUSED:
-        return "refused"
     if code == -signal.SIGXCPU or (code == -signal.SIGKILL and head["cpu"] >= (limits.cpu or limits.seconds)):
         return "timeout"
     if err.rstrip().rpartition("\n")[2].startswith("MemoryError"):
@@ -254,8 +253,7 @@ def _why(head: dict[str, Any], err: str, limits: Limits) -> Why:
     return "killed" if code < 0 else "error"
 
 
-def _trial(packages: tuple[str, ...]) -> dict[str, Any]:
-    return {"code": "", "stdin": b"", "files": {}, "limits": Limits().plain() | {"packages": list(packages)}}
+_TRIAL = {"code": "", "stdin": b"", "files": {}, "limits": Limits().plain()}
 
 
 def _inside(name: str) -> str:

@@ -7,59 +7,22 @@ harmless where they succeed, so that they can be shown to succeed without a sand
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
-
+from grouprl.sandbox.attempts import (
+    ESCAPED,
+    ROOMY,
+    TIGHT,
+    Check,
+    Escape,
+    attempt_of,
+    ended,
+    printed,
+    says_so,
+)
+from grouprl.sandbox.escapes_files import FILES
+from grouprl.sandbox.escapes_limits import LIMITED
+from grouprl.sandbox.escapes_processes import NETWORK, PROCESSES
 from grouprl.sandbox.level import LevelName
-from grouprl.sandbox.outcome import Limits, Outcome
-
-if TYPE_CHECKING:
-    from grouprl.sandbox.world import World
-
-ESCAPED = "ESCAPED"
-TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)
-ROOMY = TIGHT.model_copy(update={"seconds": 60})
-HEAD = "import json, os, sys\nworld = json.load(sys.stdin)\n"
-
-Check = Callable[[Outcome, "World"], bool]
-
-
-@dataclass(frozen=True)
-class Escape:
-    """A way out: what it attempts, the program, how one sees that it succeeded, and where it must fail."""
-
-    name: str
-    aim: str
-    code: str
-    escaped: Check
-    needs: LevelName
-    """The lowest level that contains it."""
-    limits: Limits
-
-    @property
-    def program(self) -> str:
-        """The whole program."""
-        return HEAD + self.code
-
-
-def says_so(outcome: Outcome, world: World) -> bool:
-    """Whether the program printed that it got through."""
-    return ESCAPED in outcome.stdout
-
-
-def _printed(outcome: Outcome, world: World) -> bool:
-    return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
-
-
-def _marked(outcome: Outcome, world: World, mark: str) -> bool:
-    return world.marked(mark)
-
-
-def _ended(outcome: Outcome, world: World) -> bool:
-    return outcome.why == "ok"
-
+from grouprl.sandbox.outcome import Limits
 
 ESCAPES: list[Escape] = []
 
@@ -72,8 +35,7 @@ def _add(
     escaped: Check | str = says_so,
     limits: Limits = ROOMY,
 ) -> None:
-    check = partial(_marked, mark=escaped) if isinstance(escaped, str) else escaped
-    ESCAPES.append(Escape(name, aim, code.strip("\n") + "\n", check, needs, limits))
+    ESCAPES.append(attempt_of(name, aim, code, needs, escaped, limits))
 
 
 _add(
@@ -115,13 +77,13 @@ _add(
     "rlimits",
 )
 _add("memory in a file", "use memory that no limit counts", "os.memfd_create('x')\nprint('ESCAPED')")
-_add("endless output", "print without end", "for _ in range(4000):\n    print('x' * 999)", "rlimits", _printed)
+_add("endless output", "print without end", "for _ in range(4000):\n    print('x' * 999)", "rlimits", printed)
 _add(
     "a million lines of errors",
     "print without end to the standard error",
     "for _ in range(1000):\n    sys.stderr.write('error\\n' * 1000)",
     "rlimits",
-    _printed,
+    printed,
 )
 _add(
     "huge file",
@@ -132,16 +94,17 @@ _add(
 _add(
     "many files",
     "write 40 MB into ten files",
-    "for n in range(10):\n    open(f'f{n}', 'wb').write(b'x' * (4 << 20))\nprint('ESCAPED')",
-    "namespaces",
+    "for n in range(10):\n    open(f'f{n}', 'wb').write(b'x' * (4 << 20))\n"
+    "import time; time.sleep(0.5)\nprint('ESCAPED')",
+    "landlock",
 )
-_add("sleeping", "outlast the clock", "import time; time.sleep(1)", "rlimits", _ended, TIGHT)
+_add("sleeping", "outlast the clock", "import time; time.sleep(1)", "rlimits", ended, TIGHT)
 _add(
     "computing",
     "use more processor time than allowed",
     "import time\nwhile time.process_time() < 2.2: pass",
     "rlimits",
-    _ended,
+    ended,
     TIGHT.model_copy(update={"cpu": 1, "seconds": 20}),
 )
 _add(
@@ -157,7 +120,7 @@ for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
 time.sleep(1)
 """,
     "rlimits",
-    _ended,
+    ended,
     TIGHT,
 )
 _add(
@@ -165,7 +128,7 @@ _add(
     "outlast the clock unheard",
     "import time\nfor n in range(64):\n    try: os.close(n)\n    except OSError: pass\ntime.sleep(1)",
     "rlimits",
-    _ended,
+    ended,
     TIGHT,
 )
 _add(
@@ -277,3 +240,4 @@ _add(
     "raise its own limits",
     "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40))\nprint('ESCAPED')",
 )
+ESCAPES += [*FILES, *NETWORK, *PROCESSES, *LIMITED]

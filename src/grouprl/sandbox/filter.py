@@ -46,6 +46,10 @@ OWNERSHIP = """
 SIGNALS = "kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo"
 SESSIONS = "setsid setpgid"
 PRIORITIES = "setpriority ioprio_set"
+HIDING = "sendmsg sendmmsg"
+"""Descriptors on their way through a socket: files that are open nowhere and take room all the same."""
+SET_DUMPABLE = 4
+"""Argument of prctl: what a process has open could not be seen any more."""
 OF_PROCESS = "sched_setscheduler sched_setattr sched_setparam sched_setaffinity prlimit64"
 """Calls that change how a process of the user is treated; their first argument is 0 for the caller itself."""
 
@@ -99,8 +103,9 @@ def _fill(library: ctypes.CDLL, context: ctypes.c_void_p, alone: bool) -> None:
     refuse("socket", code=errno.EACCES)
     refuse("clone", _Argument(0, MASKED_EQUAL, THREAD, 0))
     signals = "" if kernel.landlock_version() >= 6 else SIGNALS
-    for name in f"fork vfork {OWNERSHIP} {SESSIONS} {PRIORITIES} {signals}".split():
+    for name in f"fork vfork pidfd_open {OWNERSHIP} {SESSIONS} {PRIORITIES} {HIDING} {signals}".split():
         refuse(name)
+    refuse("prctl", _Argument(0, MASKED_EQUAL, 0xFFFFFFFF, SET_DUMPABLE))
     for name in OF_PROCESS.split():
         refuse(name, _Argument(0, NOT_EQUAL, 0, 0))
 

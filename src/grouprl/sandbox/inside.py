@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import fcntl
 import gc
 import linecache
 import math
@@ -21,34 +22,38 @@ from grouprl.sandbox.walls import Room, Walls
 NAME = "main.py"
 """What the code is called in tracebacks."""
 OPEN_FILES = 64
+BEGUN = 3
+"""Where the pipe is while the walls are entered."""
 KEEPERS = 3
 """Processes of the user that are there before the code runs."""
 
 
-def become(code: str, limits: dict[str, Any], walls: Walls, room: Room, pipes: tuple[int, int, int]) -> None:
-    """Run the code as the calling process, which ends with it; never returns."""
+def become(code: str, limits: dict[str, Any], walls: Walls, room: Room, pipes: tuple[int, int, int, int]) -> None:
+    """Run the code as the calling process, which ends with it; never returns.
+
+    `pipes` are its three streams, and one in which a byte says that the walls stand; the code never has that one.
+    """
     status = 1
     try:
         os.setsid()
-        for place, pipe in enumerate(pipes):
+        *streams, begun = [fcntl.fcntl(pipe, fcntl.F_DUPFD, OPEN_FILES) for pipe in pipes]
+        for place, pipe in enumerate((*streams, begun)):
             os.dup2(pipe, place)
-        os.closerange(3, 1 << 16)
+        os.closerange(BEGUN + 1, 1 << 16)
         os.chdir(room.folder)
         _default_signals()
         _limit(limits)
         walls.enter(room)
-        _tidy(room, limits)
-    except BaseException:  # no code has run yet: the keeper reads this exit status as a failure of the walls
+        _tidy(room, walls)
+        os.write(BEGUN, b"1")
+        os.close(BEGUN)
+    except BaseException:  # no code has run yet, and nothing has said that the walls stand
         traceback.print_exc()
-        os._exit(_flushed(REFUSED))
+        os._exit(_flushed(1))
     try:
         status = _run(code)
     finally:
         os._exit(_flushed(status))
-
-
-REFUSED = 253
-"""Exit status of a process that could not be shut in."""
 
 
 def _default_signals() -> None:
@@ -76,13 +81,13 @@ def _limit(limits: dict[str, Any]) -> None:
         )
 
 
-def _tidy(room: Room, limits: dict[str, Any]) -> None:
+def _tidy(room: Room, walls: Walls) -> None:
     """Leave what a program finds that was started in an empty folder by nobody."""
     os.environ.clear()
     os.environ.update(HOME=room.folder, TMPDIR=room.temporary, PATH="/usr/bin:/bin", LANG="C.UTF-8", PYTHONUTF8="1")
     for name in [name for name in sys.modules if name.partition(".")[0] == "grouprl"]:
         del sys.modules[name]
-    sys.path[:] = [room.folder, *sys.path, *limits["packages"]]
+    sys.path[:] = [room.folder, *sys.path, *walls.packages]
     sys.argv[:] = [NAME]
     random.seed(0)
     gc.enable()

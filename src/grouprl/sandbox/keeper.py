@@ -16,19 +16,18 @@ import pickle
 import resource
 import select
 import signal
-import stat
 import struct
 import sys
 import time
 import types
-from collections.abc import Iterator
 from typing import Any
 
 LENGTH = struct.Struct(">Q")
 STATUS = struct.Struct("=ii")
 PIECE = 1 << 16
 DRAIN = 1 << 22
-MOST_FILES = 256
+LOOK_SECONDS = 0.02
+"""How often the files of a program are looked at where nothing else limits them."""
 OFTEN = """
     bisect collections copy dataclasses datetime decimal fractions functools heapq itertools linecache math operator
     random re statistics string textwrap traceback typing
@@ -37,7 +36,7 @@ OFTEN = """
 
 def main(level: str, packages: tuple[str, ...], requests: int, replies: int) -> None:
     """Build the walls, say so, and serve until the trainer closes its side."""
-    from grouprl.sandbox import inside, walls
+    from grouprl.sandbox import inside, walls  # and what it uses, before anything is shut out
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prepare()
@@ -70,13 +69,15 @@ def _prepare() -> None:
 
 def _watch(request: dict[str, Any], walls: Any, requests: int, replies: int, become: Any) -> None:
     """Make a room, let the code run in it, and reply with what came of it."""
+    from grouprl.sandbox import leftovers
+
     limits = request["limits"]
     with walls.room(limits["disk"]) as room:
         given = {name: _place(room.folder, name, content) for name, content in request["files"].items()}
         stdin = os.memfd_create("stdin")
         os.write(stdin, request["stdin"])
         os.lseek(stdin, 0, os.SEEK_SET)
-        pipes = os.pipe(), os.pipe(), os.pipe()
+        pipes = os.pipe(), os.pipe(), os.pipe(), os.pipe()
         began = time.monotonic()
         first = os.fork()
         if not first:
@@ -84,13 +85,15 @@ def _watch(request: dict[str, Any], walls: Any, requests: int, replies: int, bec
         os.close(stdin)
         for _, theirs in pipes:
             os.close(theirs)
-        seen = _Seen(limits["output"], *(ours for ours, _ in pipes))
+        out, err, status, begun = (ours for ours, _ in pipes)
+        seen = _Seen(limits["output"], out, err, status, walls.spill(room, limits["disk"]))
         seen.follow(began + limits["seconds"], requests)
         _end(first, seen, walls.own_processes)
         seen.drain()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         report = seen.report() | {"seconds": time.monotonic() - began, "cpu": used.ru_utime + used.ru_stime}
-        left, cut = _left(room.folder, given, limits["disk"])
+        report["begun"] = select.select([begun], [], [], 0)[0] != [] and bool(os.read(begun, 1))
+        left, cut = leftovers.new_files(room.folder, given, limits["disk"])
     report |= {"files": [[name, len(content)] for name, content in left.items()], "files_cut": cut}
     _reply(replies, report, bytes(seen.output[0]), bytes(seen.output[1]), *left.values())
 
@@ -101,11 +104,11 @@ def _be_first(code: str, limits: dict[str, Any], walls: Any, room: Any, stdin: i
 
     kernel.die_with_parent(signal.SIGKILL)
     kernel.adopt_orphans()
-    (_, out), (_, err), (_, status) = pipes
+    (_, out), (_, err), (_, status), (_, begun) = pipes
     program = os.fork()
     if not program:
-        become(code, limits, walls, room, (stdin, out, err))
-    for theirs in (stdin, out, err):
+        become(code, limits, walls, room, (stdin, out, err, begun))
+    for theirs in (stdin, out, err, begun):
         os.close(theirs)
     os.write(status, STATUS.pack(program, 0))
     while True:
@@ -119,11 +122,11 @@ def _be_first(code: str, limits: dict[str, Any], walls: Any, room: Any, stdin: i
 class _Seen:
     """What the watcher sees of a run: its output up to a limit, and how it ended."""
 
-    def __init__(self, most: int, out: int, err: int, status: int) -> None:
-        self.most, self.sources, self.status = most, (out, err), status
+    def __init__(self, most: int, out: int, err: int, status: int, spill: Any) -> None:
+        self.most, self.sources, self.status, self.spill = most, (out, err), status, spill
         self.output = bytearray(), bytearray()
         self.cut = [False, False]
-        self.program, self.how, self.stopped = 0, None, ""
+        self.program, self.how, self.stopped, self.what = 0, None, "", ""
         for source in (*self.sources, status):
             os.set_blocking(source, False)
 
@@ -133,10 +136,14 @@ class _Seen:
         for source in (*self.sources, self.status):
             poll.register(source, select.POLLIN)
         poll.register(requests, 0)  # only its end is reported
+        look = time.monotonic() + LOOK_SECONDS if self.spill else deadline
         while self.how is None and not self.stopped:
-            ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
-            if not ready:
+            ready = poll.poll(max(0.0, 1000 * (min(deadline, look) - time.monotonic())))
+            if time.monotonic() >= deadline and not ready:
                 self.stopped = "timeout"
+            elif time.monotonic() >= look and look < deadline:
+                self._look()
+                look = time.monotonic() + LOOK_SECONDS
             for source, _ in ready:
                 if source == self.status:
                     self._read_status()
@@ -145,8 +152,15 @@ class _Seen:
                 elif not self._read(self.sources.index(source)):
                     poll.unregister(source)
 
+    def _look(self) -> None:
+        """Stop a program whose files take more than they may."""
+        alive = self.program if self.how is None else 0
+        if self.spill and not self.stopped and (what := self.spill(alive)):
+            self.stopped, self.what = "killed", what
+
     def drain(self) -> None:
-        """Read what was still on its way when the program ended."""
+        """Read what was still on its way when the program ended, and look at its files once more."""
+        self._look()
         for place in (0, 1):
             while self._read(place) and not self.cut[place]:
                 pass
@@ -155,7 +169,7 @@ class _Seen:
         """Return how the run ended, and the lengths of its output."""
         code = None if self.how is None or self.stopped else os.waitstatus_to_exitcode(self.how)
         lengths = [len(text) for text in self.output]
-        return {"stopped": self.stopped, "returncode": code, "lengths": lengths, "cut": self.cut}
+        return {"stopped": self.stopped, "returncode": code, "lengths": lengths, "cut": self.cut, "what": self.what}
 
     def _read_status(self) -> None:
         text = os.read(self.status, STATUS.size)
@@ -195,35 +209,6 @@ def _place(folder: str, name: str, content: bytes) -> bytes:
     with open(path, "wb") as target:
         target.write(content)
     return content
-
-
-def _left(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str, bytes], bool]:
-    """Return the regular files that are new or changed, and whether some were left out; links are not followed."""
-    found: dict[str, bytes] = {}
-    for path in _regular(folder):
-        name = os.path.relpath(path, folder)
-        try:
-            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            name.encode()
-        except (OSError, UnicodeEncodeError):  # made unreadable, or named with bytes that are no text
-            return found, True
-        with open(source, "rb") as opened:
-            content = opened.read(most + 1)
-        if given.get(name) == content:
-            continue
-        most -= len(content)
-        if most < 0 or len(found) >= MOST_FILES:
-            return found, True
-        found[name] = content
-    return found, False
-
-
-def _regular(folder: str) -> Iterator[str]:
-    for where, _, names in os.walk(folder):
-        for name in sorted(names):
-            path = os.path.join(where, name)
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                yield path
 
 
 def _request(source: int) -> dict[str, Any] | None:

@@ -13,8 +13,8 @@ Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused"]
 """Why a run ended.
 
 ok: exit status 0. error: another exit status, or an exception. timeout: wall or processor time used up. memory: it
-ended with a MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's. refused:
-the code was not run at all.
+ended with a MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's, or because
+its files took more than allowed. refused: the code was not run at all; no code can bring that about by what it does.
 """
 
 
@@ -30,7 +30,7 @@ class Limits(pydantic.BaseModel):
     memory_mb: int = Field(256, ge=64, le=1 << 20)
     """Address space of each process, in MiB; Python itself takes about 30."""
     disk_mb: int = Field(16, ge=1, le=1 << 14)
-    """Size of a file, and of all files where folders are in memory, in MiB."""
+    """Size of a file, and of all files together, in MiB."""
     output_kb: int = Field(64, ge=1, le=1 << 14)
     """Standard output, and as much again of standard error, in KiB."""
     processes: int = Field(16, ge=1, le=4096)
@@ -73,4 +73,6 @@ class Outcome:
     files_cut: bool = False
     """Whether files were left out, because there were too many or they could not be read."""
     what: str = ""
-    """In words what was refused; else empty."""
+    """In words what was refused, or why it was killed; else empty."""
+    lost: bool = False
+    """Whether the fork server ended or fell silent during the run, by the program's doing or the machine's."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from grouprl.sandbox import filter, kernel
+from grouprl.sandbox import filter, kernel, leftovers
 
 INSIDE = 1000
 """The user's number inside namespaces."""
 NOBODY = 65534
 """Whom root becomes before namespaces are made: limits on processes do not hold for root."""
-FOLDER, TEMPORARY = "/box", "/tmp"
+FOLDER, TEMPORARY, PACKAGES = "/box", "/tmp", "/packages"
+"""What a run's own folders, and further packages, are called in a root of its own."""
 SHARED = "/tmp"
 """Where the folders of runs are made that have no file systems of their own."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -39,10 +40,16 @@ class Walls(ABC):
     """Whether a run sees and reaches only its own processes, so that all end when its first one is killed."""
     filtered = False
     """Whether system calls are filtered."""
+    packages: tuple[str, ...] = ()
+    """Where a program finds the further packages."""
 
     @abstractmethod
     def room(self, disk: int) -> AbstractContextManager[Room]:
         """Make an empty folder of at most `disk` bytes for one run."""
+
+    def spill(self, room: Room, disk: int) -> Callable[[int], str] | None:
+        """Return what says in words that the files of a process take too much; None where the room itself is small."""
+        return None
 
     @abstractmethod
     def enter(self, room: Room) -> None:
@@ -66,13 +73,16 @@ class Namespaces(Walls):
     own_processes = True
 
     def __init__(self, packages: tuple[str, ...]) -> None:
+        places = inside_places(packages)
+        self.packages = tuple(shown_at(path, places) for path in packages if os.path.exists(path))
+        self._folder, self._temporary = (unused(name, places.values()) for name in (FOLDER, TEMPORARY))
         self._filter = filter.program(alone=False)
         self.filtered = self._filter is not None
         self._self = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         lasting = kernel.NEW_MOUNTS | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOSTNAME
         if os.geteuid() == 0:
             kernel.unshare(lasting)
-            _new_root(readable(packages))
+            _new_root(places, (self._folder, self._temporary))
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -80,7 +90,7 @@ class Namespaces(Walls):
             self._become_user(kernel.NEW_USER)
         else:
             self._become_user(kernel.NEW_USER | lasting)
-            _new_root(readable(packages))
+            _new_root(places, (self._folder, self._temporary))
         os.close(self._self)
         kernel.set_dumpable(False)
 
@@ -88,10 +98,10 @@ class Namespaces(Walls):
     def room(self, disk: int) -> Iterator[Room]:
         """Mount two empty file systems in memory that nobody else sees; they vanish with the run."""
         kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_PROCESSES | kernel.NEW_IPC)
-        for target in (FOLDER, TEMPORARY):
-            options = f"size={disk},nr_inodes=4096,mode=700,uid={INSIDE},gid={INSIDE}"
+        for target in (self._folder, self._temporary):
+            options = f"size={disk},nr_inodes={leftovers.MOST_ENTRIES},mode=700,uid={INSIDE},gid={INSIDE}"
             kernel.mount("tmpfs", target, kernel.NO_SUID | kernel.NO_DEVICES, options)
-        yield Room(FOLDER, TEMPORARY)
+        yield Room(self._folder, self._temporary)
 
     def enter(self, room: Room) -> None:
         """Give up the rights over the namespaces, and filter system calls."""
@@ -125,7 +135,7 @@ class Landlock(Walls):
             raise OSError("libseccomp.so.2 is not installed")
         if not kernel.landlock_version():
             raise OSError("the kernel has no Landlock")
-        self._filter = program
+        self._filter, self.packages = program, packages
         read = kernel.EXECUTE | kernel.READ_FILE | kernel.READ_DIR
         self._rights = dict.fromkeys(readable(packages), read)
         self._rights |= {f"/dev/{name}": kernel.READ_FILE | kernel.WRITE_FILE for name in DEVICES}
@@ -138,7 +148,11 @@ class Landlock(Walls):
         try:
             yield Room(folder, folder)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            leftovers.remove(folder)
+
+    def spill(self, room: Room, disk: int) -> Callable[[int], str]:
+        """Measure the folder, as nothing else limits all files together."""
+        return partial(leftovers.too_much, room.folder, disk)
 
     def enter(self, room: Room) -> None:
         """Give up every right, then submit to rules and filter."""
@@ -154,7 +168,7 @@ class Bare(Walls):
     """No walls: limits alone hold."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
-        super().__init__()
+        self.packages = packages
 
     room = Landlock.room
 
@@ -166,7 +180,7 @@ def readable(packages: tuple[str, ...]) -> list[str]:
     """Return what Python needs to run, and further folders: real folders and files, none of which lies in another.
 
     Raises:
-        OSError: if one of them would be hidden by a run's own folders.
+        OSError: if one of them is the whole disk.
     """
     wanted = [*SYSTEM, *LINKER, sys.base_prefix, sys.base_exec_prefix, *packages]
     places = {os.path.abspath(path) for path in wanted if os.path.exists(path)} - {
@@ -176,22 +190,46 @@ def readable(packages: tuple[str, ...]) -> list[str]:
     for path in sorted(places):
         if not any(_inside(path, other) for other in found):
             found.append(path)
-    if hidden := [path for path in found if path == "/" or _inside(path, FOLDER) or _inside(path, TEMPORARY)]:
-        raise OSError(f"{hidden[0]} cannot be shown: it holds, or is hidden by, the run's own folders")
+    if "/" in found:
+        raise OSError("/ cannot be shown: everything lies in it")
     return found
+
+
+def inside_places(packages: tuple[str, ...]) -> dict[str, str]:
+    """Return where each readable path is shown in a root of its own: further packages under a name of their own.
+
+    So they may lie anywhere, below the system's temporary folder too, which is another one inside.
+    """
+    own = readable(())
+    further = [path for path in readable(packages) if path not in own]
+    return {path: path for path in own} | {path: f"{PACKAGES}/{n}" for n, path in enumerate(further)}
+
+
+def shown_at(path: str, places: Mapping[str, str]) -> str:
+    """Return where a path is shown that lies in one of `places`."""
+    whole = os.path.abspath(path)
+    shown = next(real for real in places if _inside(whole, real))
+    return places[shown] + whole[len(shown) :]
+
+
+def unused(name: str, places: Collection[str]) -> str:
+    """Return `name`, or a name like it, below which nothing is shown and which is not shown itself."""
+    while any(_inside(place, name) or _inside(name, place) for place in places):
+        name += "-run"
+    return name
 
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/")
 
 
-def _new_root(shown: list[str]) -> None:
-    """Replace all mounts by a root in memory that shows these paths, read-only, and a few devices."""
+def _new_root(shown: Mapping[str, str], own: Sequence[str]) -> None:
+    """Replace all mounts by a root in memory: these paths, read-only, where they are shown; devices; empty folders."""
     kernel.mount("", "/", kernel.RECURSIVE | kernel.PRIVATE)
     links = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
-    trees = {path: kernel.copy_tree(path) for path in shown}
+    trees = {place: kernel.copy_tree(path) for path, place in shown.items()}
     trees |= {f"/dev/{name}": kernel.copy_tree(f"/dev/{name}", devices=True) for name in DEVICES}
-    folders = {path for path in trees if os.path.isdir(path)}
+    folders = {place for path, place in shown.items() if os.path.isdir(path)}
     new = "/tmp"
     kernel.mount("tmpfs", new, kernel.NO_SUID, "size=1m,mode=755")
     for path, tree in trees.items():
@@ -199,7 +237,7 @@ def _new_root(shown: list[str]) -> None:
         kernel.attach_tree(tree, new + path)
     for path, target in links.items():
         os.symlink(target, new + path)
-    for path in (FOLDER, TEMPORARY):
+    for path in own:
         os.makedirs(new + path)
     os.chdir(new)
     kernel.pivot_root(".", ".")

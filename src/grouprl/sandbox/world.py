@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from grouprl.sandbox.attempts import Escape
 from grouprl.sandbox.box import Sandbox
-from grouprl.sandbox.escapes import ESCAPES, Escape
+from grouprl.sandbox.escapes import ESCAPES
 from grouprl.sandbox.outcome import Outcome, Why
 
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")
@@ -39,7 +40,7 @@ class World:
         self.victim_file.write_text("full")
         self.victim_file.chmod(0o600)
         environment = os.environ | {self.variable: "secret"}
-        self.process = subprocess.Popen(["sleep", "60"], env=environment)
+        self.process = subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True, cwd=folder)
         self._stack.callback(self._end_process)
         tcp, self._udp = self._listen(socket.AF_INET, ("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM)
         self._stack.enter_context(self._udp)
@@ -92,10 +93,22 @@ class World:
             "process": lambda: any(self._left()),
             "shared": lambda: any(self._shared()),
             "outside": (self.folder / "outside").exists,
-            "emptied": lambda: self.victim_file.read_text() == "",
+            "gone": lambda: not self.victim_file.exists(),
+            "emptied": lambda: self._victim() == "",
+            "changed": lambda: self._victim() != "full",
             "mode": lambda: stat.S_IMODE(self.victim_file.stat().st_mode) == 0o777,
+            "times": lambda: self.victim_file.stat().st_mtime == 0,
+            "niced": lambda: os.getpriority(os.PRIO_PROCESS, self.process.pid) == 19,
+            "stopped": lambda: "\nState:\tT" in self._status(),
         }
         return bool(found[mark]())
+
+    def _victim(self) -> str:
+        return self.victim_file.read_text() if self.victim_file.exists() else "full"
+
+    def _status(self) -> str:
+        time.sleep(0.05)
+        return Path(f"/proc/{self.process.pid}/status").read_text()
 
     def _listen(self, family: int, address: Any) -> socket.socket:
         server = self._stack.enter_context(socket.socket(family))

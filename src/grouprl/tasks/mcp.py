@@ -54,6 +54,6 @@ class McpTask(ToolTask):
         if not self.fresh:
             return super().environment()
         server = McpServer(self.path, self.seconds)
-        toolbox = Toolbox(self._of(server), traces=self.traces)
+        toolbox = Toolbox(self._of(server), traces=self.traces, alphabet=self.characters)
         limits: dict[str, Any] = {"form": self.form, "max_turns": self.turns, "on_close": server.close}
         return shown_by(self._expert, toolbox, self._inner.reward, **limits)

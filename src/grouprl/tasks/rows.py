@@ -122,6 +122,10 @@ class RowTask(OptionTask):
         prompt = self._prompt(row, table.label(position))
         return Question(f"{without_folder(table.name)}:{table.numbers[position]}", prompt, row)
 
+    def label(self, split: Split, index: int) -> str:
+        """Return what messages call question `index` of a split: "line 3 of data.jsonl"."""
+        return self._tables[split].label(self._positions[split][index])
+
     def size(self, split: Split) -> int:
         """Return how many questions a split has.
 

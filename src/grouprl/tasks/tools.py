@@ -60,7 +60,7 @@ class ToolTask(OptionTask):
                 "tools are put beside questions that are answered at once",
             )
         self._expert = None if self.expert is None else import_object(self.expert, "expert")
-        self._toolbox = Toolbox(self.make_tools(), traces=self.traces)
+        self._toolbox = Toolbox(self.make_tools(), traces=self.traces, alphabet=self.characters)
 
     def make_tools(self) -> list[Any]:
         """Import the tools."""
@@ -210,7 +210,7 @@ class PythonToolTask(EnvironmentTask):
 
     def model_post_init(self, context: Any) -> None:
         """Make the tool."""
-        self._toolbox = Toolbox([PythonTool(self.sandbox, "p")], longest=6 * self.digits)
+        self._toolbox = Toolbox([PythonTool(self.sandbox, "p")], longest=6 * self.digits, alphabet=self.alphabet)
 
     @property
     def max_turns(self) -> int:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grouprl.envs.environment import Observation, Step
 from grouprl.errors import InputError
 from grouprl.rewards.contract import Reward
 from grouprl.rewards.judging import judge
-from grouprl.tools.calls import FORMS, FormName, Result
+from grouprl.tools.calls import FORMS, Call, FormName, Malformed, Result
 from grouprl.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question
+
+MOST_CALLS = 64
+"""Calls in one turn; what follows is not called."""
+TURN_SECONDS = 30.0
+"""After so much time no further call of a turn begins."""
 
 
 class ToolEnvironment:
     """Turns hold calls of tools until one holds the final answer, which earns the reward and ends the episode.
 
     A call that cannot be read, names no tool, or has arguments that do not fit, is invalid and answered with what is
-    wrong; so is, as a valid turn, a tool that fails. The counts `#tool_calls`, `#malformed_calls` and `#failed_calls`
-    reach the metrics and weigh nothing. The state is what was called and what came of it: equal histories are equal
-    states.
+    wrong; so is, as a valid turn, a tool that fails, or whose result the model cannot read. The counts `#tool_calls`,
+    `#malformed_calls` and `#failed_calls` reach the metrics and weigh nothing. The state is what was called and what
+    came of it: equal histories are equal states.
     """
 
     def __init__(
@@ -83,8 +89,8 @@ class ToolEnvironment:
             self._phase = "ended"
             reward, self.correct = self._judge(said.answer)
             return Step(Observation("", self.state), reward, terminated=True)
-        results = [self.toolbox.call(call) for call in said.calls]
-        for call, result in zip(said.calls, results, strict=True):
+        results = self._call_all(said.calls)
+        for call, result in zip(said.calls, results, strict=False):  # no call behind the last result was made
             self._history.update(f"{call!r}\0{result!r}\0".encode(errors="surrogatepass"))
         self.results += results
         truncated = self.turns >= self.max_turns
@@ -109,6 +115,20 @@ class ToolEnvironment:
         self._phase = "closed"
         if self._on_close is not None:
             self._on_close()
+
+    def _call_all(self, calls: Sequence[Call | Malformed]) -> list[Result]:
+        """Call one after the other; a turn cannot take the trainer's time or memory by calling without end."""
+        results: list[Result] = []
+        began = time.monotonic()
+        for number, call in enumerate(calls):
+            if number >= MOST_CALLS:
+                results.append(Result("", f"not called: a turn has at most {MOST_CALLS} calls", "malformed"))
+                break
+            if time.monotonic() - began > TURN_SECONDS:
+                results.append(Result("", f"not called: the calls before it took {TURN_SECONDS:g} s", "timeout"))
+                break
+            results.append(self.toolbox.call(call))
+        return results
 
     def _observed(self, results: list[Result]) -> Observation:
         messages: tuple[dict[str, Any], ...] = ()

@@ -8,12 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grouprl.envs.environment import unwritable
 from grouprl.errors import InputError, suggest
 from grouprl.tools.calls import Call, Malformed, Result
 from grouprl.tools.tool import Tool, ToolError, as_tool
 
 REMEMBERED = 4096
 """Results that are kept."""
+NUL = "\0"
 LONGEST = 4000
 """Characters of a result."""
 
@@ -22,7 +24,12 @@ class Toolbox:
     """Tools by name. Usable in several environments at a time; pickled without what it remembers."""
 
     def __init__(
-        self, tools: Sequence[Tool | Callable[..., Any]], *, traces: bool = False, longest: int = LONGEST
+        self,
+        tools: Sequence[Tool | Callable[..., Any]],
+        *,
+        traces: bool = False,
+        longest: int = LONGEST,
+        alphabet: str = "",
     ) -> None:
         """Put tools together.
 
@@ -30,6 +37,8 @@ class Toolbox:
             tools: functions, or what `as_tool` made of them.
             traces: whether the model is shown the traceback of a tool that raised.
             longest: characters of a result that are shown.
+            alphabet: the characters that the model can read, where it cannot read all: a call whose result holds
+                another one has failed.
 
         Raises:
             InputError: on no tools, two of one name, or a function that cannot be a tool.
@@ -38,14 +47,14 @@ class Toolbox:
         if not tools or len(self.tools) < len(tools):
             names = [_tool(each).name for each in tools]
             raise InputError(f"The tools are {names}", "there is at least one, and their names differ")
-        self.traces, self.longest = traces, longest
+        self.traces, self.longest, self.alphabet = traces, longest, frozenset(alphabet)
         self.hits = 0
         """How many results were remembered ones."""
         self._kept: OrderedDict[str, Result] = OrderedDict()
         self._worker: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (tuple(self.tools.values()), self.traces, self.longest)
+        return _again, (tuple(self.tools.values()), self.traces, self.longest, "".join(sorted(self.alphabet)))
 
     @property
     def schemas(self) -> tuple[dict[str, Any], ...]:
@@ -55,19 +64,40 @@ class Toolbox:
     def call(self, call: Call | Malformed) -> Result:
         """Return what came of a call; nothing that a model writes, and nothing that a tool does, makes this raise.
 
+        The text of a result can always be written as UTF-8.
+
         Raises:
             RunError: if no process for tools can be started.
         """
+        try:
+            return self._readable(self._called(call))
+        except (RecursionError, ValueError, OverflowError) as error:  # arguments nested or long beyond what can be kept
+            name = "" if isinstance(call, Malformed) else call.name
+            return self._readable(Result(name, f"the call cannot be read: {type(error).__name__}", "malformed"))
+
+    def _called(self, call: Call | Malformed) -> Result:
         if isinstance(call, Malformed):
             return Result("", call.what, "malformed")
         found = self.tools.get(call.name)
         if found is None:
-            return Result(call.name, f"there is no tool {call.name!r}. {suggest(call.name, self.tools)}", "malformed")
+            what = f"there is no tool {shortened(call.name, 80)!r}. {suggest(call.name, self.tools)}"
+            return Result(call.name, what, "malformed")
         try:
             arguments = found.check(call.arguments)
         except ToolError as error:
-            return Result(call.name, str(error), "malformed")
+            return Result(call.name, shortened(str(error), self.longest), "malformed")
         return self._remembered(found, arguments) if found.pure else self._run(found, arguments)
+
+    def _readable(self, result: Result) -> Result:
+        """Return the result, or a failed call where the model cannot read it; half a character stands escaped."""
+        name, text = (part.encode(errors="backslashreplace").decode() for part in (result.name, result.text))
+        if result.status != "ok":
+            return Result(name, text, result.status)
+        half = unwritable(result.text)
+        odd = half or next((x for x in text if x == NUL or (self.alphabet and x not in self.alphabet)), None)
+        if odd is None:
+            return result
+        return Result(name, f"error: the result holds {odd!a}, which cannot be shown", "error")
 
     def close(self) -> None:
         """End the process that tools run in, if there is one; the next call starts it again."""
@@ -105,9 +135,9 @@ def attempt(found: Tool, arguments: Mapping[str, Any], traces: bool, longest: in
     try:
         return "ok", shortened(shown(found.function(**arguments)), longest)
     except ToolError as error:
-        return "error", shortened(f"error: {error}", longest)
+        return "error", shortened(f"error: {_said(error)}", longest)
     except (Exception, SystemExit) as error:
-        text = traceback.format_exc() if traces else f"error: {type(error).__name__}: {error}"
+        text = traceback.format_exc() if traces else f"error: {type(error).__name__}: {_said(error)}"
         return "error", shortened(text, longest)
 
 
@@ -130,5 +160,13 @@ def _tool(given: Tool | Callable[..., Any]) -> Tool:
     return given if isinstance(given, Tool) else as_tool(given)
 
 
-def _again(tools: Sequence[Tool], traces: bool, longest: int) -> Toolbox:
-    return Toolbox(tools, traces=traces, longest=longest)
+def _said(error: BaseException) -> str:
+    """Return the message of an error, whose text may itself fail to be made."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"its message raised {type(another).__name__}"
+
+
+def _again(tools: Sequence[Tool], traces: bool, longest: int, alphabet: str) -> Toolbox:
+    return Toolbox(tools, traces=traces, longest=longest, alphabet=alphabet)

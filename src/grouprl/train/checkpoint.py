@@ -79,21 +79,21 @@ def prune(run: RunFolder, keep: int) -> None:
             path.unlink()
 
 
-def newest(run: RunFolder, *, alone: bool = False) -> tuple[Checkpoint | None, list[str]]:
+def newest(run: RunFolder, *, alone: bool = False, log: bool = True) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest whole checkpoint (None if there is none) and a sentence for each damaged one passed over.
 
-    `alone`: without regard to the files of the run that going on from it would need.
+    `alone`: without regard to the files of the run that going on from it would need; `log`: with regard to the log.
     """
     complaints: list[str] = []
     for path in _folders(run):
-        damage = inspect(path, alone=alone)
+        damage = inspect(path, alone=alone, log=log)
         if damage is None:
             return _read(path), complaints
         complaints.append(f"checkpoint {path.name} is damaged ({damage}); going back to the one before")
     return None, complaints
 
 
-def inspect(path: Path, *, alone: bool = False) -> str | None:
+def inspect(path: Path, *, alone: bool = False, log: bool = True) -> str | None:
     """Say what is wrong with the checkpoint at `path` and (unless `alone`) with the files of the run it needs, or None.
 
     A file of the run may have grown since; it is looked at as far as it went then.
@@ -105,7 +105,9 @@ def inspect(path: Path, *, alone: bool = False) -> str | None:
         if damage := _broken(path / name, seal, grown=False):
             return damage
     others = {} if alone else seals["beside"]
-    damages = (_broken(path.parent.parent / name, seal, grown=True) for name, seal in others.items())
+    run = RunFolder(path.parent.parent)
+    needed = {name: seal for name, seal in others.items() if log or name != run.metrics.name}
+    damages = (_broken(run.path / name, seal, grown=True) for name, seal in needed.items())
     return next((damage for damage in damages if damage), None)
 
 

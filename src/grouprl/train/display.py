@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from grouprl.terminal import Terminal
 from grouprl.train.examining import Sample
 from grouprl.train.findings import Finding
 from grouprl.train.screen import Screen, line
@@ -39,7 +40,7 @@ class Display:
         live: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console()
+        self.console = console or Terminal()
         self.total_steps = total_steps
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self._clock = clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -144,23 +145,23 @@ class RunFolder:
             file.write(line)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole lines of metrics.jsonl. Raises RunError naming a damaged one."""
+        """All whole lines of metrics.jsonl that are records; a damaged one is left out, as a log decides nothing."""
         if not self.metrics.is_file():
             return []
-        found = []
-        for number, line in enumerate(self.metrics.read_bytes().splitlines(keepends=True), start=1):
-            if line.endswith(b"\n"):
-                found.append(self._record(line, number))
-        return found
+        *lines, _ = self.metrics.read_bytes().split(b"\n")
+        return [record for line in lines if (record := _record(line)) is not None]
 
-    def _record(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise RunError(f"line {number} of {self.metrics} is damaged: {error}") from error
-        if not isinstance(record, dict):
-            raise RunError(f"line {number} of {self.metrics} is damaged: it holds {type(record).__name__}")
-        return record
+    def mend_metrics(self, size: int, steps: int) -> int:
+        """Write metrics.jsonl anew with the records that are whole in its first `size` bytes, up to a training step.
+
+        Returns how many lines are left out.
+        """
+        lines = self.metrics.read_bytes()[:size].split(b"\n") if self.metrics.is_file() else []
+        found = [(line, _record(line) or {}) for line in lines]
+        known = [(line, record) for line, record in found if {"phase", "step"} <= record.keys()]
+        kept = [line for line, record in known if record["phase"] != "train" or record["step"] <= steps]
+        write_text(self.metrics, "".join(line.decode() + "\n" for line in kept))
+        return len([line for line in lines if line]) - len(kept)
 
     def sync_metrics(self) -> None:
         """Have metrics.jsonl on disk as it is now."""
@@ -190,6 +191,21 @@ class RunFolder:
     def rollout_file(self, step: int) -> Path:
         """Where the rollouts of `step` (counted from 1) lie."""
         return self.rollouts / f"step-{step:06d}.parquet"
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """Return what a line of metrics.jsonl says; None where it is damaged."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not all(isinstance(v, str) or _is_number(v) for v in found.values()):
+        return None
+    return found if isinstance(found.get("phase", ""), str) and isinstance(found.get("step", 0), int) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def digest(path: Path, size: int | None = None) -> str:

@@ -23,6 +23,7 @@ from grouprl.errors import InputError
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
+from grouprl.terminal import Terminal
 from grouprl.train.account import NO_ROWS, account
 from grouprl.train.config import Config
 from grouprl.train.display import Display, Sample
@@ -82,7 +83,7 @@ def train(
 
     Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
     """
-    console = console or Console()
+    console = console or Terminal()
     if not resume:
         prospect = plan(config)
         prospect.raise_if_refused()

@@ -32,6 +32,7 @@ from grouprl.train.config import Config
 from grouprl.train.episodes import environments, measured
 from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.train.golds import gold_refusals
 from grouprl.train.objections import (
     PromptEncoder,
     prompt_lengths,
@@ -185,6 +186,7 @@ def plan(config: Config) -> Plan:
             *kind_refusals(config, method, task),
             *stored_refusals(config, task, asked),
             *refusals(config, method, facts, task),
+            *gold_refusals(config.reward, task),
             *complaints,
             *no_room,
             *too_much,

@@ -241,6 +241,8 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         settle(run.checkpoints)
     checkpoint, complaints = newest(run)
     if checkpoint is None and complaints:
+        checkpoint, complaints = _in_spite_of_the_log(run, complaints)
+    if checkpoint is None and complaints:
         raise RunError(
             f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
             "Restore one from a copy, or start a new run"
@@ -280,6 +282,17 @@ def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, 
     write_json(run.facts, now)
     write_text(run.config, settings)
     write_json(run.facts, {**now, "settings": known_by(settings)})
+
+
+def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that is whole but for metrics.jsonl, which is then mended."""
+    checkpoint, others = newest(run, log=False)
+    if checkpoint is None:
+        return None, complaints
+    steps = checkpoint.state["step"] if checkpoint.state["phase"] == "train" else 0
+    lost = run.mend_metrics(checkpoint.state["metrics_size"], steps)
+    checkpoint.state["metrics_size"] = run.metrics.stat().st_size
+    return checkpoint, [*others, f"{run.metrics} is damaged: {lost} of its lines are left out, the run itself is whole"]
 
 
 def _facts(run: RunFolder) -> dict[str, Any]:

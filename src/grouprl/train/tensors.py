@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from grouprl.errors import RunError
+from grouprl.pickles import refusal
 
 
 def save_state(state: Mapping[str, Any], path: Path) -> None:
@@ -31,8 +32,7 @@ def load_state(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, AttributeError, OSError) as error:
-        reason = str(error).partition("\n")[0][:300]
-        raise RunError(f"{path} does not hold plain tensors and containers: {reason}") from error
+        raise RunError(f"{path} does not hold plain tensors and containers: {refusal(error)}") from error
     if not isinstance(found, dict):
         raise RunError(f"{path} holds {type(found).__name__} where a mapping is expected")
     return found

@@ -77,16 +77,13 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[dict
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a metrics.jsonl; a last line that is cut off is left out. Raises ValueError on other damage."""
-    lines = path.read_text("utf-8", errors="replace").splitlines()
+    """Return the whole lines of a metrics.jsonl that are records; what is cut off or damaged is left out."""
     records = []
-    for number, line in enumerate(lines, 1):
+    for line in path.read_text("utf-8", errors="replace").split("\n"):
         try:
             record = json.loads(line) if line.strip() else None
-        except ValueError:
-            if number < len(lines):
-                raise
-            record = None
+        except (ValueError, RecursionError):
+            continue
         if isinstance(record, dict):
             records.append(record)
     return records

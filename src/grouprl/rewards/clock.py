@@ -1,0 +1,34 @@
+"""The clock of the answer that is being judged, so that a reward that starts programs can give them less than it has.
+
+A worker sets it; where a reward runs in the trainer's process there is none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+_DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
+
+
+def left() -> float | None:
+    """Return the seconds until the answer is given up, at least 0; None where nobody gives it up."""
+    deadline = _DEADLINE.get()
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def each_within(seconds: float | None, found: Iterator[Item]) -> Iterator[Item]:
+    """Yield what `found` does, `seconds` being there for every item of it; None: no clock."""
+    while True:
+        token = _DEADLINE.set(None if seconds is None else time.monotonic() + seconds)
+        try:
+            item = next(found)
+        except StopIteration:
+            return
+        finally:
+            _DEADLINE.reset(token)
+        yield item

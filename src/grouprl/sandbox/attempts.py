@@ -1,0 +1,72 @@
+"""What an attempt to escape is: a program, how one sees that it succeeded, and where it must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from grouprl.sandbox.level import LevelName
+from grouprl.sandbox.outcome import Limits, Outcome
+
+if TYPE_CHECKING:
+    from grouprl.sandbox.world import World
+
+ESCAPED = "ESCAPED"
+TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)
+ROOMY = TIGHT.model_copy(update={"seconds": 60})
+HEAD = "import json, os, sys\nworld = json.load(sys.stdin)\n"
+
+Check = Callable[[Outcome, "World"], bool]
+
+
+@dataclass(frozen=True)
+class Escape:
+    """A way out: what it attempts, the program, how one sees that it succeeded, and where it must fail."""
+
+    name: str
+    aim: str
+    code: str
+    escaped: Check
+    needs: LevelName
+    """The lowest level that contains it."""
+    limits: Limits
+
+    @property
+    def program(self) -> str:
+        """The whole program."""
+        return HEAD + self.code
+
+
+def says_so(outcome: Outcome, world: World) -> bool:
+    """Whether the program printed that it got through."""
+    return ESCAPED in outcome.stdout
+
+
+def printed(outcome: Outcome, world: World) -> bool:
+    """Whether the program printed more than it may."""
+    return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
+
+
+def marked(outcome: Outcome, world: World, mark: str) -> bool:
+    """Whether the program left a mark on a bait."""
+    return world.marked(mark)
+
+
+def ended(outcome: Outcome, world: World) -> bool:
+    """Whether the program came to its own end."""
+    return outcome.why == "ok"
+
+
+def attempt_of(
+    name: str,
+    aim: str,
+    code: str,
+    needs: LevelName = "landlock",
+    escaped: Check | str = says_so,
+    limits: Limits = ROOMY,
+) -> Escape:
+    """Return an escape; `escaped` may be the mark that it leaves on a bait."""
+    check = partial(marked, mark=escaped) if isinstance(escaped, str) else escaped
+    return Escape(name, aim, code.strip("\n") + "\n", check, needs, limits)
