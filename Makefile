@@ -60,7 +60,7 @@ parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the pee
 .venv-%/.ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(PEER) pytest hypothesis pydantic PyYAML typer rich
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(PEER) pytest hypothesis pydantic PyYAML typer rich docstring-parser
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 

@@ -129,6 +129,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         stats={
             "certainty": normal(b, width).abs(),
             "influence": normal(b, width),
+            "collision": (0.3 + torch.sin(3 * batch.old_bt).square()) / 2,
             "answer": -batch.entropy_bt,
             "duration": 0.5 + batch.entropy_bt,
             "progress": torch.sin(5 * batch.old_bt),

@@ -28,7 +28,7 @@ def make(**changes) -> Batch:
         ({"group_b": torch.tensor([0, -1])}, r"group_b\[1\] = -1.*must belong to a group"),
         ({"old_bt": torch.zeros(2, 3)}, r"old_bt has shape \[2, 3\].*\[B,T\] = \[2, 2\]"),
         ({"old_bt": f64([[0.0, torch.inf], [0.0, 0.0]])}, "old_bt is not finite in row 0"),
-        ({"mask_bt": torch.tensor([[True, True], [False, False]])}, "no action token in row 1"),
+        ({"mask_bt": torch.tensor([[False, False], [False, False]])}, "no action token in any of its 2 rows"),
         ({"keys": {"variant": torch.tensor([0])}}, r"keys\['variant'\] has shape"),
         ({"rewards": {"format": f64([1.0])}}, r"rewards\['format'\] has shape"),
         ({"truncated_b": torch.tensor([0, 1])}, "truncated_b has type torch.int64.*must be bool"),

@@ -309,7 +309,8 @@ def test_rows_called_zero_have_no_gradient(name, seed):
     got = outcome(method, case, ready)
     for grad_bt in (got.grad_bt, got.entropy_grad_bt, got.value_grad_bt):
         assert not grad_bt[zero_b].any()
-    assert got.grad_bt[~zero_b].any()
+    if not name.startswith("passk"):  # several of each group are best, so nobody leads
+        assert got.grad_bt[~zero_b].any()
 
 
 @every_entry

@@ -167,7 +167,7 @@ def test_plan_refuses_with_exit_code_2():
         (["eval", "nothing"], ["taken for a model", "--task"]),
         (["eval", "tiny", "--task", "addition"], ["untrained"]),
         (["eval", "m", "--checkpoint", "3", "--task", "addition"], ["run folder has checkpoints"]),
-        (["export", "nothing", "out"], ["nothing is not a run folder"]),
+        (["export", "nothing", "out"], ["no run nothing"]),
         (["report", "nothing"], ["no run folder nothing"]),
         (["tasks", "contdown"], ["'contdown'", "'countdown'"]),
     ],
@@ -239,7 +239,7 @@ def test_an_existing_run_folder_is_not_touched(finished):
 
 def test_a_run_folder_is_resumed_not_started(finished):
     assert "Continue it with --resume" in error("train", str(finished))
-    assert "goes on exactly as it began" in error("train", str(finished), "--resume", "--seed", "3")
+    assert "may be changed: steps" in error("train", str(finished), "--resume", "--seed", "3")
     assert "not a run folder" in error("train", str(finished.parent))
 
 

@@ -124,10 +124,75 @@ def test_a_setting_and_a_part_that_decide_the_same_number():
     assert compose({"name": "grpo", "clip_high": 0.3, "objective": {"low": 0.1}}).method.objective.high == 0.3
 
 
-def test_a_sequence_ratio_needs_answers_of_equal_weight():
-    with pytest.raises(InputError, match="sequence-level ratio"):
-        compose({"base": "grpo", "objective": {"ratio": "sequence"}, "aggregate": "token_mean"})
-    assert compose({"base": "grpo", "objective": {"ratio": "sequence"}}).method.objective.ratio == "sequence"
+@pytest.mark.parametrize("aggregate", ["token_mean", "sequence_sum", "constant_length"])
+def test_a_sequence_ratio_with_any_mean_is_a_warning(aggregate):
+    composed = compose({"base": "grpo", "objective": {"ratio": "sequence"}, "aggregate": aggregate})
+    assert composed.method.objective.ratio == "sequence"
+    assert [said.split(" with")[0] for said in composed.warnings] == [f"aggregate '{aggregate}'"]
+    assert compose({"base": "grpo", "objective": {"ratio": "sequence"}}).warnings == ()
+
+
+def test_published_compositions_of_a_sequence_ratio_compose_again():
+    parts = {"advantage": "relative", "aggregate": "sequence_sum"}
+    luspo = compose({"name": "mine", "objective": {"part": "clipped", "ratio": "sequence"}, **parts})
+    assert len(luspo.warnings) == 1
+    trl_default = compose({"base": "dapo@trl", "importance_sampling_level": "sequence"})
+    assert len(trl_default.warnings) == 1, "a setting of the entry is judged like a part"
+    assert compose({"base": "gspo@trl", "importance_sampling_level": "token"}).warnings == ()
+    assert compose("luspo").warnings == ()
+
+
+def test_a_number_set_by_the_entry_and_by_the_part_is_the_same_number():
+    """verl's GSPO has a token mean as published: nothing is said of it, whichever way the clip is set."""
+    by_entry = compose({"base": "gspo@verl", "clip_ratio_low": 3e-4})
+    by_part = compose({"base": "gspo@verl", "objective": {"low": 3e-4}})
+    by_name = compose({"base": "gspo@verl", "objective": {"clip_low": 3e-4}})
+    assert by_entry.method.objective == by_part.method.objective == by_name.method.objective
+    assert by_entry.warnings == by_part.warnings == by_name.warnings == ()
+    assert by_name.provenance["objective.low"] == "set by you"
+    with pytest.raises(InputError, match="'low' is set twice"):
+        compose({"base": "grpo", "objective": {"low": 0.1, "clip_low": 0.1}})
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("grpo@trl", {"clip_low": 0.1}, {"epsilon": 0.1, "epsilon_high": 0.2}),
+        ("grpo@trl", {"clip_low": 0.1, "clip_high": 0.3}, {"epsilon": 0.1, "epsilon_high": 0.3}),
+        ("grpo@trl", {"scale": "sample_std"}, {"scale_rewards": "group"}),
+        ("rloo@trl", {"kl_coef": 0.0}, {"beta": 0.0}),
+        ("cispo@trl", {"cap": 5.0}, {"epsilon_high": 5.0}),
+        ("grpo@verl", {"dual": 1.5}, {"clip_ratio_c": 1.5}),
+        ("cispo", {"high": 1.2, "low": 0.8}, {"cap": 1.2, "floor": 0.8}),
+        ("scalerl", {"high": 3.0}, {"cap": 3.0}),
+        ("rec", {"low": 0.1}, {"clip_low": 0.1}),
+    ],
+)
+def test_old_names_of_settings_work_for_one_version(name, old, new):
+    composed = compose({"name": name, **old})
+    assert composed.method == compose({"name": name, **new}).method
+    assert all(f"'{key}' is now called" in " ".join(composed.notes) for key in old)
+    with pytest.warns(FutureWarning, match="is now called"):
+        assert grouprl.method(name, **old) == composed.method
+
+
+def test_old_and_new_name_together_are_refused():
+    with pytest.raises(InputError, match="old name"):
+        compose({"name": "grpo@verl", "dual": 2.0, "clip_ratio_c": 2.0})
+    with pytest.raises(InputError, match="has no equal in scale_rewards"):
+        compose({"name": "grpo@trl", "scale": "population_std"})
+
+
+def test_every_old_name_has_a_new_one():
+    for entry in CATALOGUE.values():
+        for old, to in entry.renamed.items():
+            assert to.name in entry.settings, f"{entry.name}: {old}"
+            assert old not in entry.settings, f"{entry.name}: {old}"
+
+
+def test_a_delta_inside_the_clip_is_refused():
+    with pytest.raises(InputError, match=r"it must be above 1\.3"):
+        compose({"name": "grpo@trl", "delta": 1.2, "epsilon_high": 0.3})
 
 
 def test_critic_and_advantage_belong_together():

@@ -131,10 +131,10 @@ def _true_pass_at_k(k):
 
 def test_counts_are_those_of_the_answers(policy):
     found = ask(policy, samples=1, k=(1,))
-    correct = [sample.correct for sample in found.samples]
+    correct = [sample.reward >= 1.0 for sample in found.samples]
     assert found.greedy.value == pytest.approx(np.mean(correct))
     for question, answer, reward, right in found.samples:
-        assert right == (reward >= 1.0)
+        assert right is None  # 0.25 and 1.25 are shades: nobody says what is right
         assert reward == float(answer[:1].isalpha()) + 0.25 * (question == "a")
     assert found.greedy.low <= found.greedy.value <= found.greedy.high
 

@@ -162,7 +162,7 @@ def test_objective_is_put_together_from_the_parts():
 
 
 def test_settings_say_where_they_come_from():
-    found = make(steps=5, optim={"lr": 1e-6}, method={"name": "grpo", "clip_high": 0.3})
+    found = make(steps=5, optim={"lr": 1e-3}, method={"name": "grpo", "clip_high": 0.3})
     origin = {s.key: s.origin for s in found.settings}
     assert (origin["steps"], origin["optim.lr"], origin["optim.rise"]) == ("set", "set, same as default", "default")
     assert "method" not in origin
@@ -414,7 +414,6 @@ def test_a_model_that_is_not_here_is_said():
         ({"eval": {"every": 300}}, "eval.every has no effect"),
         ({"model": {"reference": "initial"}}, "never reads it"),
         ({"model": {"reference": "none"}}, "model.reference none has no effect"),
-        ({"model": {"lora": {"dropout": 0.1}}}, "lora.dropout has no effect"),
         ({"sampling": {"top_k": 1}}, "all answers of a group are the same"),
         ({"reward": {"on_error": "raise", "max_failed_fraction": 0.5}}, "max_failed_fraction has no effect"),
         ({"steps": 0, "batch": {"group": 4}}, "batch.* has no effect: steps is 0"),

@@ -1,6 +1,7 @@
 """Rewards of further application papers: the truth tables that their papers or code state, by hand."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,15 @@ from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.bleu import bleu, matches, sentence_bleu, words
 from grouprl.rewards.choosing import helped
 from grouprl.rewards.criticising import critique
+from grouprl.rewards.graded import fuzzy_count
 from grouprl.rewards.gui import GuiAction, GuiTarget, craft_gui
 from grouprl.rewards.improving import afterburner, improvement
 from grouprl.rewards.quality import quality
 from grouprl.rewards.reflecting import answers, reflection, target_length, truth_table
+from grouprl.rewards.routes import whole_path
 from grouprl.rewards.self_search import self_search, valid
-from grouprl.rewards.stepping import answering, cosine, recall, route_step
+from grouprl.rewards.sql import run_query, sql_components
+from grouprl.rewards.stepping import answering, cosine, route_step, word_f1
 from grouprl.tasks.choosing import reasons, tool_gain
 from grouprl.tasks.criticising import gui_critic
 from grouprl.tasks.speeding import run, shortest, speed_up
@@ -317,16 +321,60 @@ def test_a_step_of_retrieval_by_hand(text, paid):
     assert route_step(text, "ret", ["miru in"], "text")["step"] == pytest.approx(paid)
 
 
-def test_answers_are_recalled_as_a_whole_unless_they_are_long():
+def test_answers_are_right_as_a_whole_unless_they_are_long():
     long = "one two three four five six"
-    assert answering("=oslo is it", ["oslo"]) == 1
+    assert answering("=oslo is it", ["oslo"]) == 0
+    assert answering("=Oslo", ["oslo"]) == 1
     assert answering("=oslo", ["oslo fjord"]) == 0
-    assert answering("=one two three", [long]) == 0.5
+    assert answering("=one two three", [long]) == pytest.approx(2 / 3)
     assert answering("=one two three", [long, "one two three"]) == 1
     assert answering("=one two three", [long, "seven"]) == 0
     assert answering("oslo", ["oslo"]) == 0
-    assert recall("a a", "a a a b") == 0.5
+    assert word_f1(["a", "a"], ["a", "a", "a", "b"]) == pytest.approx(2 / 3)
+    assert word_f1([], []) == 1
     assert cosine("a a b", "a") == pytest.approx(2 / math.sqrt(5))
     assert cosine("", "a") == 0
     with pytest.raises(ValueError, match="kind"):
         route_step("=oslo", "end", ["oslo"])
+
+
+def test_short_answers_of_a_route_are_right_word_for_word():
+    asked = {"kind": "ans", "gold": ["oslo"]}
+    for said in ("=oslo rome paris", "=not oslo", "=oslo oslo", "=oslo bergen"):
+        assert route_step(said, **asked) == {"step": 0.0, "correct": 0.0}
+    assert route_step("=Oslo", **asked)["correct"] == 1
+    long = {"kind": "ans", "gold": ["a b c d e f"]}
+    assert route_step("=a b c d e f", **long) == {"step": 1.0, "correct": 1.0}
+    assert route_step("=not a b c d e f", **long)["step"] == pytest.approx(12 / 13)
+    assert route_step("=f e d c b a", **long)["correct"] == 0
+    asked = {"kind": "ret", "gold": ["miru in"], "retriever": "text"}
+    assert route_step("miru in miru in@text", **asked)["step"] == pytest.approx(0.75)
+
+
+def test_a_rating_beyond_any_float_is_a_wrong_rating():
+    said = '{"rating":1' + "0" * 400 + "}"
+    assert quality(said, "rate", {"rating": 3.5}) == {"format": 1.0, "accuracy": 0.0, "correct": 0.0}
+    assert quality('{"flaw":"n","severity":true}', "flaw", {"flaw": "n", "severity": 1})["accuracy"] == 0.25
+
+
+def test_graded_numbers_are_exact_beyond_two_to_the_53():
+    right = str(2**53 + 1)
+    assert fuzzy_count(right, right)["correct"] == 1
+    assert fuzzy_count(str(2**53), right)["correct"] == 0
+    with pytest.raises(ValueError, match="no number"):
+        fuzzy_count("1", "nan")
+
+
+def test_a_long_way_is_judged_at_once():
+    started = time.monotonic()
+    assert whole_path("ud" * 200_000, size=3, start="00", goal="02", walls=["01"])["correct"] == 0
+    assert time.monotonic() - started < 5
+
+
+def test_all_rows_of_two_queries_are_compared():
+    table = {"t": {"a": list(range(1500))}}
+    query = "select a from t"
+    assert len(run_query(query, table)) == 1500
+    found = sql_components("select case when a < 1200 then a else 0 end from t", query, table)
+    assert found["execution"] == 0
+    assert sql_components("select t.a from t", query, table)["execution"] == 1

@@ -176,12 +176,24 @@ def test_verdicts_do_not_depend_on_the_number_of_workers() -> None:
         workers.close()
 
 
-GOOD = [3, "ok", 0.5, {"a": 0.5}, True, "", ""]
+GOOD = [3, "ok", 0.5, {"a": 0.5}, True, "", "", False]
 
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(0, "3"), (1, "fine"), (2, float("nan")), (2, 1), (2, None), (3, []), (3, {"a": "b"}), (4, 1), (5, None), (6, 0)],
+    [
+        (0, "3"),
+        (1, "fine"),
+        (2, float("nan")),
+        (2, 1),
+        (2, None),
+        (3, []),
+        (3, {"a": "b"}),
+        (4, 1),
+        (5, None),
+        (6, 0),
+        (7, 0),
+    ],
 )
 def test_a_reply_that_states_no_verdict_is_refused(place: int, value: Any) -> None:
     assert read_verdict(GOOD) == (3, Verdict("ok", 0.5, {"a": 0.5}, True))

@@ -3,7 +3,8 @@
 import pytest
 
 from grouprl.errors import InputError
-from grouprl.rewards import check_reward, score
+from grouprl.rewards import check_reward, library, score
+from grouprl.rewards.apart import Apart, Spoiled
 from grouprl.tasks import load_task
 
 pytest.importorskip("reasoning_gym")
@@ -100,3 +101,93 @@ def test_no_warning_with_a_fixed_hash_seed(monkeypatch, recwarn):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     load("ransom_note")
     assert not [w for w in recwarn if "PYTHONHASHSEED" in str(w.message)]
+
+
+HACKS = {
+    "game_of_life_halting": ("x", "nan", "yes"),
+    "complex_arithmetic": ("nan", "nan+nani"),
+    "polynomial_multiplication": ("{answer} or 0", "{answer} # x"),
+    "gsm_symbolic": ("{answer} or 0",),
+    "spell_backward": ("{answer} x",),
+    "coin_flip": ("0", "1e999"),
+    "prime_factorization": ("x", "9" * 5000),
+    "boxnet": ("[[1]]", "null", "-1"),
+    "game_of_life": ("{}",),
+    "knights_knaves": ("{answer} or 0",),
+    "intermediate_integration": ("{answer} or 0", "9**9**9**9"),
+    "rubiks_cube": ("(" * 3000, "R" * 10**5),
+    "calendar_arithmetic": ("9" * 5000,),
+}
+
+
+@pytest.mark.parametrize("dataset", HACKS)
+def test_what_the_library_pays_or_chokes_on_is_worth_nothing(dataset):
+    task = load(dataset)
+    question = task.question("train", 0)
+    texts = [hack.replace("{answer}", str(question.columns["answer"])) for hack in (*HACKS[dataset], question.prompt)]
+    texts = [text for text in texts if text != question.columns["answer"]]
+    scores = score(task.reward, texts, [question.columns] * len(texts), ids=texts)
+    assert scores.problems == []
+    assert not scores.correct_b.any(), dict(zip(texts, scores.reward_b, strict=True))
+    assert scores.reward_b[-1] == 0  # the question itself
+    if task.solution(question) is not None:
+        assert check_reward(task.reward, task.reward_examples()) == 2
+
+
+EVALUATED = (
+    "binary_matrix",
+    "countdown",
+    "intermediate_integration",
+    "n_queens",
+    "number_sorting",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+    "spiral_matrix",
+    "string_insertion",
+)
+
+
+@pytest.mark.parametrize("dataset", EVALUATED)
+def test_no_completion_is_run_as_a_program(dataset, tmp_path):
+    task = load(dataset)
+    question, canary = task.question("train", 0), tmp_path / "canary"
+    patch = "type('x',(),{}).__class__.__base__"
+    texts = [
+        f"open('{canary}','w')",
+        f"__import__('pathlib').Path('{canary}').write_text('x')",
+        f"__import__('os').system('touch {canary}')",
+        f"[open('{canary}','w')]",
+        f"exec(\"open('{canary}','w')\")",
+        f"{patch}.score_answer = lambda *a, **k: 1.0",
+    ]
+    scores = score(task.reward, texts, [question.columns] * len(texts), ids=texts)
+    assert scores.problems == []
+    assert not canary.exists()
+    assert (scores.reward_b < 0.1).all()
+    assert check_reward(task.reward, task.reward_examples()) == 2
+
+
+def test_a_scorer_that_runs_text_is_ended_where_no_grammar_stands_before_it(tmp_path):
+    canary = tmp_path / "canary"
+    apart = Apart("builtins:eval")
+    assert isinstance(apart(f"open('{canary}','w')"), Spoiled)
+    assert isinstance(apart("1+1"), Spoiled)
+    assert Apart("builtins:eval", True)("1+1") == 2
+    assert isinstance(Apart("builtins:eval", True)(f"open('{canary}','w')"), Spoiled)
+    assert isinstance(Apart("builtins:eval", True)("9**9**9"), Spoiled)
+    assert isinstance(Apart("builtins:eval", True)("[0]*10**10"), Spoiled)
+    assert not canary.exists()
+    assert Apart("math:sqrt")(4.0) == 2
+
+
+def test_a_dataset_that_pays_for_junk_is_refused(monkeypatch):
+    entry = {"question": "what?", "answer": "True"}
+    assert library.problems("x", lambda text, entry: 1.0, [entry])[0] == "'' is worth 1"
+    assert library.problems("x", lambda text, entry: 0.0, [entry]) == ["its own answer 'True' is worth 0"]
+    monkeypatch.setattr(library, "may_be_scored", lambda *asked: True)
+    monkeypatch.setattr(library, "believed", lambda name, text, entry, found: found)
+    with pytest.raises(InputError, match="game_of_life_halting' cannot be trained on: 'x' is worth 1"):
+        load("game_of_life_halting")
+    with pytest.raises(InputError, match="mixes datasets"):
+        load("composite")

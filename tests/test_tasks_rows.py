@@ -143,7 +143,11 @@ def test_another_prompt_column():
             {"system": "y"},
             "brings a system message",
         ),
-        ([ROWS[0], {"prompt": "x", "anwser": "1"}], {}, r"needs the column 'answer', which line 2 .* 'anwser'"),
+        (
+            [ROWS[0], {"prompt": "x", "anwser": "1"}],
+            {"reward": "exact_match"},
+            r"needs the column 'answer', which line 2 .* 'anwser'",
+        ),
         (ROWS, {"reward": ["exact_match", "reaches_target"]}, "'reaches_target' needs the column 'numbers'"),
         (ROWS, {"reward": "exact"}, "no reward 'exact'"),
         (ROWS, {"reward": 3}, "'reward.*' of task 'jsonl' is 3"),
@@ -162,6 +166,13 @@ def test_another_prompt_column():
 def test_wrong_files_and_options(rows, options, message):
     with pytest.raises(InputError, match=message):
         jsonl(rows, **options)
+
+
+def test_the_columns_of_a_reward_that_nobody_chose_are_looked_at_when_it_is_used():
+    task = jsonl([{"prompt": f"p{n}"} for n in range(20)])
+    with pytest.raises(InputError, match=r"'exact_match' needs the column 'answer'"):
+        task.check_columns(task.reward)
+    task.check_columns(lambda completion: 1.0)
 
 
 def test_bytes_that_are_not_utf8_and_files_that_are_not_there(tmp_path):

@@ -26,8 +26,11 @@ B = (
 )
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
-    *("greedy_reward_b", "turn_reward_bs"),
+    *("greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
+    *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
+FLOAT_MAPPINGS = ("stats",)
+"""Mappings whose entries must be finite on action tokens."""
 BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
 
 
@@ -46,12 +49,12 @@ def _check_mask(mask_bt: Tensor) -> None:
         raise InputError(
             f"mask_bt has shape {list(mask_bt.shape)} and type {mask_bt.dtype}", "it must be [B,T] and bool"
         )
-    empty = (~mask_bt.any(1)).nonzero()[:, 0]
-    if len(empty):
+    if len(mask_bt) and not bool(mask_bt.any()):
         raise InputError(
-            f"mask_bt has no action token in row {int(empty[0])} ({len(empty)} such rows)",
-            "every sequence must hold at least one token the policy wrote",
-            "Drop the empty rows before building the batch",
+            f"mask_bt has no action token in any of its {len(mask_bt)} rows",
+            "a batch needs a token that the policy wrote; single rows without one may stay: their rewards count in "
+            "group statistics",
+            "Mark the completion's tokens in mask_bt",
         )
 
 
@@ -94,12 +97,15 @@ def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
 
 
 def _check_values(batch: Batch, names: Collection[str]) -> None:
-    for name in (n for n in FLOATS if n in names):
-        value = getattr(batch, name)
-        if value is None:
+    given = {name: getattr(batch, name) for name in FLOATS if name in names}
+    for name in (n for n in FLOAT_MAPPINGS if n in names):
+        given |= {f"{name}['{key}']": value for key, value in getattr(batch, name).items()}
+    for name, value in given.items():
+        if value is None or not value.is_floating_point():
             continue
         finite = torch.isfinite(value)
-        if not bool((finite | ~batch.mask_bt if name.endswith("_bt") else finite).all()):
+        by_token = value.shape == batch.mask_bt.shape and not name.endswith("_bs")
+        if not bool((finite | ~batch.mask_bt if by_token else finite).all()):
             row = _first_bad_row(value, batch.mask_bt)
             raise InputError(
                 f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from grouprl.parts.advantage import Advantage
 from grouprl.parts.aggregate import Aggregate
 from grouprl.parts.objective import Objective
 from grouprl.parts.part import Part
+from grouprl.parts.selection import unmasked
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,17 @@ class Method:
         return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
 
     def prepare(self, batch: Batch) -> Batch:
-        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt."""
+        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt.
+
+        Warns where the method also takes its optimiser steps in a way of its own (`learn`), which `prepare` and `loss`
+        know nothing of.
+        """
+        if self.learn is not None:
+            warnings.warn(
+                f"the method '{self.name}' acts in its optimiser steps too, and prepare and loss leave that out: "
+                f"{self.learn.words()}. Train with grouprl's trainer, or take the steps with method.learn",
+                stacklevel=2,
+            )
         return self.weigh(self.judge(batch))
 
     @torch.no_grad()
@@ -123,7 +135,7 @@ class Method:
     @torch.no_grad()
     def weigh(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        batch = batch.replace(weight_bt=self.aggregate(batch))
+        batch = batch.replace(weight_bt=unmasked(self.aggregate(batch), batch))
         for term in self.regularize:
             batch = term.weigh(batch)
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
@@ -156,7 +168,7 @@ class Method:
         metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
         for term in self.regularize:
             extra = term(whole_bt if term.beyond else logp_bt, batch, entropy_bt)
-            term_value = (term.weights(batch) * extra.loss_bt).sum()
+            term_value = (unmasked(term.weights(batch), batch) * extra.loss_bt).sum()
             value = value + term_value
             name = term.name.removesuffix("_loss")
             metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
@@ -189,7 +201,10 @@ class Method:
 
 def _blank_outside(batch: Batch) -> Batch:
     """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
-    names = ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt")
+    names = (
+        *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt"),
+        *("multiplier_bt", "return_bt"),
+    )
     present: dict[str, Tensor] = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
     blank: dict[str, Any] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
     if batch.stats:

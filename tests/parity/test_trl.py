@@ -21,9 +21,9 @@ SHAPES = {"three groups": (4, 4, 4), "one group": (4,), "eight groups": (4,) * 8
 RECIPES = {
     "grpo@trl": ("grpo", {"loss_type": "grpo"}, {}),
     "dr_grpo@trl": ("grpo", {"loss_type": "dr_grpo"}, {}),
-    "dr_grpo@trl without std": ("grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, {"scale": "none"}),
+    "dr_grpo@trl without std": ("grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, {"scale_rewards": "none"}),
     "dapo@trl": ("grpo", {}, {}),
-    "dapo@trl clip-higher": ("grpo", {"loss_type": "dapo", "epsilon_high": 0.28}, {"clip_high": 0.28}),
+    "dapo@trl clip-higher": ("grpo", {"loss_type": "dapo", "epsilon_high": 0.28}, {"epsilon_high": 0.28}),
     "gspo@trl": (
         "grpo",
         {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 3e-4, "epsilon_high": 4e-4},
@@ -32,12 +32,47 @@ RECIPES = {
     "gspo@trl wide": (
         "grpo",
         {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 0.2},
-        {"clip_low": 0.2, "clip_high": 0.2},
+        {"epsilon": 0.2, "epsilon_high": None},
     ),
     "cispo@trl": ("grpo", {"loss_type": "cispo"}, {}),
-    "cispo@trl cap 5": ("grpo", {"loss_type": "cispo", "epsilon_high": 5.0}, {"cap": 5.0}),
+    "cispo@trl cap 5": ("grpo", {"loss_type": "cispo", "epsilon_high": 5.0}, {"epsilon_high": 5.0}),
     "rloo@trl": ("rloo", {}, {}),
-    "rloo@trl without KL": ("rloo", {"beta": 0.0}, {"kl_coef": 0.0}),
+    "rloo@trl without KL": ("rloo", {"beta": 0.0}, {"beta": 0.0}),
+}
+LOSSES = ("grpo", "dr_grpo", "dapo", "cispo", "sapo", "bnpo", "luspo", "vespo")
+SEQUENCE = {"importance_sampling_level": "sequence"}
+SWITCHED: dict[str, dict] = {
+    "KL": {"beta": 0.04},
+    "KL without correction": {"beta": 0.04, "use_bias_correction_kl": False},
+    "batch": {"scale_rewards": "batch"},
+    "no scale, KL": {"scale_rewards": "none", "beta": 0.1},
+    "sequence": SEQUENCE,
+    "sequence, KL": {**SEQUENCE, "beta": 0.04},
+    "delta": {"delta": 1.5, "epsilon": 0.1, "epsilon_high": 0.3},
+    "entropy": {"entropy_coef": 0.01, "beta": 0.02},
+}
+"""Settings that mean the same by the same name in both libraries."""
+PAPERS_LUSPO = {**SEQUENCE, "epsilon": 2e-3, "epsilon_high": 2.5e-3}
+RECIPES |= {f"{loss}@trl switched": ("grpo", {"loss_type": loss}, {}) for loss in ("sapo", "bnpo", "luspo", "vespo")}
+RECIPES |= {
+    "luspo@trl of the paper": ("grpo", {"loss_type": "luspo", **PAPERS_LUSPO}, PAPERS_LUSPO),
+    "sapo@trl sharper": (
+        "grpo",
+        {"loss_type": "sapo", "sapo_temperature_pos": 2.0, "sapo_temperature_neg": 3.0},
+        {"sapo_temperature_pos": 2.0, "sapo_temperature_neg": 3.0},
+    ),
+    "vespo@trl sharper": (
+        "grpo",
+        {"loss_type": "vespo", "vespo_k_pos": 1.0, "vespo_lambda_neg": 4.0},
+        {"vespo_k_pos": 1.0, "vespo_lambda_neg": 4.0},
+    ),
+    "gmpo@trl": ("gmpo", {}, {}),
+    "gmpo@trl with KL": ("gmpo", {"beta": 0.04, "epsilon": 0.2}, {"beta": 0.04, "epsilon": 0.2}),
+    "rloo@trl normalised": (
+        "rloo",
+        {"normalize_advantages": True, "reward_clip_range": (-0.5, 1.0)},
+        {"normalize_advantages": True, "reward_clip_range": (-0.5, 1.0)},
+    ),
 }
 CORE = {
     "grpo with KL": (
@@ -67,7 +102,7 @@ def agree(method: grouprl.Method, peer: Oracle, case: Case) -> None:
     close = {"rtol": 2e-4, "atol": 2e-6, "check_dtype": False}
     torch.testing.assert_close(ready.advantage_bt, advantage_b[:, None] * case.batch.mask_bt, **close)
     logp_bt = case.logp_bt.clone().requires_grad_()
-    value = method.loss(logp_bt, ready).value
+    value = method.loss(logp_bt, ready, case.entropy_bt).value
     torch.testing.assert_close(torch.autograd.grad(value, logp_bt)[0], grad_bt, **close)
     torch.testing.assert_close(value.detach(), loss, **close)
 
@@ -107,12 +142,35 @@ def test_edge_cases(recipe):
         agree(method, oracle(recipe, 12), dataclasses.replace(case, batch=case.batch.replace(reward_b=reward_b)))
 
 
-@pytest.mark.parametrize("recipe", [r for r in RECIPES if RECIPES[r][0] == "grpo"])
+@pytest.mark.parametrize("recipe", [r for r in RECIPES if RECIPES[r][0] != "rloo"])
 def test_tool_output_inside_an_answer(recipe):
     method = grouprl.method(recipe.split()[0], **RECIPES[recipe][2])
     case = random_case(6, (4, 4, 4), WIDTH)
     assert (case.batch.mask_bt[:, 1:] & ~case.batch.mask_bt[:, :-1]).any(), "the batch has holes"
     agree(method, oracle(recipe, 12), case)
+
+
+@pytest.mark.parametrize("switched", SWITCHED)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_switches_of_every_loss(loss, switched):
+    entry, options = grouprl.methods()[f"{loss}@trl"], SWITCHED[switched]
+    if not set(options) <= set(entry.settings):
+        pytest.skip(f"{loss} does not read {', '.join(set(options) - set(entry.settings))}")
+    peer = Oracle("grpo", 12, WIDTH + 2, loss_type=loss, **options)
+    for seed in range(3):
+        agree(entry.build(**options), peer, random_case(seed, (4, 4, 4), WIDTH, holes=False))
+
+
+@pytest.mark.parametrize("weights", [None, {"accuracy": 1.0, "format": 0.25, "judge": 2.0}])
+def test_gdpo_with_any_number_of_components(weights):
+    names = ["accuracy", "format", "judge"]
+    options = {} if weights is None else {"reward_weights": list(weights.values())}
+    peer = Oracle("grpo", 12, WIDTH + 2, components=names, multi_objective_aggregation="normalize_then_sum", **options)
+    method = grouprl.method("gdpo@trl", reward_weights=weights)
+    for seed in range(3):
+        case = random_case(seed, (4, 4, 4), WIDTH, holes=False)
+        rewards = {name: case.batch.rewards[name] for name in names}
+        agree(method, peer, dataclasses.replace(case, batch=case.batch.replace(rewards=rewards)))
 
 
 @pytest.mark.parametrize("name", CORE)

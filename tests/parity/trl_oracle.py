@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,17 +19,24 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
 from batches import Case
 
 PAD, EOS, WORD = 0, 1, 2
+TRAINERS = {
+    "grpo": (GRPOConfig, GRPOTrainer),
+    "rloo": (RLOOConfig, RLOOTrainer),
+    "gmpo": (GMPOConfig, GMPOTrainer),
+}
 
 
 class Oracle:
     """One trainer, built from TRL's options by name, that can be asked about batches with groups of four."""
 
-    def __init__(self, trainer: str, rows: int, width: int, **options: Any) -> None:
-        config_class, trainer_class = {"grpo": (GRPOConfig, GRPOTrainer), "rloo": (RLOOConfig, RLOOTrainer)}[trainer]
+    def __init__(self, trainer: str, rows: int, width: int, components: Sequence[str] = (), **options: Any) -> None:
+        config_class, trainer_class = TRAINERS[trainer]
+        self.components = list(components)
         self.rloo = trainer == "rloo"
         config = config_class(
             output_dir=tempfile.mkdtemp(),
@@ -42,9 +50,10 @@ class Oracle:
             **options,
         )
         self.reward_b: list[float] = []
+        self.parts: dict[str, list[float]] = {}
         self.trainer = trainer_class(
             model=_model_folder(),
-            reward_funcs=lambda completions, **_: self.reward_b,
+            reward_funcs=[self._component(name) for name in self.components] or self._whole,
             args=config,
             train_dataset=Dataset.from_dict({"prompt": ["w"] * rows}),
             processing_class=_tokenizer(),
@@ -56,6 +65,8 @@ class Oracle:
         """Return advantages [B], the loss and dLoss/dlogp [B,T] of a case."""
         batch, width = case.batch, int(case.batch.mask_bt.any(0).nonzero().max()) + 1
         self.reward_b = batch.reward_b.tolist()
+        self.parts = {name: batch.rewards[name].tolist() for name in self.components}
+        self.entropy_bt = case.entropy_bt
         ends = [int(row.nonzero().max()) + 1 for row in batch.mask_bt]
         ids = [[WORD] * (n - 1) + [EOS] for n in ends]
         self.trainer._generate_single_turn = lambda *_: ids if self.rloo else (ids, None)
@@ -71,10 +82,20 @@ class Oracle:
         loss = self.trainer._compute_loss(self.trainer.model, inputs)
         return inputs["advantages"], loss.detach(), torch.autograd.grad(loss, leaf_bt)[0]
 
+    def _whole(self, completions: Any, **_: Any) -> list[float]:
+        return self.reward_b
+
+    def _component(self, name: str) -> Any:
+        def reward(completions: Any, **_: Any) -> list[float]:
+            return self.parts[name]
+
+        reward.__name__ = name
+        return reward
+
     def _answer(self, log_probs: Any) -> None:
         def replaced(*_: Any, **__: Any) -> tuple[Tensor, Tensor, None]:
             logp_bt = log_probs()
-            return logp_bt, torch.zeros_like(logp_bt.detach()), None
+            return logp_bt, self.entropy_bt[:, : logp_bt.shape[1]], None
 
         self.trainer._get_per_token_logps_and_entropies = replaced
 

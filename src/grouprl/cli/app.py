@@ -67,7 +67,7 @@ def _capital(text: str) -> str:
 
 ORDER = (
     *("train", "plan", "eval", "report", "show", "export", "serve"),
-    *("recipes", "tasks", "check-env", "sandbox", "methods", "papers", "metrics"),
+    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "papers", "metrics"),
 )
 
 app = typer.Typer(
@@ -108,7 +108,20 @@ def root(
 
 
 def _mount() -> None:
-    from grouprl.cli import check_env, evaluate, export, methods, papers, plan, sandbox, serve, show, tasks, train
+    from grouprl.cli import (
+        check_env,
+        check_reward,
+        evaluate,
+        export,
+        methods,
+        papers,
+        plan,
+        sandbox,
+        serve,
+        show,
+        tasks,
+        train,
+    )
 
     runs, catalogue = "Runs", "Catalogue"
     app.command("train", rich_help_panel=runs)(train.train_command)
@@ -121,6 +134,7 @@ def _mount() -> None:
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
+    app.command("check-reward", rich_help_panel=catalogue)(check_reward.check_reward_command)
     app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)
     app.command("metrics", rich_help_panel=catalogue)(tasks.metrics_command)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.policy.team import Team
     from grouprl.tasks import Task
+    from grouprl.train.estimates import Estimate
     from grouprl.train.evaluate import Evaluation
     from grouprl.train.sections import Reward, Sampling
 
@@ -206,7 +207,7 @@ def as_data(found: Evaluation, subject: Subject) -> dict[str, Any]:
         "subject": subject.title,
         "task": subject.task.name,
         **found.record(),
-        "reward_mean": found.reward_mean,
+        "reward_mean": found.reward.value,
         "failed": found.failed,
         "interval": found.interval,
         "notes": list(found.notes),
@@ -224,11 +225,17 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     table.add_column("")
     table.add_column("estimate", justify="right", style="bold")
     table.add_column("95 % interval")
-    named = {"pass@1 greedy": found.greedy, **{f"pass@{k} sampled": e for k, e in found.pass_at.items()}}
+    from_one = " (reward ≥ 1)" if found.graded else ""
+    shares = {f"pass@1 greedy{from_one}": found.greedy}
+    shares |= {f"pass@{k} sampled{from_one}": e for k, e in found.pass_at.items()}
+    rewards: dict[str, Estimate | None] = {"mean reward": found.reward}
+    rewards |= {f"  {name}": each for name, each in found.components.items()}
+    if found.pass_at:
+        rewards["mean reward, greedy"] = found.greedy_reward
+    named = {**rewards, **shares} if found.graded else {**shares, **rewards}
     for label, estimate in named.items():
         if estimate is not None:
             table.add_row(label, f"{estimate.value:.3f}", f"{estimate.low:.3f} – {estimate.high:.3f}")
-    table.add_row("mean reward", f"{found.reward_mean:.3f}", "")
     table.add_row("tokens per answer", f"{found.length_mean:.1f}", "")
     table.add_row("cut off at the limit", f"{found.truncated:.1%}", "")
     console.print(table)
@@ -240,14 +247,15 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
 
 
 def _show_answers(found: Evaluation, console: Console) -> None:
+    from grouprl.train.screen import verdict_mark
+
     if not found.samples:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("question", "greedy answer" if found.greedy else "first sampled answer", "reward"):
         table.add_column(column, overflow="fold", justify="right" if column == "reward" else "left")
     for question, answer, reward, correct in found.samples:
-        style = "green" if correct else "red"
-        mark = "✓" if correct else "✗"
+        mark, style = verdict_mark(correct)
         table.add_row(Text(_clip(question)), Text(f"{mark} {_clip(answer)}", style=style), f"{reward:g}")
     console.print(table)
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from grouprl.errors import InputError
 from grouprl.train.config import Config, load_config, recipe_names
+from grouprl.train.reading import is_file
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
 Changes = Annotated[
@@ -25,6 +26,7 @@ class Chosen(NamedTuple):
     config: Config
     folder: Path | None
     resume: bool
+    changes: tuple[str, ...] = ()
 
 
 def train_command(
@@ -35,6 +37,9 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its newest checkpoint.")] = False,
     folder: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Short for --set seed=N.")] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Resume although your code or data is not what it was.")
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of some steps went.")] = False,
     profile_steps: Annotated[
         int, typer.Option(min=1, metavar="N", help="Steps that are profiled, after the first two.")
@@ -48,6 +53,7 @@ def train_command(
     grouprl train run.yaml --set optim.lr=1e-5 --seed 1
     grouprl train addition --resume                go on with its newest run
     grouprl train runs/addition-dapo-s0 --resume   go on with this one
+    grouprl train runs/addition-dapo-s0 --resume --set steps=400   for longer
     grouprl train addition --set steps=10 --profile     where a step's time goes
 
     --profile prints, and writes to profile.md in the run folder, what each
@@ -57,7 +63,13 @@ def train_command(
     what share of a step is useful arithmetic. It changes no result.
 
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
-    code 130). A run folder that exists is never overwritten.
+    code 130). A run folder that exists is never overwritten. Paths in a YAML
+    file are relative to that file, those of --set to where you are.
+
+    A resumed run goes on exactly as it began: changed settings, data or code of
+    yours are refused with the difference (--accept-changes takes new code and
+    data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
+    run.rollouts_every, and workers and timeouts of reward and environment.
     """
     console = Console()
     chosen = choose(source, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])], folder, resume)
@@ -66,7 +78,17 @@ def train_command(
 
     silence_loading_bars()
     steps = profile_steps if profile else 0
-    summary = train(chosen.config, folder=chosen.folder, resume=chosen.resume, console=console, profile=steps)
+    if accept_changes and not resume:
+        raise InputError("--accept-changes without --resume", "a new run begins with your code as it is")
+    summary = train(
+        chosen.config,
+        folder=chosen.folder,
+        resume=chosen.resume,
+        console=console,
+        profile=steps,
+        changes=chosen.changes,
+        accept_changes=accept_changes,
+    )
     if summary.interrupted:
         raise typer.Exit(130)
 
@@ -90,10 +112,14 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     """Return configuration and folder that a `train` command line means.
 
     Raises:
-        InputError: a run folder without `--resume`, nothing to resume, settings changed while resuming a folder.
+        InputError: a run folder without `--resume`, nothing to resume, another folder for a run that is resumed.
     """
     if Path(source).is_dir():
         return _run_folder(Path(source), changes, folder, resume)
+    if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():
+        from grouprl.train.files import runs_meant
+
+        raise InputError(f"there is no run {source}", "--resume goes on with a run", runs_meant(Path(source)))
     config = load_config(source, changes)
     if resume and folder is None:
         folder = newest_run(config, source)
@@ -110,13 +136,9 @@ def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool
             "a run never overwrites another",
             f"Continue it with --resume, or start afresh from its settings: grouprl train {stored}",
         )
-    if changes or folder is not None:
-        raise InputError(
-            f"{run} --resume with other settings",
-            "a resumed run goes on exactly as it began",
-            f"Leave them out, or start a new run: grouprl train {stored} --set …",
-        )
-    return Chosen(load_config(str(stored)), run, True)
+    if folder is not None:
+        raise InputError(f"{run} --resume with --folder {folder}", "a run goes on in its own folder", "Leave it out")
+    return Chosen(load_config(str(stored)), run, True, tuple(changes))
 
 
 def newest_run(config: Config, source: str, root: Path = Path("runs")) -> Path:

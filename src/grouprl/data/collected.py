@@ -170,6 +170,7 @@ def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
         correct_b=scores.correct_b[index],
         status_b=scores.status_b[index],
         problems=scores.problems,
+        graded=scores.graded,
     )
 
 
@@ -281,6 +282,7 @@ def join_scores(scores: Sequence[Scores]) -> Scores:
         correct_b=np.concatenate([s.correct_b for s in scores]),
         status_b=np.concatenate([s.status_b for s in scores]),
         problems=[problem for s in scores for problem in s.problems],
+        graded=any(s.graded for s in scores),
     )
 
 

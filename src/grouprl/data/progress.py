@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -25,14 +25,16 @@ Positive = Annotated[float, Field(gt=0)]
 class ProgressModel(Prelude):
     """Estimate the progress of each turn, c_k = w·h_k + b, so that Σ_k c_k is near the outcome (arXiv:2505.20732).
 
-    h_k is the last hidden state of the initial policy once it has read turn k and the answer to it. Outcomes of `steps`
-    rollouts of the initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least in closed
-    form, with `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen and gives
-    `stats.progress` of every turn. It reads one position more than an episode has.
+    h_k is the last hidden state of the initial policy once it has read turn k (`at="turn"`, the paper's), or also the
+    environment's answer to it (`at="answer"`, where a small frozen model knows what came of the turn). Outcomes of
+    `steps` rollouts of the initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least in
+    closed form, with `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen and
+    gives `stats.progress` of every turn. It reads one position more than an episode has.
     """
 
     steps: Count = 20
     ridge: Positive = 1e-3
+    at: Literal["turn", "answer"] = "turn"
 
     def count(self, desk: Desk) -> int:
         """One piece for each rollout."""
@@ -64,7 +66,7 @@ class ProgressModel(Prelude):
         store["head"] = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
 
     def _states(self, batch: Batch, desk: Desk) -> Tensor:
-        """[B,S,H+1] state after each turn and its answer, and a 1; zeros where a row has no such turn."""
+        """[B,S,H+1] state where each turn is judged, and a 1; zeros where a row has no such turn."""
         there_bs, tokens = turns_of(batch, self.name), batch.need("inputs", self.name)
         end_bt = last_tokens(batch, there_bs, self.name)
         states = self._model(desk).hidden(whole(tokens, desk.policy))
@@ -72,9 +74,13 @@ class ProgressModel(Prelude):
         row_n, place_n = end_bt.nonzero(as_tuple=True)
         turn_n = batch.need("turn_bt", self.name)[row_n, place_n]
         for b, place, turn in zip(row_n.tolist(), place_n.tolist(), turn_n.tolist(), strict=True):
-            out_bsd[b, turn, :-1] = states[b][answered(batch.mask_bt[b], place)].double()
+            out_bsd[b, turn, :-1] = states[b][self._read(batch.mask_bt[b], place)].double()
             out_bsd[b, turn, -1] = 1.0
         return out_bsd
+
+    def _read(self, mask_t: Tensor, place: int) -> int:
+        """Return how many positions are read where the turn that ends at `place` is judged."""
+        return place + 1 if self.at == "turn" else answered(mask_t, place)
 
     def _model(self, desk: Desk) -> Any:
         """Return the policy as it was before training."""
@@ -102,7 +108,8 @@ class ProgressModel(Prelude):
         """Describe."""
         return (
             f"before the first step, explain the outcomes of {self.steps} rollouts of the initial policy by its states "
-            "after each turn; later each turn has its share"
+            f"{'at the end of' if self.at == 'turn' else 'behind the answer to'} each turn; later each turn has its "
+            f"share"
         )
 
     def formula(self) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from grouprl.batch import Batch
 from grouprl.data.again import drawn_rows, further_numbers, groups, splice
@@ -25,9 +26,9 @@ Count = Annotated[int, Field(ge=1)]
 class SuccessReplay(Exploration):
     """ARPO: a stored success of the same question takes the first place of a group that failed (arXiv:2505.16282).
 
-    Each question keeps the last `capacity` answers whose reward was above `success`. A group failed when the standard
-    deviation of its rewards is below `spread` and their mean below `failed`. The success keeps the log-probs it was
-    drawn with and counts in the statistics of the group.
+    Each question keeps the last `capacity` answers whose reward was above `success`. A group of two or more failed when
+    the standard deviation of its rewards (n-1) is below `spread` and their mean below `failed`. The success keeps the
+    log-probs it was drawn with and counts in the statistics of the group.
     """
 
     capacity: Count = 8
@@ -51,7 +52,9 @@ class SuccessReplay(Exploration):
 
     def has_failed(self, reward_n: np.ndarray) -> bool:
         """Whether a group with these rewards [N] failed altogether."""
-        return bool(reward_n.std() < self.spread and reward_n.mean() < self.failed)
+        if len(reward_n) < 2:
+            return False
+        return bool(reward_n.std(ddof=1) < self.spread and reward_n.mean() < self.failed)
 
     def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
         """Store the successes of the step."""
@@ -99,14 +102,17 @@ class SelfImitation(Replay):
     """SPEAR: good answers are gathered, and learned from once more when there are many (arXiv:2509.22601).
 
     Answers with a positive mean advantage are kept for `tolerate` steps, the mean rewards of the last `baselines`
-    groups besides. When more than 1.5 · `size` kept answers have a reward above the median of those means, these get
-    the advantage R - median (`past.advantage`), a random set of them joins the step (the largest power of two that is
-    at most `size`), and the buffer is emptied.
+    groups besides. When more than 1.5 · `size` kept answers have a reward above the 50th percentile of those means (the
+    mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a random set
+    of them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With a `scale`
+    other than "none" the advantage is divided by the 50th percentile of the groups' standard deviations + `eps`.
     """
 
     size: Count = 2048
     tolerate: Count = 5
     baselines: Count = 10240
+    scale: Literal["none", "sample_std", "population_std", "leave_one_out_std"] = "none"
+    eps: Annotated[float, Field(ge=0)] = 1e-6
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -126,8 +132,11 @@ class SelfImitation(Replay):
         if "rows" not in store:
             return [], []
         whole = unpack(store["rows"], desk.task)
-        adv_n = whole.scores.reward_b - float(store["means"].median())
+        adv_n = whole.scores.reward_b - middle(store["means"])
         good = np.flatnonzero(adv_n > 0)
+        if self.scale != "none":
+            divisor = middle(store["spreads"]) + self.eps
+            adv_n = adv_n / (divisor if divisor > 0 else 1.0)
         if len(good) <= 1.5 * self.size:
             return [], []
         count = 1 << (min(len(good), self.size).bit_length() - 1)
@@ -145,10 +154,15 @@ class SelfImitation(Replay):
         if not len(rows):
             return
         store = desk.store(self)
-        means = [rows.scores.reward_b[i].mean() for i in groups(rows, np.ones(len(rows), dtype=bool))]
-        store["means"] = torch.cat([store.get("means", torch.zeros(0)), torch.tensor(means)])[-self.baselines :]
+        found = [rows.scores.reward_b[i] for i in groups(rows, np.ones(len(rows), dtype=bool))]
+        degree = 0 if self.scale == "population_std" else 1
+        self._append(store, "means", [x.mean() for x in found])
+        self._append(store, "spreads", [x.std(ddof=degree) if len(x) > 1 else 0.0 for x in found])
         good_b = (answer_advantage(judged)[torch.from_numpy(where)] > 0).numpy()
         self._keep(subset(rows, good_b), desk, store)
+
+    def _append(self, store: dict[str, Any], name: str, numbers: list[float]) -> None:
+        store[name] = torch.cat([store.get(name, torch.zeros(0)), torch.tensor(numbers)])[-self.baselines :]
 
     def _keep(self, new: Collected, desk: Desk, store: dict[str, Any]) -> None:
         parts = [new.with_extras(past__advantage=np.zeros(len(new)))] if len(new) else []
@@ -179,6 +193,11 @@ class SelfImitation(Replay):
             f"self_imitation has no effect: {self.tolerate} steps hold at most {most} answers, and more than "
             f"{1.5 * self.size:g} good ones are needed. Lower size"
         ]
+
+
+def middle(value_n: Tensor) -> float:
+    """Return the 50th percentile of N values: the middle one, or the mean of the middle two."""
+    return float(np.percentile(value_n.numpy(), 50))
 
 
 def _nonempty(collected: Collected) -> Sequence[Collected]:

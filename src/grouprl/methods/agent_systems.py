@@ -40,7 +40,7 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
         summary="GRPO whose loss is bounded also for wrong answers that became likelier: ratios count δ at most.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(min(ρ_t, δ) A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·KL - c_H·H,  "
-            "A_i = (R_i - mean_g R) / (std_g R + eps); groups with both outcomes only"
+            "A_i = (R_i - mean_g R) / (std_g R + eps); groups whose rewards differ only"
         ),
         defaults={
             "delta": "the paper: 4",
@@ -90,6 +90,20 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
                 grad=[[-0.5], [1.5]],
                 why="a ratio of 3 is below δ: as in GRPO",
             ),
+            Golden(
+                rewards=[0.6, 0.2, 1, 1],
+                lengths=[1, 1, 1, 1],
+                groups=[0, 0, 1, 1],
+                fields={"correct_b": [False, False, True, True]},
+                settings={"scale": "none", "kl_coef": 0.0, "entropy_coef": 0.0},
+                advantage=[0.2, -0.2, 0.0, 0.0],
+                grad=[[-0.1], [0.1], [0.0], [0.0]],
+                why="nobody is right in the first group, yet its rewards differ: it stays; the second has no spread",
+            ),
+        ],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
         ],
         recommended={"learning_rate": 3e-7, "group": 16, "grad_clip": 0.1},
     ),
@@ -108,12 +122,12 @@ def intellect2(
     """Compose GRPO with the two-sided clip; δ above 1 + ε is `clipped`'s dual."""
     entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
     return Method(
-        select=(MixedGroups(),),
+        select=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high, dual=delta),
         aggregate=TokenMean(),
         regularize=(*kl_terms(kl_coef, kl_estimator), *entropy),
-        refill=DynamicSampling(max_rounds=max_rounds),
+        refill=DynamicSampling(max_rounds=max_rounds, by="reward"),
     )
 
 

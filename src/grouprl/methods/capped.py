@@ -29,16 +29,16 @@ Floor = Annotated[float, Field(ge=0)] | None
         ],
         summary="Cap the importance weight instead of clipping the update, so that no token loses its gradient.",
         formula=(
-            "L = -1/Σ|y_i| Σ_i Σ_t sg[clip(ρ_t, low, high)] A_i log π(y_t),  A_i = (R_i - mean_g R) / (std_g R + eps)"
+            "L = -1/Σ|y_i| Σ_i Σ_t sg[clip(ρ_t, floor, cap)] A_i log π(y_t),  A_i = (R_i - mean_g R) / (std_g R + eps)"
         ),
         defaults={
-            "low": "none: the paper uses no effective lower bound",
-            "high": "5.0, the cap of ScaleRL and TRL's advice; the paper tunes it and gives no number",
+            "floor": "none: the paper uses no effective lower bound",
+            "cap": "5.0, the cap of ScaleRL and TRL's advice; the paper tunes it and gives no number",
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
         },
-        differs=["low and high bound the ratio itself (1.2, not 0.2); the paper writes 1-ε_low and 1+ε_high."],
+        differs=["floor and cap bound the ratio itself (1.2, not 0.2); the paper writes 1-ε_low and 1+ε_high."],
         reduces=[
             Reduction("dapo", ["on_policy", "mixed_groups"], why="every ratio is 1"),
             Reduction("grpo", ["on_policy", "equal_lengths"], why="every ratio is 1"),
@@ -57,7 +57,7 @@ Floor = Annotated[float, Field(ge=0)] | None
                 rewards=[1, 0],
                 lengths=[1, 2],
                 log_ratio=[[0.5], [0.0, -1.0]],
-                settings={"high": 1.2},
+                settings={"cap": 1.2},
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.26770056,
                 grad=[[-0.28284231], [0.23570193, 0.08670989]],
@@ -69,21 +69,22 @@ Floor = Annotated[float, Field(ge=0)] | None
             "(TRL's and ms-swift's fallback, which scales every on-policy token by 0.2)."
         ],
     ),
+    renamed={"low": "floor", "high": "cap"},
 )
 def cispo(
-    low: Floor = None,
-    high: Cap = 5.0,
+    floor: Floor = None,
+    cap: Cap = 5.0,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
     """Compose CISPO.
 
-    Token mean of -sg[clip(ρ, low, high)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
+    Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Capped(low=low, high=high, low_negative=low, high_negative=high),
+        objective=Capped(low=floor, high=cap, low_negative=floor, high_negative=cap),
         aggregate=TokenMean(),
     )
 
@@ -168,11 +169,11 @@ def dispo(
         papers=[Paper("The Art of Scaling Reinforcement Learning Compute for LLMs", "2510.13786", 2025)],
         summary="CISPO against the sampler, the batch's spread, no dead groups, every question weighs the same.",
         formula=(
-            "L = -1/#g Σ_g 1/Σ_{i∈g}|y_i| Σ_{i∈g} Σ_t sg[min(π/π_behavior, high)] A_i log π(y_t),  "
+            "L = -1/#g Σ_g 1/Σ_{i∈g}|y_i| Σ_{i∈g} Σ_t sg[min(π/π_behavior, cap)] A_i log π(y_t),  "
             "A_i = (R_i - mean_g R) / (std_B (R - mean_g R) + eps)"
         ),
         defaults={
-            "high": "5.0, TRL's configuration for the paper; the paper finds a wide range robust",
+            "cap": "5.0, TRL's configuration for the paper; the paper finds a wide range robust",
             "scale": "sample (n-1); the paper does not say which",
             "eps": EPS,
             "alone": ALONE,
@@ -214,17 +215,32 @@ def dispo(
                 rewards=[1, -1],
                 lengths=[1, 1],
                 log_ratio=[[2.0], [-0.5]],
-                settings={"high": 3.0},
+                settings={"cap": 3.0},
                 advantage=[0.70710628, -0.70710628],
                 grad=[[-1.06065942], [0.21444101]],
                 why="e^2 > 3 keeps its gradient with weight 3; e^-0.5 = 0.60653 is free",
             ),
+            Golden(
+                rewards=[0.6, 0.2, 0.0, 0.0],
+                lengths=[1, 1, 1, 1],
+                groups=[0, 0, 1, 1],
+                fields={"correct_b": [False, False, False, False]},
+                advantage=[0.70710428, -0.70710428, 0.0, 0.0],
+                grad=[[-0.35355214], [0.35355214], [0.0], [0.0]],
+                why="nobody is right, yet the first group has variance: ±0.2/(0.28284271 + 1e-6), one group, two "
+                "tokens",
+            ),
+        ],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
         ],
         recommended={"group": 16, "prompts": 48, "reward": "+1 / -1", "logits": "float32"},
     ),
+    renamed={"high": "cap"},
 )
 def scalerl(
-    high: Cap = 5.0,
+    cap: Cap = 5.0,
     scale: Spread = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
@@ -236,11 +252,11 @@ def scalerl(
     batch's spread of centred rewards, dead groups left out. The paper's pipeline and schedules are not part of it.
     """
     return Method(
-        select=(MixedGroups(),) if filter_dead else (),
+        select=(MixedGroups(by="reward"),) if filter_dead else (),
         advantage=Relative(
             "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
         ),
-        objective=Capped(low=None, high=high, low_negative=None, high_negative=high, against="behavior"),
+        objective=Capped(low=None, high=cap, low_negative=None, high_negative=cap, against="behavior"),
         aggregate=GroupMean(),
     )
 

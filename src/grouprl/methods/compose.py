@@ -22,7 +22,7 @@ from grouprl.method import Method
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
 from grouprl.methods.registry import CATALOGUE, Entry
-from grouprl.parts.part import KINDS, Part, build_part, checked
+from grouprl.parts.part import KINDS, Part, build_part, checked, own_names
 
 LISTS = ("shape", "select", "normalize", "prune", "weight", "regularize", "explore", "prelude")
 """Stages that hold any number of parts."""
@@ -55,8 +55,10 @@ def compose(spec: str | Mapping[str, Any]) -> Resolved:
     if base is None:
         resolved = _from_parts(name, rest)
     else:
-        settings = {k: v for k, v in rest.items() if k in base.settings}
-        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in base.settings})
+        mine = {k: v for k, v in rest.items() if k in base.settings or k in base.renamed}
+        settings, renamed = base.current(mine)
+        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in mine})
+        resolved = replace(resolved, notes=(*renamed, *resolved.notes))
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
 
 
@@ -90,7 +92,7 @@ def _from_parts(name: str, spec: Mapping[str, Any]) -> Resolved:
             f"Or start from a method: {{base: grpo, …}}. {suggest(name, CATALOGUE)}",
         )
     start: dict[str, Any] = {stage: () if stage in LISTS else None for stage in STAGES}
-    return _override(start, {}, spec, "", lambda parts: Method(**parts, name=name))
+    return _override(start, {}, spec, None, lambda parts: Method(**parts, name=name))
 
 
 def _from_entry(base: Entry, settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved:
@@ -103,7 +105,7 @@ def _from_entry(base: Entry, settings: Mapping[str, Any], overrides: Mapping[str
     for key in _flat(built):
         provenance[key] = f"{BY_YOU} through {through[key]}" if key in through else f"default of {base.name}"
     start = {stage: getattr(built, stage) for stage in STAGES}
-    return _override(start, provenance, overrides, base.name, lambda parts: replace(built, **parts))
+    return _override(start, provenance, overrides, base, lambda parts: replace(built, **parts))
 
 
 def _origin(base: Entry, key: str, given: bool) -> str:
@@ -117,10 +119,11 @@ def _override(
     stages: dict[str, Any],
     provenance: Mapping[str, str],
     spec: Mapping[str, Any],
-    base: str,
+    entry: Entry | None,
     build: Callable[[dict[str, Any]], Method],
 ) -> Resolved:
     """Apply part overrides to the `stages` of a base (or to none) and check the result."""
+    base = "" if entry is None else entry.name
     origin, notes = dict(provenance), []
     parts: dict[str, Any] = dict(stages)
     for stage in STAGES:
@@ -135,10 +138,30 @@ def _override(
         origin |= _marks(stage, items, parts[stage][start:], start)
     flags = {flag: _flag(flag, spec[flag]) for flag in FLAGS if flag in spec}
     method = build(parts | flags)
-    errors, warnings = conflicts(method, {stage for stage in STAGES if parts[stage] != stages[stage]})
-    if errors:
-        raise InputError(errors[0][0], errors[0][1], errors[0][2])
-    return Resolved(method, base, origin | dict.fromkeys(flags, BY_YOU), tuple(warnings), tuple(notes))
+    return Resolved(method, base, origin | dict.fromkeys(flags, BY_YOU), _judged(method, entry), tuple(notes))
+
+
+def _judged(method: Method, entry: Entry | None) -> tuple[str, ...]:
+    """Return the warnings about a method; InputError where its parts contradict each other.
+
+    Entries as published are never judged: what the entry itself has at its defaults is not said of a change of it,
+    whether the change came by a setting of the entry or by a part.
+    """
+    published = None if entry is None else _published(entry)
+    stages = {stage for stage in STAGES if published is None or getattr(method, stage) != getattr(published, stage)}
+    errors, warnings = conflicts(method, stages)
+    known_errors, known = ([], []) if published is None else conflicts(published, STAGES)
+    for what, rule, remedy in errors:
+        if (what, rule, remedy) not in known_errors:
+            raise InputError(what, rule, remedy)
+    return tuple(words for words in warnings if words not in known)
+
+
+def _published(entry: Entry) -> Method | None:
+    """Return the entry at its defaults; None where it has settings without one."""
+    if inspect.Parameter.empty in entry.settings.values():
+        return None
+    return entry.build()
 
 
 @dataclass(frozen=True)
@@ -172,7 +195,8 @@ def _changed(stage: str, given: Mapping[str, Any], current: Part | None, base: s
     if current is None:
         who = f"method {base} has no {stage}" if base else f"method.{stage} names no part"
         raise InputError(f"{who} whose settings could change", remedy=f"Name one: {stage}: {{part: …}}")
-    changes = {str(key): value for key, value in given.items()}
+    given = own_names(type(current), {str(k): v for k, v in given.items()}, f"{stage}: {current.name}")
+    changes = dict(given)
     made = checked(type(current), {**current.settings(), **changes}, f"{stage}: {current.name}")
     new = {f"{stage}.{key}": BY_YOU for key in given}
     keep = frozenset({stage} | {f"{stage}.{key}" for key in current.settings() if key not in given})
@@ -225,7 +249,7 @@ def _marks(stage: str, given: Sequence[Any], made: Sequence[Part], start: int) -
 
 
 def _part_marks(key: str, given: Any, part: Part) -> dict[str, str]:
-    named = given if isinstance(given, Mapping) else {}
+    named = {type(part).also.get(str(k), k) for k in given} if isinstance(given, Mapping) else set()
     return {key: BY_YOU} | {f"{key}.{name}": BY_YOU if name in named else OF_PART for name in part.settings()}
 
 

@@ -18,16 +18,16 @@ ASKING = ("curriculum", "allocation", "sampling", "refill")
 def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], list[str]]:
     """Return (refusals, warnings) about combinations in which one of the stages `touched` takes part.
 
-    Catalogue entries as published are never judged: only what somebody changed.
+    What the published entry itself has is the caller's business: only what somebody changed is to be said.
     """
     refusals = [
-        *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
         *(_greedy(method) if {"advantage"} & set(touched) else []),
         *(_single_answers(method) if {"replay", "normalize"} & set(touched) else []),
         *(_before_training(method) if {"curriculum", "replay", "prelude", "critic"} & set(touched) else []),
     ]
     warnings = [
+        *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
         *(_two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []),
         *(_on_policy(method) if {"objective"} & set(touched) else []),
         *(_for_nothing(method) if {"explore", "shape", "replay", *ASKING} & set(touched) else []),
@@ -35,17 +35,14 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
     return refusals, warnings
 
 
-def _ratio_and_aggregate(method: Method) -> list[Refusal]:
+def _ratio_and_aggregate(method: Method) -> list[str]:
     level = method.objective.settings().get("ratio", "token")
     if level == "token" or _sequences_weigh_the_same(method):
         return []
     return [
-        (
-            f"aggregate '{method.aggregate.name}' with a ratio at {level} level",
-            "a sequence-level ratio is one decision per answer; an aggregation that weighs long answers more brings "
-            "back the length bias that the sequence ratio removes",
-            "Use aggregate: sequence_mean, or objective: {ratio: token}",
-        )
+        f"aggregate '{method.aggregate.name}' with a ratio at {level} level weighs long completions more (as LUSPO and "
+        "TRL's default loss do): the ratio is one decision per completion, so its gradient grows with the length. "
+        "aggregate: sequence_mean (GSPO) weighs all the same"
     ]
 
 

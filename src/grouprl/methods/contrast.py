@@ -103,6 +103,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "logp@1.2": old_bt,
             "expert": old_bt,
             "value_after": torch.zeros_like(old_bt),
+            "collision": torch.full_like(old_bt, 0.5),
         },
         past={
             **dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v"), zero_b),
@@ -114,7 +115,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
 def numbers(method: Method, example: Example) -> list[dict[str, Any]]:
     """Return what is known of each answer of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
-    ready = method.prepare(batch)
+    ready = method.weigh(method.judge(batch))
     logp_bt.requires_grad_()
     cross_bt = None if method.cross is None else torch.zeros_like(ready.mask_bt, dtype=logp_bt.dtype)
     value = method.loss(logp_bt, ready, batch.entropy_bt, cross_bt).value

@@ -10,7 +10,7 @@ from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIP, SCALE, ClipLow, NonNegative, Positive, in_the_update
 from grouprl.parts.advantage import Relative
 from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.curvature import CurvatureMask
@@ -71,6 +71,7 @@ from grouprl.parts.objective import Clipped
             )
         ],
         notes=[
+            in_the_update("GRPO with a token mean and eps 1e-4, no token left out"),
             "The shifts are those of a token that is the whole batch: m_H grows with lr and m_F with lr², so a much "
             "larger learning rate wants larger thresholds. tokens_rejected shows how many are left out; the authors "
             "see less than 8 %.",

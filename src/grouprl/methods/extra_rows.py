@@ -63,6 +63,12 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
             "Replaced answers leave the loss but count in their groups' statistics, as the authors replace them after "
             "the advantages are computed.",
             "Nothing is added in the first step: there is no entropy of an earlier one.",
+            "H is the mean token entropy of the completions drawn in the step before; the authors' is that of their "
+            "last update.",
+            "Good extras are those with a standardised advantage above 0.05 among the extras of their question, in the "
+            "order in which they were drawn; questions for them are chosen at random.",
+            "An extra weighs as any completion: the paper's α is the share of extras in the step. Their old log-probs "
+            "are the policy's at the run's own temperature, without correction for the other, as in the authors' code.",
         ],
         reduces=[Reduction("grpo", ["all_drawn"], why="no extras")],
         needs=[TWO, "questions with both right and wrong answers, or there is no good extra", KL_NEED],

@@ -40,8 +40,8 @@ def advantage(alone: Alone) -> Relative:
         formula="L = -1/Σ|y_i| Σ_i Σ_t A_i·I(ρ_t, A_i)·log π(y_t) + k2·(log ρ_t)²,  A_i = R_i - mean_g R",
         defaults={
             "region": "the paper's REC-OneSide, its recommendation",
-            "low": BAND,
-            "high": BAND,
+            "clip_low": BAND,
+            "clip_high": BAND,
             "far_low": "Trinity-RFT: 0.6 (ring only)",
             "far_high": "Trinity-RFT: 2.0 (ring only)",
             "correction": "the paper: clipping stabilises, importance weights do not",
@@ -94,11 +94,12 @@ def advantage(alone: Alone) -> Relative:
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "sync_interval": 20},
     ),
+    renamed={"low": "clip_low", "high": "clip_high"},
 )
 def rec(
     region: Region = "one_side",
-    low: ClipLow = 0.2,
-    high: Positive = 0.2,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
     far_low: ClipLow = 0.6,
     far_high: Positive = 2.0,
     correction: Literal["none", "importance"] = "none",
@@ -110,7 +111,7 @@ def rec(
     Token mean of -A·log π over the tokens in the region. `k2_coef` adds k2_coef·(log π - log π_old)².
     """
     objective = RegionGradient(
-        region=region, low=low, high=high, far_low=far_low, far_high=far_high, correction=correction
+        region=region, low=clip_low, high=clip_high, far_low=far_low, far_high=far_high, correction=correction
     )
     return Method(advantage=advantage(alone), objective=objective, aggregate=TokenMean(), regularize=_k2(k2_coef))
 

@@ -19,6 +19,7 @@ from grouprl.methods.settings import (
     ClipLow,
     NonNegative,
     Positive,
+    in_the_update,
     kl_terms,
 )
 from grouprl.methods.token_weights import AR_PAPER
@@ -53,6 +54,7 @@ DIFFERS = [
     "by=quantile takes the eta-quantile of the probabilities of the rollout's tokens.",
 ]
 NOTES = [
+    in_the_update("one update on all tokens (ar_lopti: with its token weights)"),
     "Every token is used once per epoch, but the optimiser takes twice the steps.",
     "In the second phase the policy has moved already: its ratios are not 1, and the clip acts on them.",
 ]

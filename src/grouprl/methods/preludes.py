@@ -68,6 +68,11 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
             "The value after the last token is that of the whole answer; the authors' code has 0, which makes the last "
             "token's advantage minus its (whitened) value (terminal=zero).",
             "The KL's weight is fixed; the authors' code adapts it and skips a batch whose mean ratio is too large.",
+            "V_t is the value of the state before token t, and whiten_values takes mean and spread of these; the "
+            "authors' V_t is that after token t. The value of the whole answer is shifted and scaled along, which "
+            "theirs has no need of.",
+            "whiten_values divides by the spread of the step's own values: the weight of the KL beside them changes "
+            "from step to step, as in the authors' code.",
         ],
         reduces=[],
         needs=[REFERENCE, MIXED],

@@ -62,6 +62,11 @@ TIES = "Answers that tie are told apart by a fixed shuffle made from their log-p
         },
         differs=[
             "The KL to the reference is off by default; the code has 0.04 (k3).",
+            "Completions that stay weigh the same; the released loss is a mean over all their tokens "
+            "(aggregate: token_mean).",
+            "scope=group prunes each question, as the paper writes; the released codes take the largest |A| of the "
+            "whole batch, so that a question can lose all its completions or none (scope=batch).",
+            "Pruned completions are drawn, scored and judged, and never updated on; at least one of a group stays.",
             TIES,
             "No dynamic allocation of answers: batch.prompts / (1 - P) in the run's settings has its effect.",
         ],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pydantic
@@ -18,12 +19,28 @@ CATALOGUE: dict[str, Entry] = {}
 
 
 @dataclass(frozen=True)
+class Renamed:
+    """What a setting is called now; `values` says how each old value is written, where that changed too.
+
+    `implies` holds settings whose default depends on the new name but did not on the old one.
+    """
+
+    name: str
+    values: Mapping[Any, Any] = field(default_factory=dict)
+    implies: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One catalogue entry: its name, card and composing function."""
+    """One catalogue entry: its name, card and composing function.
+
+    `renamed` maps names that settings had before to what they are called now; they are accepted for one version.
+    """
 
     name: str
     card: Card
     compose: Callable[..., Method]
+    renamed: Mapping[str, Renamed] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -40,8 +57,40 @@ class Entry:
         """Name of the peer whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
+    def current(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return `settings` by their present names, and a note on each that came by an old one.
+
+        InputError where both names are given, or where an old value has no equal now.
+        """
+        made, notes = {k: v for k, v in settings.items() if k not in self.renamed}, []
+        for old in [k for k in settings if k in self.renamed]:
+            to, value = self.renamed[old], settings[old]
+            if to.name in made:
+                raise InputError(
+                    f"method {self.name}: '{old}' and '{to.name}'",
+                    f"'{old}' is the old name of '{to.name}'",
+                    f"Keep '{to.name}'",
+                )
+            if to.values and value not in to.values:
+                known = ", ".join(f"{k} (now {v})" for k, v in to.values.items())
+                raise InputError(f"method {self.name}: {old} = {value!r} has no equal in {to.name}", remedy=known)
+            made[to.name] = to.values.get(value, value) if to.values else value
+            made |= {k: v for k, v in to.implies.items() if not self._given(k, settings)}
+            notes.append(f"{self.name}: '{old}' is now called '{to.name}'; the old name goes with the next version")
+        return made, notes
+
+    def _given(self, name: str, settings: Mapping[str, Any]) -> bool:
+        """Whether `settings` hold `name`, by its present name or by an old one."""
+        return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
+
     def build(self, **settings: Any) -> Method:
-        """Compose the method; InputError on unknown or ill-typed settings, with a suggestion."""
+        """Compose the method; InputError on unknown or ill-typed settings, with a suggestion.
+
+        A setting that comes by an old name works, with a FutureWarning.
+        """
+        settings, notes = self.current(settings)
+        for note in notes:
+            warnings.warn(note, FutureWarning, stacklevel=2)
         method = checked(_validated(self.compose), settings, f"method {self.name}")
         if not isinstance(method, Method):
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
@@ -62,16 +111,20 @@ class Entry:
             return False
 
 
-def entry(name: str, card: Card) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
+def entry(
+    name: str, card: Card, renamed: Mapping[str, str | Renamed] | None = None
+) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     """Register the decorated composing function as catalogue entry `name`.
 
+    `renamed` maps old names of settings to the present ones.
     Third-party methods register the same way; a name can be taken only once.
     """
 
     def register(compose: Callable[..., Method]) -> Callable[..., Method]:
         if name in CATALOGUE:
             raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
-        CATALOGUE[name] = Entry(name, card, compose)
+        new = {old: to if isinstance(to, Renamed) else Renamed(to) for old, to in (renamed or {}).items()}
+        CATALOGUE[name] = Entry(name, card, compose, new)
         return compose
 
     return register

@@ -92,6 +92,8 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
             "kl_estimator": "the scripts: log π_old - log π_ref, which is k1",
         },
         differs=[
+            "Prompts weigh by their number of completions (the mean is over completions): where groups differ in "
+            "size, large ones weigh more. With groups of one size it is the paper's mean over prompts.",
             "More than two answers: the mean over all pairs of the group.",
             "The KL in the reward is off by default (0.05 in the TL;DR script).",
             "Its script gives answers without end a reward of -1; here they keep theirs.",
@@ -202,6 +204,8 @@ def opmd_kimi(tau: Positive = 0.1) -> Method:
         ),
         defaults={"beta": "ours: GVPO's β in the same place; the paper's bandit has 0.5"},
         differs=[
+            "Prompts weigh by their number of completions (the mean is over completions): where groups differ in "
+            "size, large ones weigh more. With groups of one size it is the paper's mean over prompts.",
             "Written as the square of which it is the gradient; the value differs from the paper's by a constant.",
             "The paper once says that its loss is minimised by ascent: it is maximised, as here with the sign turned.",
             "More than two answers: the mean over all pairs, which the paper names as the extension.",

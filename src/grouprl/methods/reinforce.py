@@ -113,6 +113,10 @@ def reinforce(
     )
 
 
+def _reward_clip(bounds: float | tuple[float, float]) -> RewardClip:
+    return RewardClip(limit=bounds) if isinstance(bounds, int | float) else RewardClip(low=bounds[0], limit=bounds[1])
+
+
 @entry(
     "reinforce_pp",
     Card(
@@ -128,7 +132,7 @@ def reinforce(
             "clip_high": CLIP,
             "dual_clip": DUAL,
             "gamma": "1, as for language models everywhere",
-            "reward_clip": "off; OpenRLHF offers 10",
+            "reward_clip": "off; OpenRLHF offers [-10, 10]; one number c is [-c, c], two are low and high",
             "count": "token, as in both codes: long answers weigh more in mean and variance",
             "variance": VARIANCE,
             "eps": WHITEN_EPS,
@@ -181,7 +185,7 @@ def reinforce_pp(
     clip_high: Positive = 0.2,
     dual_clip: DualClip = None,
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0,
-    reward_clip: Annotated[float, Field(gt=0)] | None = None,
+    reward_clip: Annotated[float, Field(gt=0)] | tuple[float, float] | None = None,
     count: Literal["token", "sequence"] = "token",
     variance: Variance = "population",
     eps: NonNegative = 1e-8,
@@ -193,7 +197,7 @@ def reinforce_pp(
     Token mean of PPO's clipped loss with A the returns to go, whitened over all tokens of the batch; KL (k1) in the
     reward, off by default.
     """
-    clip = (RewardClip(limit=reward_clip),) if reward_clip is not None else ()
+    clip = () if reward_clip is None else (_reward_clip(reward_clip),)
     return Method(
         shape=(*clip, *kl_in_reward(kl_coef, kl_estimator)),
         advantage=ReturnsToGo(gamma=gamma),

@@ -11,7 +11,18 @@ from grouprl.levels import Alone, Scale
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    ALONE,
+    CLIP,
+    EPS,
+    KL_ESTIMATOR,
+    KL_NEED,
+    SCALE,
+    ClipLow,
+    NonNegative,
+    Positive,
+    in_the_update,
+)
 from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.kl import Estimator
 from grouprl.parts.objective import Clipped
@@ -38,10 +49,11 @@ Count = Annotated[int, Field(ge=1)]
         summary="A proposer is paid for problems that the solver fails at, the solver for solving them.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i);  solver: (R - mean R)/(std R + eps) "
-            "over attempts at the same problem;  proposer: (R - mean R)/(std R + eps) over all proposals, R = 1 - p"
+            "over attempts at the same problem;  proposer: (R - mean R)/sqrt(var R + 1e-8) over the tokens of all "
+            "proposals, R = 1 - p"
         ),
         defaults={
-            "proposer": "the authors' code: REINFORCE++, over the whole batch; group is its other choice, GRPO",
+            "proposer": "the authors' code: REINFORCE++, over all tokens of the batch; group is its other choice, GRPO",
             "solver_start": "the authors' code: 5 steps",
             "clip_low": CLIP,
             "clip_high": "the authors' code: 0.285",
@@ -61,16 +73,26 @@ Count = Annotated[int, Field(ge=1)]
                 lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"agent_b": [0, 0, 1, 1], "keys.episode": [0, 0, 0, 1], "step": 5},
-                advantage=[0.70710578, -0.70710578, 0.70710478, -0.70710478],
-                grad=[[-0.17677645], [0.17677645], [-0.1767762], [0.1767762]],
-                why="two attempts at one problem, and two proposals: ±1/√2 each, with eps beside 0.70711 and 0.35355",
+                advantage=[0.70710578, -0.70710578, 0.70710675, -0.70710675],
+                grad=[[-0.17677645], [0.17677645], [-0.17677669], [0.17677669]],
+                why="two attempts at one problem, and two proposals: ±1/√2 each, with eps beside 0.70711, and inside "
+                "the root of 0.125 + 1e-8",
+            ),
+            Golden(
+                rewards=[1, 0.5],
+                lengths=[3, 1],
+                groups=[0, 1],
+                fields={"agent_b": [1, 1], "keys.episode": [0, 1], "step": 5},
+                advantage=[0.49999999, -1.49999997],
+                grad=[[-0.125] * 3, [0.375]],
+                why="REINFORCE++ counts tokens: mean (3·1 + 0.5)/4 = 0.875, variance (3·0.125² + 0.375²)/3 = 0.0625",
             ),
             Golden(
                 rewards=[1, 0, 1, 0.5],
                 lengths=[1, 1, 1, 1],
                 groups=[0, 0, 1, 1],
                 fields={"agent_b": [0, 0, 1, 1], "keys.episode": [0, 0, 0, 1], "step": 4},
-                advantage=[0.0, 0.0, 0.70710478, -0.70710478],
+                advantage=[0.0, 0.0, 0.70710675, -0.70710675],
                 why="the solver waits until step 5",
             ),
             Golden(
@@ -82,7 +104,11 @@ Count = Annotated[int, Field(ge=1)]
                 why="prime-rl's hierarchical GRPO: three attempts at one problem; one at another has no company",
             ),
         ],
-        notes=["With scale none, proposer group and solver_start 0 it is prime-rl's hierarchical GRPO."],
+        notes=[
+            "With scale none, proposer group and solver_start 0 it is prime-rl's hierarchical GRPO.",
+            "Changed after 0.1: the proposer was standardised over rows; scale and eps are the solver's (and the "
+            "proposer's with proposer=group).",
+        ],
     ),
 )
 def ssp(
@@ -96,7 +122,9 @@ def ssp(
 ) -> Method:
     """Compose search self-play: the solver by problem, the proposer over its proposals."""
     return Method(
-        advantage=RoleRelative(keys=("episode", proposer), scale=scale, eps=eps, alone=alone),
+        advantage=RoleRelative(
+            keys=("episode", proposer), scale=scale, eps=eps, alone=alone, whitened=(1,) if proposer == "batch" else ()
+        ),
         normalize=(LateAgent(agent=0, start=solver_start),) if solver_start else (),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
@@ -165,6 +193,7 @@ def ssp(
                 "update",
             )
         ],
+        notes=[in_the_update("the player's alone, the coach without advantage")],
         recommended={"group": 1, "learning_rate": 1e-6},
     ),
 )

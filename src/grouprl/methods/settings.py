@@ -31,6 +31,14 @@ KL_ESTIMATOR = "GRPO, arXiv:2402.03300, eq. 4"
 KL_NEED = "a reference model when kl_coef is above 0"
 
 
+def in_the_update(base: str) -> str:
+    """Say that `prepare` and `loss` without the part `learn` are those of `base`."""
+    return (
+        f"It acts in the optimiser steps (the part learn): called as a library, prepare and loss alone are {base}. "
+        "prepare warns of it; grouprl's trainer takes the steps."
+    )
+
+
 def kl_terms(coef: float, estimator: Estimator) -> tuple[KLLoss, ...]:
     """Return the KL loss term of `coef`, or nothing when it is 0, so that no reference model is asked for."""
     return (KLLoss(coef=coef, estimator=estimator),) if coef > 0 else ()

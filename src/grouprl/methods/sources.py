@@ -162,7 +162,7 @@ def remix(
             "alone": ALONE,
         },
         differs=[
-            "log u is held within ±20; the code has no bound for JS and α.",
+            "log u is held at 20 or below; the code has no bound for JS and α.",
             "Each of the two pools has its own token mean, so that η does not depend on how many rows each has.",
             "Both pools join every step in a fixed proportion; the paper shuffles them together.",
         ],

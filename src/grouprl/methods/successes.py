@@ -12,7 +12,7 @@ from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive, in_the_update
 from grouprl.parts.advantage import Relative
 from grouprl.parts.aggregate import ConstantLength
 from grouprl.parts.covariance import ClipCov
@@ -39,8 +39,8 @@ COMES_AGAIN = "questions that come again (data.questions where the task never en
         summary="GRPO in which a stored success of the same question joins a group that failed altogether.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
-            "std_g R < 0.05 and mean_g R < 0.2: the first answer gives way to a success, with its ρ against the policy "
-            "that drew it"
+            "std_g R < 0.05 (n-1) and mean_g R < 0.2: the first answer gives way to a success, with its ρ against "
+            "the policy that drew it"
         ),
         defaults={
             "capacity": "the authors' code: 8 successes per question",
@@ -57,6 +57,8 @@ COMES_AGAIN = "questions that come again (data.questions where the task never en
             "Keeping only tasks that the first policy can solve at all is left to the choice of questions "
             "(initial_answers, difficulty_band).",
             "Success is the reward above `success`; the paper's counts the task's outcome without its format term.",
+            "A group of one never fails: its unbiased deviation does not exist. (After 0.1: the deviation is the "
+            "unbiased one, as the authors'; it was the population's.)",
         ],
         reduces=[
             Reduction("grpo", ["always"], settings={"clip_high": 0.2}, why="an empty store: the loss is GRPO's"),
@@ -109,8 +111,8 @@ def arpo_replay(
         summary="A fading bonus for using tools, then good answers of earlier steps are learned from once more.",
         formula=(
             "R ← R + min(1, 0.1·turns)·(1 + cos(πt/T))/2;  L = -1/(B·Lmax) Σ_i Σ_t min(ρ_t A_i, clip(ρ_t) A_i), none "
-            "for some tokens of high covariance (Clip-Cov);  A_i = R_i - mean_g R;  stored: A_i = R_i - median of "
-            "group means, their loss times λ(1 - cos(πt/T'))/2"
+            "for some tokens of high covariance (Clip-Cov);  A_i = R_i - mean_g R;  stored: A_i = R_i - p50 of "
+            "group means (over p50 of group deviations with a scale), their loss times λ(1 - cos(πt/T'))/2"
         ),
         defaults={
             "size": "the authors' code: 2048",
@@ -134,6 +136,8 @@ def arpo_replay(
             "answers and the quarter of the groups that vary least.",
             "The bonus counts turns that got an answer; the authors count tool calls.",
             "Advantages of stored answers are computed from rewards without the bonus.",
+            "Changed after 0.1: the percentile was the lower of the two middle values, and with a scale stored "
+            "advantages were not divided.",
         ],
         reduces=[
             Reduction(
@@ -173,6 +177,7 @@ def arpo_replay(
                 why="the second answer took a turn that got an answer: half of 0.1 is left at step 100 of 200",
             ),
         ],
+        notes=[in_the_update("one pass over new and stored completions together")],
         recommended={"group": 8},
     ),
 )
@@ -204,6 +209,6 @@ def spear(
         normalize=(StoredAdvantage(),),
         objective=ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper),
         aggregate=ConstantLength(),
-        replay=SelfImitation(size=size, tolerate=tolerate),
+        replay=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
         learn=ReplayPass(coef=replay_coef, rise=replay_rise),
     )

@@ -9,6 +9,7 @@ from pydantic import Field
 from grouprl.data.initial_answers import InitialAnswers, InitialRate
 from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.decoupled_critic import pretrained
 from grouprl.methods.registry import entry
 from grouprl.methods.regression import REFERENCE, SEVERAL, TWO
 from grouprl.methods.settings import EPS, KL_NEED, NonNegative, Positive, kl_terms
@@ -251,15 +252,19 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
             "A_t = V(s_{t+1}) - V(s_t), at the end R - V(s_t)"
         ),
         defaults={
-            "beta": "ours; the paper's number was not seen",
+            "beta": "ours: 1, so that no token aims at more than e times its probability where rewards are in [0, 1]; "
+            "the paper's number was not seen",
             "anchor": "the paper's iterative version: the reference becomes the policy, here at every rollout",
             "lam": "the paper's one-step advantage, which is GAE with λ = 0",
             "value_coef": "1 on half the squared error, as ppo",
+            "value_pretraining": "the paper: the critic is fitted before the policy moves; 50 rollouts are VAPO's; 0 "
+            "leaves it out",
         },
         differs=[
             "A step is a token; the paper's is a step of reasoning.",
-            "The critic learns beside the policy from its answers' rewards, by least squares; the paper trains it "
-            "first, to convergence, by cross-entropy on several completions from each state.",
+            "The critic is a head on the policy's own trunk: fitted before the first step to the rewards of the "
+            "frozen policy's completions, in closed form, then beside the policy, by least squares; the paper trains "
+            "a model of its own to convergence, by cross-entropy on several completions from each state.",
             "Fresh answers at every step; the paper works on a fixed set of states with several actions each.",
         ],
         reduces=[
@@ -282,19 +287,48 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
                 log_ratio=[[0.2, 0.0]],
                 fields={"value_bt": [[0.5, 0.5]]},
                 advantage=[[0.0, 0.5]],
+                loss=0.0725,
+                grad=[[0.1, -0.25]],
+                why="½·0.2² and ½·0.5², over two tokens; slopes 0.2/2 and -0.5/2",
+            ),
+            Golden(
+                rewards=[1],
+                lengths=[2],
+                log_ratio=[[0.2, 0.0]],
+                fields={"value_bt": [[0.5, 0.5]]},
+                settings={"beta": 0.1},
+                advantage=[[0.0, 0.5]],
                 loss=6.26,
                 grad=[[0.1, -2.5]],
                 why="½·0.2² and ½·5²; slopes 0.2/2 and -5/2",
-            )
+            ),
         ],
-        notes=["Not the DAPO of ByteDance (dapo)."],
+        notes=[
+            "Not the DAPO of ByteDance (dapo).",
+            "A small beta with a critic that knows nothing yet destroys the policy: a value of 0 everywhere makes the "
+            "last token of a right completion aim at e^(1/β) times its probability (22,026 at β = 0.1).",
+            "One-step advantages are as good as the critic: where its explained_variance stays at 0 (task reverse with "
+            "a tiny model) they are noise and the policy gets worse. Raise lam there.",
+            "Changed after 0.1: beta was 0.1 and the critic began with nothing.",
+        ],
     ),
 )
-def dapo_direct(beta: Positive = 0.1, anchor: Anchor = "old", lam: Unit = 0.0, value_coef: NonNegative = 1.0) -> Method:
-    """Compose Direct Advantage Policy Optimization: token mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V."""
+def dapo_direct(
+    beta: Positive = 1.0,
+    anchor: Anchor = "old",
+    lam: Unit = 0.0,
+    value_coef: NonNegative = 1.0,
+    value_pretraining: Annotated[int, Field(ge=0)] = 50,
+) -> Method:
+    """Compose Direct Advantage Policy Optimization.
+
+    Token mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V, after `value_pretraining` rollouts of the frozen policy
+    to which the value head is fitted.
+    """
     return Method(
         advantage=GAE(gamma=1.0, lam=lam),
         objective=Regression(beta=beta, coef=0.5 / beta**2, anchor=anchor, level="token"),
         aggregate=TokenMean(),
         critic=ValueLoss(lam=1.0, gamma=1.0, clip=None, coef=value_coef),
+        prelude=pretrained(value_pretraining, gamma=1.0),
     )

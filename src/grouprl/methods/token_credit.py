@@ -14,14 +14,18 @@ from grouprl.methods.settings import (
     ALONE,
     CLIP,
     EPS,
+    KL_NEED,
     SCALE,
     ClipLow,
+    DualClip,
     NonNegative,
     Positive,
+    kl_terms,
 )
 from grouprl.methods.token_choice import MEMORY_PAPER
 from grouprl.parts.advantage import Relative
-from grouprl.parts.aggregate import SequenceMean
+from grouprl.parts.aggregate import SequenceMean, TokenMean
+from grouprl.parts.kl import Estimator
 from grouprl.parts.objective import Clipped, PolicyGradient
 from grouprl.parts.prefix_tree import OncePerNode, PrefixTree, Probability
 from grouprl.parts.token_credit import KeyTokens, SharedEnds
@@ -160,8 +164,9 @@ def gtpo_trajectory(
         ],
         summary="GRPO plus a bonus for tokens that occur in right answers rather than wrong ones, by Fisher's test.",
         formula=(
-            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_t = (R_i - mean_g R)/(std_g R + eps) + "
-            "2·top·(σ((α e^(-2P) + β IG) x/(α+β)) - ½) of the token y_t"
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t), at most -c·A_t where A_t < 0,  "
+            "A_t = (R_i - mean_g R)/(std_g R + eps) + 2·top·(σ((α e^(-2P) + β IG) x/(α+β)) - ½) of the token y_t,  "
+            "IG = H(right) - p·H(right | with the token) - (1-p)·H(right | without), p the share with the token"
         ),
         defaults={
             "top": "the authors' code: 1",
@@ -169,25 +174,36 @@ def gtpo_trajectory(
             "beta": "the authors' code: 1 (a setting of 2 in the script never reaches it)",
             "clip_low": CLIP,
             "clip_high": CLIP,
+            "dual_clip": "the authors' code: c = 3, verl's default; 10 in its DAPO recipe",
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
+            "kl_coef": "off, so that no reference is needed; the authors' GRPO scripts have 0.001, their DAPO ones "
+            "none",
+            "kl_estimator": "the authors' scripts: low_var_kl, which is k3",
         },
         differs=[
             "The end token gets no bonus, as in the authors' code: here the last token of answers that ended by "
-            "themselves."
+            "themselves.",
+            "The KL to the reference is off by default.",
         ],
         reduces=[
-            Reduction("grpo", settings={"top": 0.0}, why="no bonus"),
+            Reduction("grpo@verl", settings={"top": 0.0}, why="no bonus"),
+            Reduction(
+                "grpo",
+                ["equal_lengths"],
+                settings={"top": 0.0, "dual_clip": None},
+                why="no bonus; the mean over tokens is that over completions",
+            ),
             Reduction(
                 "dapo",
-                ["mixed_groups", "equal_lengths"],
-                settings={"top": 0.0},
+                ["mixed_groups"],
+                settings={"top": 0.0, "dual_clip": None},
                 other={"clip_high": 0.2},
                 why="no bonus",
             ),
         ],
-        needs=["at least two answers per question", TOKENS, "raw correctness", "which answers were cut off"],
+        needs=["at least two answers per question", TOKENS, "raw correctness", "which answers were cut off", KL_NEED],
         source="xiaolizh1/KTAE verl/workers/actor/compute_key_tokens.py, verl/trainer/ppo/core_algos.py",
         golden=[
             Golden(
@@ -211,12 +227,31 @@ def gtpo_trajectory(
                     "truncated_b": [True, True, True, True],
                 },
                 settings={"scale": "none"},
-                advantage=[[0.54009394, 0.5], [0.54009394], [-1.5, -0.5], [-0.45990606]],
-                why="token 1: 2 of 2 right, 1 of 2 wrong answers: P = 1, IG = 0.0817 bits, x = π/4 + 1.75 - 0.5714",
+                advantage=[[0.65165368, 0.5], [0.65165368], [-1.5, -0.5], [-0.34834632]],
+                loss=0.09083983,
+                grad=[[-0.10860895, -1 / 12], [-0.10860895], [0.25, 1 / 12], [0.05805772]],
+                why="token 1: 2 of 2 right, 1 of 2 wrong ones: P = 1, IG = 1 - ¾·H(⅔) = 0.31128 bits, "
+                "x = π/4 + 1.75 - 0.5714; token 9 tells nothing; six tokens",
                 tolerance=1e-5,
             ),
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                log_ratio=[[0.0], [1.3862943611]],
+                fields={"token_bt": [[5], [5]], "correct_b": [True, False], "truncated_b": [True, True]},
+                settings={"scale": "none"},
+                advantage=[0.5, -0.5],
+                loss=0.5,
+                grad=[[-0.25], [0.0]],
+                why="the wrong token's ratio 4 is beyond the dual clip: 3·0.5; (-0.5 + 1.5)/2",
+            ),
         ],
-        notes=["A token that only right (or only wrong) answers contain always gets the full bonus (or malus)."],
+        notes=[
+            "A token that only right (or only wrong) answers contain always gets the full bonus (or malus).",
+            "Changed after 0.1: the information gain left out the completions without the token and could be negative; "
+            "the loss was grpo's mean over completions, without the dual clip.",
+        ],
+        recommended={"kl_coef": 0.001, "group": 16, "learning_rate": 1e-6, "updates per rollout": 8},
     ),
 )
 def ktae(
@@ -225,20 +260,24 @@ def ktae(
     beta: Positive = 1.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
+    dual_clip: DualClip = 3.0,
     scale: Scale = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose GRPO with key-token advantages.
 
-    GRPO's loss; each token's advantage gains up to ±`top` by how its presence goes with right answers of the group
-    (Fisher's exact test, information gain, frequencies).
+    PPO's clip with a dual clip, mean over all tokens; each token's advantage gains up to ±`top` by how its presence
+    goes with right answers of the group (Fisher's exact test, information gain, frequencies).
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         normalize=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
+        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
+        aggregate=TokenMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 

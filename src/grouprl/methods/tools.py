@@ -46,7 +46,8 @@ Count = Annotated[int, Field(ge=1)]
         summary="Groups of whole episodes and groups of single failed steps in one loss; likelihood of good tokens.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i), at most c|A| for A < 0,  "
-            "- α·mean_{A>0} log π(y_t);  A_i = (R_i - mean_g R)/(std_g R + eps), R of a step = [valid]"
+            "- α·mean_{A>0} log π(y_t);  A_i = (R_i - mean_g R)/(std_g R + eps), R of a step = [valid]; groups of "
+            "equal rewards are left out"
         ),
         defaults={
             "most": "our choice: one failed step per question",
@@ -92,6 +93,19 @@ Count = Annotated[int, Field(ge=1)]
                 grad=[[0.0], [0.0], [-0.35355289], [0.35355289]],
                 why="the first group is all right and leaves the loss; the second, of steps, is judged by itself",
             ),
+            Golden(
+                rewards=[0.5, 0.1],
+                lengths=[1, 1],
+                fields={"correct_b": [False, False]},
+                settings={"nll": 0.0, "scale": "none"},
+                advantage=[0.2, -0.2],
+                grad=[[-0.1], [0.1]],
+                why="nobody is right, yet the rewards differ: ±0.2 over two tokens",
+            ),
+        ],
+        notes=[
+            "Changed after 0.1: groups with graded rewards of which none is right stay; only equal rewards are left "
+            "out."
         ],
         recommended={"group": 16, "turns": 5},
     ),
@@ -108,7 +122,7 @@ def thor(
 ) -> Method:
     """Train on episodes and on steps that failed, each judged in groups of its kind."""
     return Method(
-        select=(MixedGroups(),),
+        select=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),

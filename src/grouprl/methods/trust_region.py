@@ -10,7 +10,7 @@ from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic import GAE_PAPER, Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import NonNegative, Positive
+from grouprl.methods.settings import NonNegative, Positive, in_the_update
 from grouprl.parts.aggregate import TokenMean
 from grouprl.parts.critic import ValueLoss
 from grouprl.parts.normalize import Whiten
@@ -47,7 +47,8 @@ Count = Annotated[int, Field(ge=1)]
             "The Fisher matrix is the sampled one, 1/N Σ_t ∇log π(y_t) ∇log π(y_t)ᵀ: on tokens that the policy drew "
             "its expectation is the KL's Hessian. The paper takes the Hessian over all actions of each state.",
             "The KL of the line search is k3 on the sampled tokens, which estimates KL(old || new).",
-            "Every fifth answer gives the Fisher products; the paper takes a tenth of the data.",
+            "Every fifth answer gives the Fisher products of the conjugate gradients, all answers the curvature along "
+            "the step, which sets its length; the paper takes a tenth of the data for both.",
             "The critic is a head on the policy's own trunk: the trunk moves by the natural step alone, the head is "
             "fitted by the optimiser. The paper has a value network of its own.",
         ],
@@ -70,8 +71,11 @@ Count = Annotated[int, Field(ge=1)]
             )
         ],
         notes=[
+            in_the_update("the unclipped importance-weighted gradient, without trust region"),
             "A step costs 2·cg_iterations forward and cg_iterations backward passes over the answers that give the "
             "Fisher products, some more forward passes for the line search, and critic_steps full ones.",
+            "Changed after 0.1: the length came from every fifth answer too, which know little of the directions of "
+            "the others: the line search halved most steps, to an eighth or less.",
             "The sampled Fisher matrix has no more directions than there are tokens: damping decides in the others.",
             "The head alone learns values slowly while the trunk moves under it: lam=1 leans on it least. Without a "
             "critic: {base: dr_grpo, objective: importance, learn: trust_region}.",

@@ -15,6 +15,7 @@ from grouprl.methods.settings import (
     ClipLow,
     NonNegative,
     Positive,
+    in_the_update,
     kl_terms,
 )
 from grouprl.parts.adaptive_clip import TurnClip
@@ -107,8 +108,8 @@ def turn_ppo(
         ],
         summary="Turn-PPO whose policy gradient is divided by the norm of what the clip leaves out of it.",
         formula=(
-            "g ← g / max(‖C‖, least),  C = ∇ Σ_{t clipped} w_k A_t / Σ|y_i|,  g the gradient of Turn-PPO's policy "
-            "loss,  w_k = exp(mean_{t in turn k} log ρ_t)"
+            "g ← g / max(‖C‖, least),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{t clipped} w_k A_t,  g the gradient of Turn-PPO's "
+            "policy loss,  w_k = exp(mean_{t in turn k} log ρ_t)"
         ),
         defaults={
             "least": "our choice: 1, so that steps only become smaller; the paper's guard against ‖C‖ = 0 is not known",
@@ -124,6 +125,7 @@ def turn_ppo(
         differs=[
             "The policy's gradient is divided, its KL loss included, but not the critic's: nothing is clipped there.",
             "The KL estimator is k3; the paper's was not seen.",
+            "C differentiates the turn's ratio, which its tokens share; the notes write each token's own log-prob.",
         ],
         reduces=[Reduction("turn_ppo", ["always"], why="the losses are equal; only the size of the steps differs")],
         needs=["a critic (value head)", KL_NEED],
@@ -143,7 +145,11 @@ def turn_ppo(
                 why="as turn_ppo: w = e^0.1 for both tokens; nothing is clipped",
             )
         ],
-        notes=["Without clipped tokens it is Turn-PPO."],
+        notes=[
+            in_the_update("those of turn_ppo"),
+            "Without clipped tokens it is Turn-PPO.",
+            "Changed after 0.1: C was a mean over all tokens of the step.",
+        ],
     ),
 )
 def st_ppo(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -52,6 +52,8 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "beta": "the authors' script: 0.5",
             "steps": "our choice: 20 rollouts of the initial policy to learn progress from",
             "ridge": "our choice: 1e-3",
+            "progress_at": "the paper: the turn's last token; answer: behind the environment's answer to it, where a "
+            "small frozen model knows what came of the turn",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "gamma": "TRL: 1",
@@ -65,8 +67,6 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         differs=[
             "The estimator is linear in the last hidden state of the frozen initial policy, fitted in closed form; the "
             "authors train the whole model by gradient descent.",
-            "That state is taken behind the environment's answer to the turn, where a small frozen model knows what "
-            "came of it; the authors take the end of the turn.",
             "The formula of the paper; the released scripts replace the estimates by centred final rewards for one "
             "environment, and multiply the reward of step k by T - k - 1.",
             "Rollouts are the policy's own, step by step; the authors collect trajectories beforehand.",
@@ -95,7 +95,9 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         recommended={"learning_rate": 3e-6},
         notes=[
             "β pays every valid action: where β times the turns allowed exceeds the outcome, wandering is what is "
-            "learnt (docs/credit.md, task keys). Lower beta there."
+            "learnt (docs/credit.md, task keys). Lower beta there.",
+            "Changed after 0.1: the state was read behind the environment's answer (progress_at=answer), which "
+            "docs/credit.md still measured.",
         ],
     ),
 )
@@ -104,6 +106,7 @@ def spa_rl(
     beta: NonNegative = 0.5,
     steps: Count = 20,
     ridge: Positive = 1e-3,
+    progress_at: Literal["turn", "answer"] = "turn",
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     gamma: Unit = 1.0,
@@ -119,7 +122,7 @@ def spa_rl(
     made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
     return made.with_parts(
         shape=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
-        prelude=(ProgressModel(steps=steps, ridge=ridge),),
+        prelude=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
     )
 
 

@@ -11,7 +11,7 @@ from grouprl.method import Method
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive
+from grouprl.methods.settings import Positive, in_the_update
 from grouprl.parts.aggregate import SequenceSum
 from grouprl.parts.objective import PolicyGradient
 from grouprl.parts.utterance import LateStart, TokenBaseline, UtteranceAdvantage
@@ -81,6 +81,7 @@ Whole = Annotated[int, Field(ge=0)]
         ],
         recommended={"learning_rate": 1e-6, "prompts": 128, "group": 1, "grad_clip": 1.0},
         notes=[
+            in_the_update("those without the late start"),
             "`pass@1` and rewards are those of the episodes drawn; the policy learns from other rows, which is why the "
             "account calls the drawn ones left out by the replay part.",
             "With one turn per episode Q → r, so that A = r - V(o); with gamma 0 each turn is a contextual bandit.",

@@ -26,7 +26,7 @@ class CertaintyReward(Shaping):
     def __call__(self, batch: Batch) -> Batch:
         """R = mean_t u_t."""
         certainty_bt = torch.where(batch.mask_bt, batch.need("stats.certainty", self.name), 0)
-        return batch.replace(reward_b=certainty_bt.sum(1) / batch.length_b, token_reward_bt=None)
+        return batch.replace(reward_b=certainty_bt.sum(1) / batch.length_b.clamp(min=1), token_reward_bt=None)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

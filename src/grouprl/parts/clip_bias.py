@@ -12,19 +12,22 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.errors import InputError
 from grouprl.parts.adaptive_clip import TurnClip, turn_log_ratio
+from grouprl.parts.aggregate import SequenceMean
 from grouprl.parts.learn import Learner, Learning
 from grouprl.parts.objective import Clipped
 from grouprl.parts.part import RunFacts, part
 from grouprl.parts.ratio import log_ratio
+from grouprl.parts.selection import unmasked
 
 
 @part("learn")
 class ClipBias(Learning):
     """Divide the policy's gradient by the norm of its clipping bias, max(‖C‖, `least`) (ST-PPO, arXiv:2511.20718).
 
-    C is the gradient of Σ w_t·ρ_t·A_t over the clipped tokens, w the aggregation's weights: what the clip leaves out
-    of the off-policy gradient. Steps whose tokens are mostly clipped, far off-policy, become smaller. The critic's
-    gradient stays as it is. It takes a second backward pass wherever a token is clipped.
+    C is the gradient of the mean over completions of 1/|y|·Σ ρ_t·A_t over the clipped tokens (E[1/|y| Σ_t], whatever
+    the aggregation of the loss): what the clip leaves out of the off-policy gradient. Steps whose tokens are mostly
+    clipped, far off-policy, become smaller. The critic's gradient stays as it is. It takes a second backward pass
+    wherever a token is clipped.
     """
 
     least: Annotated[float, Field(gt=0)] = 1.0
@@ -74,7 +77,7 @@ class ClipBias(Learning):
 
     def formula(self) -> str:
         """Formula."""
-        return f"g ← g / max(‖C‖, {self.least:g}),  C = ∇ Σ_{{t clipped}} w_t ρ_t A_t"
+        return f"g ← g / max(‖C‖, {self.least:g}),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{{t clipped}} ρ_t A_t"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is clipped at the start of an update."""
@@ -84,7 +87,7 @@ class ClipBias(Learning):
 
 
 def left_out_by(objective: Any, logp_bt: Tensor, batch: Batch) -> Tensor | None:
-    """Σ w_t·ρ_t·A_t over the tokens that `objective` clips, differentiable; None where it clips none.
+    """1/B Σ_i 1/|y_i| Σ ρ_t·A_t over the tokens that `objective` clips, differentiable; None where it clips none.
 
     Raises InputError on an objective other than `clipped` and `turn_clip`.
     """
@@ -102,7 +105,7 @@ def left_out_by(objective: Any, logp_bt: Tensor, batch: Batch) -> Tensor | None:
     clipped_bt = clipped_bt & batch.active_bt
     if not bool(clipped_bt.any()):
         return None
-    weight_bt = batch.need("weight_bt", "clip_bias")
+    weight_bt = unmasked(SequenceMean()(batch), batch)
     if batch.multiplier_bt is not None:
         weight_bt = weight_bt * batch.multiplier_bt
     return (torch.where(clipped_bt, weight_bt * adv_bt, 0) * ratio_bt).sum()

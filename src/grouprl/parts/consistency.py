@@ -169,9 +169,9 @@ class SemanticScale(Normalize):
 
     def semantic_entropy(self, batch: Batch) -> Tensor:
         """[B] semantic entropy of each row's group, in nats."""
-        counted_b = batch.stats_b.to(batch.dtype)
+        counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)
         log_bt = torch.where(batch.mask_bt, batch.need("behavior_bt", self.name), 0)
-        log_b = log_bt.sum(1) / batch.length_b
+        log_b = log_bt.sum(1) / batch.length_b.clamp(min=1)
         mass_b = (log_b - levels.extreme(log_b, batch.group_b, counted_b, largest=True)).exp() * counted_b
         share_b = mass_b / levels.total(mass_b, batch.group_b).clamp(min=1e-30)
         cluster_b = levels.total(share_b, levels.cross(batch.group_b, batch.need("keys.answer", self.name)))

@@ -17,6 +17,7 @@ from grouprl.errors import InputError
 from grouprl.parts.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.parts.part import RunFacts, TokenLoss, part
 from grouprl.parts.ratio import log_ratio
+from grouprl.parts.regression import log_distance
 from grouprl.parts.token_selection import hashed
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -108,7 +109,8 @@ class KLCov(Objective):
         tie_bt = 1e-12 * hashed(logp_bt, batch.mask_bt)  # among equals chance decides, not place
         score_bt = tie_bt - covariance(logp_bt, batch).to(torch.float64)
         chosen_bt = first(score_bt, batch.active_bt, _count(self.share, batch))
-        loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * log_bt.abs(), 0)
+        drift_bt = log_distance(logp_bt, batch, "old").abs()  # not held within ±20: the way back must stay open
+        loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * drift_bt, 0)
         return TokenLoss(loss_bt, {"covariance_fraction": chosen_bt.to(adv_bt.dtype)})
 
     def zero_rows(self, batch: Batch) -> Tensor:

@@ -28,7 +28,8 @@ class Coverage(Regularizer):
 
     In expectation over π_0 "forward_kl" is KL(π_0 || π), "js" twice the Jensen-Shannon divergence, "alpha" the
     α-divergence of order `alpha`. f(1) = f'(1) = 0 in all. π_0's log-probs are the stored `behavior_bt`; no reference
-    model is asked. Rows of other sources are left alone. log u is held within ±20.
+    model is asked. Rows of other sources are left alone. log u is held at 20 or below; far below, where π has lost what
+    π_0 wrote, the pull back stays.
     """
 
     coef: Coefficient = 0.01
@@ -39,7 +40,7 @@ class Coverage(Regularizer):
         """η·f(u_t) on rows from the initial policy."""
         there_bt = batch.active_bt & batch.from_source("reference")[:, None]
         gap_bt = logp_bt - batch.need("behavior_bt", self.name)
-        value_bt = self.value(torch.where(there_bt, gap_bt, 0).clamp(-LOG_LIMIT, LOG_LIMIT))
+        value_bt = self.value(torch.where(there_bt, gap_bt, 0).clamp(max=LOG_LIMIT))
         return TokenLoss(self.coef * torch.where(there_bt, value_bt, 0), {})
 
     def value(self, log_bt: Tensor) -> Tensor:

@@ -136,7 +136,7 @@ class ImplicitNegative(Objective):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
         adv_bt = batch.need("advantage_bt", self.name)
-        log_bt = log_distance(logp_bt, batch, "old").clamp(-LOG_LIMIT, self.limit)
+        log_bt = log_distance(logp_bt, batch, "old").clamp(max=self.limit)
         left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()
         held_bt = left_bt + (left_bt.clamp(min=self.floor) - left_bt).detach()
         loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -self.negative * held_bt.log())

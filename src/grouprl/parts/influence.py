@@ -24,7 +24,7 @@ def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
     if beta is None:
         return torch.full_like(influence_bt[:, :1], -torch.inf)
     counted_b = (batch.need("correct_b", "the influence threshold") & batch.stats_b).to(batch.dtype)
-    mean_b = torch.where(batch.mask_bt, influence_bt, 0).sum(1) / batch.length_b
+    mean_b = torch.where(batch.mask_bt, influence_bt, 0).sum(1) / batch.length_b.clamp(min=1)
     return beta * levels.extreme(mean_b, batch.group_b, counted_b, largest=False)[:, None]
 
 

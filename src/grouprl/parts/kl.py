@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 ValueEstimator = Literal["k1", "k2", "k3", "abs"]
-Estimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "weighted_k3"]
+Estimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "abs+", "weighted_k3"]
 
 GRADIENT: dict[str, str] = {
     "k1": "gradient zero on average over the policy's own samples: it only adds noise as a loss",
@@ -21,6 +21,7 @@ GRADIENT: dict[str, str] = {
     "abs": "gradient ±∇log π by the sign of the log-ratio: a total-variation-like pull",
     "k1+": "value of k1, gradient of k2: the reverse KL(π || anchor)",
     "k3+": "value of k3, gradient of k2: the reverse KL(π || anchor)",
+    "abs+": "value |d|, gradient of k2: the reverse KL(π || anchor)",
     "weighted_k3": "k3 times π/π_old with gradient: exactly the gradient of the reverse KL(π || anchor)",
 }
 
@@ -31,6 +32,7 @@ FORMULA: dict[str, str] = {
     "abs": "|d|",
     "k1+": "d (gradient of d²/2)",
     "k3+": "exp(-d) - 1 + d (gradient of d²/2)",
+    "abs+": "|d| (gradient of d²/2)",
     "weighted_k3": "π/π_old · (exp(-d) - 1 + d)",
 }
 
@@ -45,5 +47,5 @@ def estimate(log_bt: Tensor, estimator: str) -> Tensor:
         return torch.expm1(-log_bt) + log_bt
     if estimator == "abs":
         return log_bt.abs()
-    value_bt, slope_bt = estimate(log_bt, estimator[:2]).detach(), log_bt.square() / 2
+    value_bt, slope_bt = estimate(log_bt, estimator.removesuffix("+")).detach(), log_bt.square() / 2
     return value_bt + slope_bt - slope_bt.detach()

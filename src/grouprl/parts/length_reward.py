@@ -120,7 +120,9 @@ class ShortestRight(Shaping):
         """R + c·[right]·min_right |y| / |y_i|."""
         length_b = lengths(batch)
         shortest_b = levels.extreme(length_b, batch.group_b, counted_right(batch), largest=False)
-        return batch.replace(reward_b=batch.reward_b + self.coef * counted_right(batch) * shortest_b / length_b)
+        return batch.replace(
+            reward_b=batch.reward_b + self.coef * counted_right(batch) * shortest_b / length_b.clamp(min=1)
+        )
 
     def words(self) -> str:
         """Describe."""

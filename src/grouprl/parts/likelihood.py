@@ -9,7 +9,6 @@ from torch import Tensor
 
 from grouprl.batch import Batch
 from grouprl.parts.part import RunFacts, TokenLoss, part
-from grouprl.parts.ratio import LOG_LIMIT
 from grouprl.parts.regularize import Coefficient, Regularizer
 
 Gate = Literal["run", "response", "none"]
@@ -34,7 +33,7 @@ class LikelihoodGuard(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """λ·[A ≥ 0]·[Σd > 0]·max(0, d_t)."""
         active_bt = batch.active_bt
-        fall_bt = torch.where(active_bt, batch.need("old_bt", self.name) - logp_bt, 0).clamp(-LOG_LIMIT, LOG_LIMIT)
+        fall_bt = torch.where(active_bt, batch.need("old_bt", self.name) - logp_bt, 0)
         kept_bt = active_bt & (batch.need("advantage_bt", self.name) >= 0) & self._open(fall_bt.detach(), active_bt)
         loss_bt = torch.where(kept_bt, self.coef * fall_bt.relu(), 0)
         return TokenLoss(loss_bt, {"guarded_fraction": (kept_bt & (fall_bt > 0)).to(loss_bt.dtype)})

@@ -59,5 +59,6 @@ class NoveltyBonus(Normalize):
 def novelty(batch: Batch, reader: str) -> Tensor:
     """[B] η = exp(s - mean_g s): likelihood per token compared with the group's (geometric means)."""
     logp_bt = torch.where(batch.mask_bt, batch.need("old_bt", reader), 0)
-    score_b = logp_bt.sum(1) / batch.length_b
-    return (score_b - levels.mean(score_b, batch.group_b, batch.stats_b.to(batch.dtype))).clamp(-20, 20).exp()
+    score_b = logp_bt.sum(1) / batch.length_b.clamp(min=1)
+    counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)
+    return (score_b - levels.mean(score_b, batch.group_b, counted_b)).clamp(-20, 20).exp()

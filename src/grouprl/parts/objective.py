@@ -6,7 +6,8 @@ Where a ratio is capped or clipped, metrics say how often, so that a clip that n
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -62,6 +63,7 @@ class Clipped(Objective):
     ratio: RatioLevel = "token"
     dual: Annotated[float, Field(gt=1)] | None = None
     against: Against = "old"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high", "dual_clip": "dual"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = max(-A ρ, -A clip(ρ, 1-low, 1+high)), for A<0 at most -A·dual."""

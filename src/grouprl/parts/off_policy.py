@@ -6,7 +6,8 @@ answers act at all (arXiv:2509.24203).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -45,6 +46,7 @@ class RegionGradient(Objective):
     far_low: LowBound = 0.6
     far_high: Bound = 2.0
     correction: Literal["none", "importance"] = "none"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A_t·w_t·I_t·log π(y_t)."""
@@ -199,7 +201,7 @@ class BalanceNegatives(Selection):
     def _lots(self, batch: Batch) -> Tensor:
         """[B] numbers in [0, 1), from digits of the mean log-prob that rounding does not reach."""
         old_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
-        return (997 * old_bt.sum(1) / batch.length_b).frac().abs()
+        return (997 * old_bt.sum(1) / batch.length_b.clamp(min=1)).frac().abs()
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

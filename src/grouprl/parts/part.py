@@ -85,6 +85,8 @@ class Part:
     """Whether the formula needs the policy's current entropies, with gradient."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    also: ClassVar[Mapping[str, str]] = {}
+    """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
     own_policies: ClassVar[bool] = False
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
@@ -153,7 +155,18 @@ def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
     if name not in PARTS[kind]:
         raise InputError(f"unknown {kind} part '{name}'", remedy=suggest(name, PARTS[kind]))
     cls = PARTS[kind][name]
-    return checked(cls, settings, f"{kind}: {name}")
+    return checked(cls, own_names(cls, settings, f"{kind}: {name}"), f"{kind}: {name}")
+
+
+def own_names(cls: type[Part], settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return `settings` by the part's own names for them; InputError where one is given by two names."""
+    made: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = cls.also.get(key, key)
+        if name in made:
+            raise InputError(f"{where}: '{name}' is set twice", f"'{key}' is another name for it", "Keep one")
+        made[name] = value
+    return made
 
 
 def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) -> Any:

@@ -95,7 +95,7 @@ class Unlikeliness(Shaping):
     def __call__(self, batch: Batch) -> Batch:
         """R - β·k/G·max(R, 0)."""
         logp_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
-        rank_b, size_b = shared_rank(logp_bt.sum(1) / batch.length_b, batch.group_b)
+        rank_b, size_b = shared_rank(logp_bt.sum(1) / batch.length_b.clamp(min=1), batch.group_b)
         discount_b = self.beta * rank_b / size_b * batch.reward_b.clamp(min=0)
         return batch.replace(reward_b=batch.reward_b - discount_b)
 

@@ -11,24 +11,28 @@ from grouprl import levels
 from grouprl.batch import Batch
 from grouprl.parts.difficulty import ROUNDING, Rate, band_rows, check_band
 from grouprl.parts.part import Part, RunFacts, part
-from grouprl.parts.selection import mixed_rows
+from grouprl.parts.selection import By, telling_rows
 
 
 @part("refill")
 class DynamicSampling(Part):
     """DAPO's dynamic sampling: sample new questions until the batch is full of mixed groups (arXiv:2503.14476).
 
-    At most `max_rounds` rounds of sampling for one batch; what is missing then is missing.
+    At most `max_rounds` rounds of sampling for one batch; what is missing then is missing. `by="reward"` wants groups
+    whose rewards differ, whether or not one is right.
     """
 
     max_rounds: Annotated[int, Field(ge=1)] = 10
+    by: By = "outcome"
 
     def wanted(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of groups that hold both right and wrong answers."""
-        return mixed_rows(batch)
+        """[B] bool: rows of groups that hold both right and wrong answers (by="reward": different rewards)."""
+        return telling_rows(batch, self.by)
 
     def words(self) -> str:
         """Describe."""
+        if self.by == "reward":
+            return f"sample new questions until no group has zero variance, at most {self.max_rounds} rounds"
         return f"sample new questions until every one has right and wrong answers, at most {self.max_rounds} rounds"
 
     def idle(self, run: RunFacts) -> list[str]:

@@ -1,4 +1,4 @@
-"""Regularisers: extra token losses beside the policy loss, with the same aggregation weights.
+"""Regularisers: extra token losses beside the policy loss, with its aggregation weights or with their own.
 
 Importance multipliers do not touch them.
 """
@@ -13,11 +13,16 @@ from torch import Tensor
 
 from grouprl.batch import Batch
 from grouprl.errors import InputError
+from grouprl.parts.aggregate import Aggregate
 from grouprl.parts.kl import FORMULA, GRADIENT, Estimator, estimate
-from grouprl.parts.part import Part, RunFacts, TokenLoss, part
-from grouprl.parts.ratio import log_ratio
+from grouprl.parts.part import Part, RunFacts, TokenLoss, build_part, part
+from grouprl.parts.ratio import RatioLevel, log_ratio
 
 Coefficient = Annotated[float, Field(ge=0)]
+OwnAggregate = (
+    Literal["token_mean", "sequence_mean", "sequence_sum", "token_sum", "constant_length", "group_mean"] | None
+)
+"""How a term's token losses add up; None: as the policy loss does."""
 
 
 class Regularizer(Part):
@@ -33,11 +38,16 @@ class Regularizer(Part):
 
     def weigh(self, batch: Batch) -> Batch:
         """Return a weighed optimiser step with what `weights` reads: it comes from all rows of the step."""
-        return batch
+        own = getattr(self, "aggregate", None)
+        if own is None:
+            return batch
+        built: Aggregate = build_part("aggregate", own, {})
+        return batch.replace(stats={**batch.stats, f"weight.{own}": built(batch)})
 
     def weights(self, batch: Batch) -> Tensor:
         """[B,T] weights with which the token losses add up."""
-        weight_bt: Tensor = batch.need("weight_bt", self.name)
+        own = getattr(self, "aggregate", None)
+        weight_bt: Tensor = batch.need("weight_bt" if own is None else f"stats.weight.{own}", self.name)
         return weight_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
@@ -51,6 +61,8 @@ class KLLoss(Regularizer):
 
     `anchor`: the reference model, the policy at the start of the update, or the sampler. `limit` bounds the distance
     |log π - log π_anchor| and `value_limit` the estimate (beyond them the gradient is zero); None leaves it free.
+    `ratio` is the level of the ratio that weighs `weighted_k3` (the bias correction of DeepSeek-V3.2; at sequence level
+    as in TRL with importance_sampling_level='sequence'). `aggregate` gives the term a mean of its own.
     """
 
     coef: Coefficient = 0.04
@@ -58,6 +70,8 @@ class KLLoss(Regularizer):
     anchor: Literal["ref", "old", "behavior"] = "ref"
     limit: Annotated[float, Field(gt=0)] | None = 20.0
     value_limit: Annotated[float, Field(gt=0)] | None = None
+    ratio: RatioLevel = "token"
+    aggregate: OwnAggregate = None
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """β·k(d_t) with d_t = log π(y_t) - log π_anchor(y_t)."""
@@ -65,7 +79,7 @@ class KLLoss(Regularizer):
         if self.limit is not None:
             log_bt = log_bt.clamp(-self.limit, self.limit)
         if self.estimator == "weighted_k3":
-            value_bt = log_ratio(logp_bt, batch).exp() * estimate(log_bt, "k3")
+            value_bt = log_ratio(logp_bt, batch, self.ratio).exp() * estimate(log_bt, "k3")
         else:
             value_bt = estimate(log_bt, self.estimator)
         if self.value_limit is not None:
@@ -85,7 +99,9 @@ class KLLoss(Regularizer):
             "behavior": "the policy that drew the token",
         }[self.anchor]
         limits = "" if self.value_limit is None else f", each estimate within ±{self.value_limit:g}"
-        return f"{self.coef:g} times KL to {anchor}, estimator {self.estimator} ({GRADIENT[self.estimator]}){limits}"
+        own = "" if self.aggregate is None else f", added up by {self.aggregate}"
+        estimator = f"{self.estimator} ({GRADIENT[self.estimator]})"
+        return f"{self.coef:g} times KL to {anchor}, estimator {estimator}{limits}{own}"
 
     def formula(self) -> str:
         """Formula."""
@@ -99,6 +115,8 @@ class KLLoss(Regularizer):
             return ["the KL term k1 as a loss has no effect on average: its expected gradient is 0. Use k2, k3 or k3+"]
         if self.anchor == "old" and run.updates_per_rollout == 1:
             return ["the KL to the old policy has no effect: with one update per rollout the policies are the same"]
+        if self.ratio != "token" and self.estimator != "weighted_k3":
+            return [f"kl_loss.ratio = {self.ratio} has no effect: only the estimator weighted_k3 has a ratio"]
         return []
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -113,6 +131,7 @@ class EntropyBonus(Regularizer):
     """Reward the policy's entropy: -c·H_t (Williams and Peng 1991; PPO, arXiv:1707.06347, eq. 9)."""
 
     coef: Coefficient = 0.01
+    aggregate: OwnAggregate = None
     entropy: ClassVar[bool] = True
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
@@ -127,7 +146,8 @@ class EntropyBonus(Regularizer):
 
     def words(self) -> str:
         """Describe."""
-        return f"an entropy bonus of {self.coef:g} nats' worth per token"
+        own = "" if self.aggregate is None else f", added up by {self.aggregate}"
+        return f"an entropy bonus of {self.coef:g} nats' worth per token{own}"
 
     def formula(self) -> str:
         """Formula."""

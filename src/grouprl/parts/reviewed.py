@@ -53,7 +53,7 @@ class AdvantageOfReviewed(Normalize):
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A_review = mean of A over the other rows of its `keys.review`, each with the mean of its tokens."""
         review_b = batch.from_source("review")
-        adv_b = torch.where(batch.mask_bt, adv_bt, 0).sum(1) / batch.length_b
+        adv_b = torch.where(batch.mask_bt, adv_bt, 0).sum(1) / batch.length_b.clamp(min=1)
         of_b = levels.mean(adv_b, batch.need("keys.review", self.name), (~review_b).to(adv_bt.dtype))
         return torch.where(review_b[:, None], batch.broadcast(of_b), adv_bt)
 

@@ -12,7 +12,7 @@ from grouprl import levels
 from grouprl.batch import Batch
 from grouprl.levels import Alone, Center, Scale
 from grouprl.parts.advantage import Advantage, Relative
-from grouprl.parts.normalize import Normalize
+from grouprl.parts.normalize import Normalize, Whiten
 from grouprl.parts.part import RunFacts, TokenLoss, part
 from grouprl.parts.regularize import EntropyBonus
 from grouprl.parts.shaping import Shaping
@@ -80,7 +80,9 @@ class RoleRelative(Advantage):
     """Each agent's rows relative to what it is fairly compared with: (R - center) / (spread + eps).
 
     `keys` names the grouping of each agent in turn, the last one that of all further agents: 'group' (its rows for the
-    same question), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows).
+    same question), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows). The
+    rows of the agents in `whitened` are standardised over their tokens instead, (R - mean)/sqrt(var + 1e-8) with n-1,
+    as in REINFORCE++: a completion counts once for each of its tokens.
     """
 
     keys: Annotated[tuple[str, ...], Field(min_length=1)] = ("group",)
@@ -88,6 +90,7 @@ class RoleRelative(Advantage):
     scale: Scale = "sample_std"
     eps: NonNegative = 1e-6
     alone: Alone = "zero"
+    whitened: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_b broadcast over tokens."""
@@ -105,7 +108,12 @@ class RoleRelative(Advantage):
             alone=self.alone,
             weight_n=batch.stats_b.to(batch.dtype),
         )
-        return batch.broadcast(adv_b)
+        adv_bt, reward_bt = batch.broadcast(adv_b), batch.broadcast(batch.total_reward_b)
+        for agent in self.whitened:
+            own = batch.replace(stat_b=batch.stats_b & (agent_b == agent))
+            by_token = Whiten(key=self.keys[min(agent, len(self.keys) - 1)], count="token", variance="sample")
+            adv_bt = torch.where((agent_b == agent)[:, None], by_token(reward_bt, own), adv_bt)
+        return adv_bt
 
     def _grouping(self, batch: Batch, key: str) -> Tensor:
         return batch.grouping(key) if key in OF_BATCH else batch.need(f"keys.{key}", self.name)
@@ -118,7 +126,9 @@ class RoleRelative(Advantage):
         """Describe."""
         which = ", ".join(f"agent {i} of its {key}" for i, key in enumerate(self.keys))
         scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')} + {self.eps:g}"
-        return f"reward minus the {self.center.replace('_', '-')} of the agent's own rows{scale}: {which}"
+        whitened = ", ".join(f"agent {agent}" for agent in self.whitened)
+        tokens = f"; {whitened} standardised over all its tokens" if whitened else ""
+        return f"reward minus the {self.center.replace('_', '-')} of the agent's own rows{scale}: {which}{tokens}"
 
     def formula(self) -> str:
         """Formula."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -11,6 +12,11 @@ from grouprl import levels
 from grouprl.batch import Batch
 from grouprl.parts.part import Part, RunFacts, part
 from grouprl.parts.weighting import MismatchLevel, mismatch_ratio
+
+MASKED = "masked"
+"""Mark of tokens that have no loss but count in its denominators."""
+By = Literal["outcome", "reward"]
+"""What tells the completions of a group apart: right and wrong, or any two different rewards."""
 
 
 class Selection(Part):
@@ -28,6 +34,11 @@ def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
     return batch.replace(loss_mask_bt=active_bt, stat_b=stats_b)
 
 
+def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
+    """[B,T] weights of the loss without those of tokens that have no loss but count in its denominators."""
+    return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
+
+
 def mixed_rows(batch: Batch) -> Tensor:
     """[B] bool: rows of groups whose answers differ in raw outcome.
 
@@ -37,22 +48,36 @@ def mixed_rows(batch: Batch) -> Tensor:
     return levels.differs(outcome_b, batch.group_b, batch.stats_b.to(batch.dtype))
 
 
+def spread_rows(batch: Batch) -> Tensor:
+    """[B] bool: rows of groups whose rewards differ, as they are now, token rewards included."""
+    return levels.differs(batch.total_reward_b, batch.group_b, batch.stats_b.to(batch.dtype))
+
+
+def telling_rows(batch: Batch, by: By) -> Tensor:
+    """[B] bool: rows of groups that are told apart `by` their outcomes or by their rewards."""
+    return mixed_rows(batch) if by == "outcome" else spread_rows(batch)
+
+
 @part("select")
 class MixedGroups(Selection):
     """Keep groups with both right and wrong answers; the others leave loss and denominators (DAPO, Reinforce-Rej).
 
-    Judged on raw correctness, or on the reward before shaping where correctness is not given.
-    `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
+    Judged on raw correctness, or on the reward before shaping where correctness is not given. `by="reward"` keeps every
+    group whose rewards differ, also one in which nobody is right: the zero-variance filter of INTELLECT-2, THOR and
+    ScaleRL. `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
     """
 
     in_statistics: bool = False
+    by: By = "outcome"
 
     def __call__(self, batch: Batch) -> Batch:
-        """Drop groups whose answers are all right or all wrong."""
-        return drop(batch, ~mixed_rows(batch), from_statistics=not self.in_statistics)
+        """Drop groups whose answers are all right or all wrong (by="reward": all of the same reward)."""
+        return drop(batch, ~telling_rows(batch, self.by), from_statistics=not self.in_statistics)
 
     def words(self) -> str:
         """Describe."""
+        if self.by == "reward":
+            return "leave out zero-variance groups (all rewards equal), also from the denominators"
         return "leave out questions whose answers are all right or all wrong, also from the denominators"
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -66,7 +91,9 @@ class MixedGroups(Selection):
 class DropTruncated(Selection):
     """Leave answers that hit the length limit out of the loss (DAPO's overlong filtering).
 
-    `in_statistics`: whether their rewards still count in the group's mean and spread.
+    They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
+    `mask_truncated` keeps the denominators, as TRL's `mask_truncated_completions` does. `in_statistics`: whether their
+    rewards still count in the group's mean and spread.
     """
 
     in_statistics: bool = True
@@ -82,7 +109,31 @@ class DropTruncated(Selection):
     def words(self) -> str:
         """Describe."""
         still = "still count" if self.in_statistics else "do not count either"
-        return f"leave answers that were cut off out of the loss; in group statistics they {still}"
+        return f"leave answers that were cut off out of the loss and its denominators; in group statistics they {still}"
+
+
+@part("select")
+class MaskTruncated(Selection):
+    """Completions that hit the length limit have no loss, and change nothing else (TRL's mask_truncated_completions).
+
+    Their rewards count in group statistics, they and their tokens in the denominators; no term of the loss, KL and
+    entropy included, has a gradient on them.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Mark the tokens of truncated rows."""
+        cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
+        return batch.replace(marks={**batch.marks, MASKED: cut_bt})
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "completions that were cut off have no loss; they still count in group statistics and in the denominators"
+        )
 
 
 @part("select")

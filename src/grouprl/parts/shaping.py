@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.batch import Batch
+from grouprl.errors import InputError
 from grouprl.parts.kl import FORMULA, ValueEstimator, estimate
 from grouprl.parts.part import Part, RunFacts, part
 
@@ -126,21 +127,37 @@ class SoftOverlong(Shaping):
 
 @part("shape")
 class RewardClip(Shaping):
-    """Clip the scalar reward to [-limit, limit] (optional in REINFORCE++; 10 in OpenRLHF)."""
+    """Clip the scalar reward to [low, limit] (optional in REINFORCE++; [-10, 10] in OpenRLHF); `low` None: -limit."""
 
-    limit: Annotated[float, Field(gt=0)] = 10.0
+    limit: float = 10.0
+    low: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an empty interval."""
+        if self.floor >= self.limit:
+            raise InputError(
+                f"reward_clip: the interval [{self.floor:g}, {self.limit:g}]", "low must lie below limit", "Set low too"
+            )
+
+    @property
+    def floor(self) -> float:
+        """The lower bound."""
+        return -self.limit if self.low is None else self.low
 
     def __call__(self, batch: Batch) -> Batch:
-        """R = clip(R, ±limit)."""
-        return batch.replace(reward_b=batch.reward_b.clamp(-self.limit, self.limit))
+        """R = clip(R, low, limit)."""
+        return batch.replace(reward_b=batch.reward_b.clamp(self.floor, self.limit))
 
     def words(self) -> str:
         """Describe."""
-        return f"clip the reward to ±{self.limit:g}"
+        return f"clip the reward to {self._interval()}"
 
     def formula(self) -> str:
         """Formula."""
-        return f"R ← clip(R, ±{self.limit:g})"
+        return f"R ← clip(R, {self._interval()})"
+
+    def _interval(self) -> str:
+        return f"±{self.limit:g}" if self.floor == -self.limit else f"[{self.floor:g}, {self.limit:g}]"
 
 
 @part("shape", name="missing_eos")

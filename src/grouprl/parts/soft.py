@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -11,7 +12,7 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.parts.objective import Bound, Objective, idle_ratio
 from grouprl.parts.part import RunFacts, TokenLoss, part
-from grouprl.parts.ratio import Against, RatioLevel, log_ratio, symbol
+from grouprl.parts.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
 
 Temperature = Annotated[float, Field(gt=0)]
 
@@ -68,21 +69,22 @@ class GeometricMean(Objective):
     low: Bound = 0.4
     high: Bound = 0.4
     against: Against = "old"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-exp(mean_t c_t)·A."""
         adv_bt = batch.need("advantage_bt", self.name)
-        log_bt = log_ratio(logp_bt, batch, "token", self.against)
+        active_bt = batch.active_bt
+        log_bt = torch.where(active_bt, logp_bt - batch.need(f"{self.against}_bt", self.name), 0)
         above_bt, below_bt = (adv_bt > 0) & (log_bt > self.high), (adv_bt < 0) & (log_bt < -self.low)
         clipped_bt = torch.where(above_bt, self.high, torch.where(below_bt, -self.low, log_bt))
-        active_bt = batch.active_bt
         mean_b = torch.where(active_bt & (adv_bt != 0), clipped_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
         metrics = {
             "clip_fraction": (above_bt | below_bt).to(adv_bt.dtype),
             "clip_fraction_high": above_bt.to(adv_bt.dtype),
             "clip_fraction_low": below_bt.to(adv_bt.dtype),
         }
-        return TokenLoss(-mean_b.exp()[:, None] * adv_bt, metrics)
+        return TokenLoss(-mean_b.clamp(max=LOG_LIMIT).exp()[:, None] * adv_bt, metrics)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""

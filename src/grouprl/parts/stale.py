@@ -6,7 +6,8 @@ that is being trained. The first two differ when answers are drawn ahead of thei
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -46,6 +47,7 @@ class InterpolatedClip(Objective):
     high: Bound = 0.2
     cap: Bound | None = 5.0
     beyond: Beyond = "mask"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """w_t·max(-A ρ_t, -A clip(ρ_t, 1-low, 1+high))."""

@@ -5,7 +5,8 @@ Unlike PPO's clip, a bound here limits the weight and every token keeps a gradie
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -33,6 +34,7 @@ class Capped(Objective):
     high_negative: Bound | None = 5.0
     ratio: RatioLevel = "token"
     against: Against = "old"
+    also: ClassVar[Mapping[str, str]] = {"cap": "high", "floor": "low"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-sg[clip(ρ_t)]·A_t·log π(y_t)."""
@@ -88,6 +90,7 @@ class MaskedImportance(Objective):
     low: LowBound = 0.2
     high: Bound = 0.27
     cap: Bound | None = 5.0
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-M_t·w_t·A_t·log π(y_t)."""

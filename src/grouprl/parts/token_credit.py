@@ -229,9 +229,16 @@ def fisher_strength(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Ten
 
 
 def information_gain(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:
-    """[V] bits by which knowing that an answer has the token lowers the entropy of its being right."""
-    prior_v = torch.full_like(a_v, right / (right + wrong))
-    return _bits(prior_v) - _bits(a_v / (a_v + b_v).clamp(min=1))
+    """[V] bits that knowing whether a completion has the token tells of its being right: H(right) - H(right | token).
+
+    The conditional entropy is the mean over completions with the token and those without, so that the gain is never
+    negative. `a_v` of `right` and `b_v` of `wrong` completions have the token.
+    """
+    size, with_v = right + wrong, a_v + b_v
+    without_v = size - with_v
+    present_v = with_v / size * _bits(a_v / with_v.clamp(min=1))
+    absent_v = without_v / size * _bits((right - a_v) / without_v.clamp(min=1))
+    return (_bits(torch.full_like(a_v, right / size)) - present_v - absent_v).clamp(min=0)
 
 
 def _bits(p_v: Tensor) -> Tensor:

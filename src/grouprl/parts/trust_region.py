@@ -54,7 +54,9 @@ class TrustRegion(Learning):
     """TRPO's step (arXiv:1502.05477, appendix C): x = F⁻¹g, scaled to a mean KL of δ, halved until the KL holds.
 
     F is the Fisher matrix of the sampled tokens, 1/N Σ_t ∇log π_t ∇log π_tᵀ, plus `damping`: its products with a
-    vector need no second derivatives, and every `thin`-th answer gives them. A step is taken when KL(old || new), by
+    vector need no second derivatives, and every `thin`-th answer gives those of the conjugate gradients. The length of
+    the step comes from the curvature along it over all answers: a few answers do not know the directions of the others,
+    and the step would be many times too long. A step is taken when KL(old || new), by
     k3 on the sampled tokens, is at most `accept`·δ and the loss has fallen; after `backtracks` trials in vain the
     policy stays as it is. A critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout;
     the trunk it shares moves by the natural step alone.
@@ -90,7 +92,8 @@ class TrustRegion(Learning):
         if not math.isfinite(norm):
             raise RunError(f"the gradient is not finite (norm {norm}); no step was taken. Look at the last rewards")
         fisher = Fisher(learner.policy, own, thinned(step, self.thin), self.damping)
-        step_p = natural_step(uphill_p, fisher, self.delta, self.iterations) if norm > 0 else None
+        whole = Fisher(learner.policy, own, step, self.damping) if self.thin > 1 else None
+        step_p = natural_step(uphill_p, fisher, self.delta, self.iterations, whole) if norm > 0 else None
         clear(learner.policy)
         found = (0.0, 0.0) if step_p is None else self.search(learner, step, own, step_p)
         return {**metrics, "grad_norm": norm, "step_fraction": found[0], "step_kl": found[1]}
@@ -188,13 +191,16 @@ class Fisher:
         return self.policy.logp(self.tokens).logp_bt
 
 
-def natural_step(uphill_p: Tensor, product: Product, delta: float, iterations: int) -> Tensor | None:
+def natural_step(
+    uphill_p: Tensor, product: Product, delta: float, iterations: int, whole: Product | None = None
+) -> Tensor | None:
     """√(2δ/xᵀFx)·x with F x = g by conjugate gradients; None where F has no positive curvature along x.
 
-    `uphill_p` is g, [P]; `product` returns F v. Source: arXiv:1502.05477, appendix C.
+    `uphill_p` is g, [P]; `product` returns F v, and `whole` that of a better F, from which the length is taken.
+    Source: arXiv:1502.05477, appendix C.
     """
     x_p, product_p = conjugate_gradients(product, uphill_p, iterations)
-    curvature = float(x_p @ product_p)
+    curvature = float(x_p @ (product_p if whole is None or not bool(x_p.any()) else whole(x_p)))
     return math.sqrt(2 * delta / curvature) * x_p if curvature > 0 else None
 
 

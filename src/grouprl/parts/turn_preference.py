@@ -15,7 +15,7 @@ from torch import Tensor
 from grouprl.batch import Batch
 from grouprl.parts.objective import Objective
 from grouprl.parts.part import RunFacts, TokenLoss, part
-from grouprl.parts.regression import LOG_LIMIT, answer_value, counted
+from grouprl.parts.regression import answer_value, counted
 from grouprl.parts.turn_level import same_actions, turns_of
 
 Count = Annotated[int, Field(ge=1)]
@@ -36,7 +36,7 @@ class Preference(Objective):
         there_bs = turns_of(batch, self.name)
         log_bs = self._log_ratios(logp_bt, there_bs, batch)
         better_bb = self.pairs(batch)
-        margin_bb = torch.where(better_bb, self.margins(log_bs, there_bs, batch), 0).clamp(-LOG_LIMIT, LOG_LIMIT)
+        margin_bb = torch.where(better_bb, self.margins(log_bs, there_bs, batch), 0)
         loss_bb = torch.where(better_bb, -torch.nn.functional.logsigmoid(self.beta * margin_bb), 0)
         share_b = self._share(better_bb, batch)
         loss_b = share_b * (loss_bb.sum(1) + loss_bb.sum(0))

@@ -9,9 +9,11 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from ..errors import InputError, suggest
 from .causal_lm import CausalPolicy
+from .fit import check_config, check_files, check_state
 from .hub import check_on_hub
 from .lora import add_lora
 from .passes import AUTO, PassSettings
@@ -112,7 +114,7 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 
 def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(spec).expanduser()
     if folder.is_dir():
@@ -126,9 +128,16 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[Any, Any]:
     else:
         check_on_hub(spec)
     try:
+        config = AutoConfig.from_pretrained(spec)
+        check_config(config, spec)
+        if folder.is_dir():
+            check_files(folder)
         tokenizer = AutoTokenizer.from_pretrained(spec)
         model = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype)
-    except (OSError, ValueError, UnpicklingError) as error:
+        check_state(model, spec)
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError) as error:
         raise InputError(
             f"The model {spec} could not be loaded: {error}", "", "Check the name and the folder"
         ) from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +25,7 @@ def add_lora(model: Any, lora: Mapping[str, Any], seed: int = 0) -> Any:
         seed: of the adapters' initial weights.
 
     Raises:
-        InputError: an unknown setting.
+        InputError: an unknown setting, or a target module that the model does not have.
         MissingExtra: peft is not installed.
     """
     unknown = sorted(lora.keys() - SETTINGS.keys())
@@ -42,9 +43,46 @@ def add_lora(model: Any, lora: Mapping[str, Any], seed: int = 0) -> Any:
         target_modules=chosen["target_modules"],
         task_type="CAUSAL_LM",
     )
+    check_targets(model, chosen["target_modules"])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return peft.get_peft_model(model, config)
+
+
+def check_targets(model: Any, chosen: str | Iterable[str]) -> None:
+    """Check that every entry of `target_modules` names a module, by peft's rules.
+
+    A text is a regular expression for whole names; a list holds names, or their ends behind a dot.
+
+    Raises:
+        InputError: naming the entry, and the linear layers that there are.
+    """
+    if chosen == "all-linear":
+        return
+    modules = dict(model.named_modules())
+    linear = {name.rpartition(".")[2] for name, module in modules.items() if _has_weight(module)}
+    for target in [chosen] if isinstance(chosen, str) else [[each] for each in chosen]:
+        if not any(adapts(target, name) for name in modules):
+            shown = target if isinstance(target, str) else target[0]
+            raise InputError(
+                f"LoRA's target_modules holds {shown!r}, and no module of {type(model).__name__} is called so",
+                "a list holds names of modules, a text is a regular expression for whole names",
+                suggest(shown, linear),
+            )
+
+
+def adapts(chosen: str | Iterable[str], name: str) -> bool:
+    """Whether `target_modules` means the module `name`: a text fully matches it, or a list holds it or its end."""
+    if not isinstance(chosen, str):
+        return any(name == each or name.endswith(f".{each}") for each in chosen)
+    try:
+        return re.fullmatch(chosen, name) is not None
+    except re.error as error:
+        raise InputError(f"LoRA's target_modules is {chosen!r}", f"it is no regular expression: {error}") from error
+
+
+def _has_weight(module: Any) -> bool:
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def is_adapted(model: Any) -> bool:

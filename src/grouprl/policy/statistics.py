@@ -42,7 +42,12 @@ def sampled(logp_cv: Tensor, target_c: Tensor) -> Tensor:
     return logp_cv.gather(1, target_c[:, None])[:, 0]
 
 
-READINGS: dict[str, Reading] = {"certainty": certainty, "entropy": entropy}
+def collision(logp_cv: Tensor, target_c: Tensor) -> Tensor:
+    """Return Σ_a π(a)², the probability that two draws agree, in (0, 1]."""
+    return (2 * logp_cv).exp().sum(-1)
+
+
+READINGS: dict[str, Reading] = {"certainty": certainty, "entropy": entropy, "collision": collision}
 NAMES = (*READINGS, "influence", "logp@1.2")
 """What `statistics` knows; "logp@" takes any temperature."""
 
@@ -62,8 +67,8 @@ def statistics(
     Args:
         policy: whose distributions, at its temperature, are read.
         tokens: B rows.
-        names: "certainty" (see `certainty`), "entropy" in nats, "logp@T" (log-prob of the token with logits further
-            divided by the number T), "influence" (see `influence`).
+        names: "certainty" (see `certainty`), "entropy" in nats, "collision" (Σ_a π(a)²), "logp@T" (log-prob of the
+            token with logits further divided by the number T), "influence" (see `influence`).
         group_b: [B] int64, for "influence".
         correct_b: [B] bool, for "influence".
         mask_bt: [B,T] bool: tokens the policy wrote, for "influence"; None means all.

@@ -6,15 +6,27 @@ such as an answer without a number for `numeric_match`, raises: it is a fault of
 
 from __future__ import annotations
 
-import math
+import importlib.util
 import re
+from fractions import Fraction
 from typing import Any
 
 from grouprl.errors import MissingExtra
+from grouprl.rewards.apart import Apart
 from grouprl.rewards.contract import known_examples
+from grouprl.rewards.math_answers import read_gold, same_answer
+from grouprl.rewards.math_text import answer_of, negated, tidy
 
 # A sign counts as part of a number only where it cannot be a minus between two operands.
-NUMBER = re.compile(r"(?:(?<![\w).])[-+])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|(?<!\d)\.\d+")
+NUMBER = re.compile(
+    r"(?<![\w^_\u2044])(?<![\w)]\.)(?<!\d:)(?<!\d/)"
+    r"(?P<number>(?:(?<![\w).])[-+])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)"
+    r"(?P<power>[eE][-+]?[0-9]+)?(?:/(?P<below>[0-9]+))?"
+    r"(?![0-9_^/]|[.,:][0-9]|[^\W\d_]{1,9}[0-9])"
+)
+READ = 20_000
+"""Characters at the end of a completion in which its last number is looked for."""
+MOST_DIGITS, MOST_POWER = 600, 4
 ANSWER_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 THINK_THEN_ANSWER = r"\s*<think>(?:(?!</?think>).)*</think>\s*<answer>(?:(?!</?answer>).)*</answer>\s*"
 
@@ -35,10 +47,13 @@ def exact_match(completion: str, answer: Any) -> float:
     ("the answer is 1212 of 1300", {"answer": "1212"}, False),
     ("no number", {"answer": "0"}, False),
 )
-def numeric_match(completion: str, answer: Any, tolerance: float = 1e-6) -> float:
+def numeric_match(completion: str, answer: Any, tolerance: float | None = None) -> float:
     """Return 1 iff the last number in the completion is the last number in the answer.
 
-    The two may differ by `tolerance`, absolutely or relative to the larger one. Thousands separators are read.
+    Thousands separators and fractions like 3/4 are read; digits inside of something else (12:02, 0x2, 2^3, week2) are
+    no number, and neither is one with a negation before it ("not 5"). Without `tolerance` an
+    integer has to be met exactly, whatever its size, and any other number to 1e-6 of itself; with it, the two
+    may differ by so much, absolutely or relative to the larger one.
 
     Raises:
         ValueError: if the answer holds no finite number.
@@ -47,7 +62,13 @@ def numeric_match(completion: str, answer: Any, tolerance: float = 1e-6) -> floa
     if expected is None:
         raise ValueError(f"the column 'answer' holds no finite number: {answer!r}")
     found = _last_number(completion)
-    return float(found is not None and math.isclose(found, expected, rel_tol=tolerance, abs_tol=tolerance))
+    if found is None:
+        return 0.0
+    gap: Fraction = abs(found - expected)
+    size: Fraction = max(abs(found), abs(expected))
+    if tolerance is None:
+        return float(gap == 0 if expected.denominator == 1 else gap <= Fraction(1, 10**6) * size)
+    return float(gap <= Fraction(str(tolerance)) * max(Fraction(1), size))
 
 
 @known_examples(
@@ -59,9 +80,16 @@ def numeric_match(completion: str, answer: Any, tolerance: float = 1e-6) -> floa
 def regex_format(completion: str, pattern: str = THINK_THEN_ANSWER) -> float:
     """Return 1 iff the whole completion matches the pattern, in which '.' matches line ends too.
 
-    The default asks for one <think>…</think> and then one <answer>…</answer>.
+    The default asks for one <think>…</think> and then one <answer>…</answer>. Any other runs in a process of its own,
+    as a pattern may take for ever on a text that a model finds; then the text does not match.
+
+    Raises:
+        re.error: if the pattern is none.
     """
-    return float(re.fullmatch(pattern, completion, re.DOTALL) is not None)
+    if pattern == THINK_THEN_ANSWER:  # this one ends on every text
+        return float(fullmatch(pattern, completion))
+    re.compile(pattern)
+    return float(_fullmatch_apart(pattern, completion) is True)
 
 
 @known_examples(
@@ -82,28 +110,51 @@ def contains_answer_tag(completion: str, answer: Any) -> float:
     ("so it is $\\frac{1}{3}$", {"answer": "0.5"}, False),
     ("", {"answer": "0.5"}, False),
 )
-def math_equal(completion: str, answer: Any) -> float:
-    """Return 1 iff math-verify finds the completion's final expression equal to the answer.
+def math_equal(completion: str, answer: Any, evaluated: bool = True) -> float:
+    r"""Return 1 iff the completion's final answer equals the gold, which is read as a whole.
 
-    Its own timeouts are off: they rest on SIGALRM, which fails outside the main thread and there makes every score 0.
-    An expression on which sympy never ends therefore has to be stopped by whoever calls this in a process of its own.
+    The final answer is the content of the last `\\boxed{…}`; where nothing is boxed, the rule goes on as
+    `grouprl.rewards.math_text` states it. Numbers are compared exactly, elements of tuples and intervals in their
+    order, those of sets and lists in any. Sympy compares formulas in a process of its own with a limit of time and
+    memory; what does not end there is no right answer.
+
+    Args:
+        completion: what the model wrote.
+        answer: the gold: LaTeX with or without dollar signs, or a worked solution with a box.
+        evaluated: whether a gold that is a number has to be met by a number in which nothing is left to compute, so
+            that the question, written into the box, is no answer.
 
     Raises:
         MissingExtra: without the package math-verify.
-        ValueError: if the answer cannot be parsed.
+        ValueError: if the answer cannot be parsed whole.
     """
-    try:
-        from math_verify import parse, verify
-    except ImportError as error:
-        raise MissingExtra("math-verify", "math", "The reward 'math_equal'") from error
-    text = str(answer)
-    expected = parse(text, parsing_timeout=None) or parse(f"${text}$", parsing_timeout=None)
-    if not expected:
-        raise ValueError(f"the column 'answer' holds no expression that can be parsed: {answer!r}")
-    return float(verify(expected, parse(completion, parsing_timeout=None), timeout_seconds=None))
+    if importlib.util.find_spec("math_verify") is None:
+        raise MissingExtra("math-verify", "math", "The reward 'math_equal'")
+    gold = read_gold(str(answer))
+    said = answer_of(completion)
+    text = None if said is None else tidy(said)
+    return float(bool(text) and text is not None and same_answer(gold, text, evaluated))
 
 
-def _last_number(text: str) -> float | None:
-    found = NUMBER.findall(text)
-    number = float(found[-1].replace(",", "")) if found else math.inf
-    return number if math.isfinite(number) else None
+def fullmatch(pattern: str, text: str) -> bool:
+    """Whether a whole text matches a pattern in which '.' matches line ends too."""
+    return re.fullmatch(pattern, text, re.DOTALL) is not None
+
+
+_fullmatch_apart = Apart("grouprl.rewards.builtin:fullmatch")
+
+
+def _last_number(text: str) -> Fraction | None:
+    """Return the last number of a text, exactly; None if there is none, or it is as long as no honest one."""
+    text = text[-READ:]
+    last = max(NUMBER.finditer(text), key=lambda found: found.start(), default=None)
+    if (
+        last is None
+        or negated(text, last.start())
+        or len(last[0]) > MOST_DIGITS
+        or len(last["power"] or "") > MOST_POWER
+    ):
+        return None
+    number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
+    below = int(last["below"] or 1)
+    return number / below if below else None

@@ -8,26 +8,40 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import Any
 
 from grouprl.rewards.contract import known_examples
 
-NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?%?")
+NUMBER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?%?")
 TOLERANCES = tuple(range(50, 100, 5))
 """Per cent of accuracy that mean relative accuracy asks for, one after the other."""
 
 
-def written_number(text: str) -> float | None:
-    """Return the number that a text is ("1,000", "10%"), None if it is something else."""
+def written_number(text: str) -> Fraction | None:
+    """Return the number that a text is ("1,000", "10%"), exactly; None if it is something else."""
     text = text.strip()
-    return float(text.rstrip("%").replace(",", "")) if NUMBER.fullmatch(text) and len(text) <= 30 else None
+    return Fraction(text.rstrip("%").replace(",", "")) if len(text) <= 30 and NUMBER.fullmatch(text) else None
 
 
-def relative_gap(said: float, right: float) -> float:
-    """Return |said - right| / |right|; for a right answer of 0 it is 0 or infinite."""
+def right_number(answer: Any) -> Fraction:
+    """Return the number in a column, exactly as it is written, with all its digits.
+
+    Raises:
+        ValueError: if it is none, or infinite.
+    """
+    try:
+        return Fraction(str(answer).strip().replace(",", ""))
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"the column 'answer' is no number: {str(answer)[:80]!r}") from error
+
+
+def relative_gap(said: float | Fraction, right: float | Fraction) -> float:
+    """Return |said - right| / |right|; for a right answer of 0 it is 0 or infinite. It is 0 for equal numbers alone."""
     if right == 0:
         return 0.0 if said == 0 else math.inf
-    return abs(said - right) / abs(right)
+    gap = float(abs(Fraction(said) - Fraction(right)) / abs(Fraction(right)))
+    return gap or (0.0 if said == right else math.ulp(0.0))
 
 
 @known_examples(
@@ -42,7 +56,7 @@ def fuzzy_count(completion: str, answer: Any) -> dict[str, float]:
     CrowdVLM-R1's fuzzy group relative policy reward (Wang et al. 2025, arXiv 2504.03724).
     """
     said = written_number(completion)
-    gap = math.inf if said is None else relative_gap(said, float(answer))
+    gap = math.inf if said is None else relative_gap(said, right_number(answer))
     return {"accuracy": 1.5 - gap if gap < 0.5 else 0.0, "format": float(said is not None), "correct": float(gap == 0)}
 
 
@@ -53,7 +67,7 @@ def relaxed_accuracy(completion: str, answer: Any, tolerance: float = 0.05) -> d
     The usual measure of chart questions, as BigCharts-R1 pays it (Masry et al. 2025); 5 per cent by custom.
     """
     said = written_number(completion)
-    gap = math.inf if said is None else relative_gap(said, float(answer))
+    gap = math.inf if said is None else relative_gap(said, right_number(answer))
     near = gap <= tolerance + 1e-12
     return {"accuracy": float(near), "format": float(said is not None), "correct": float(gap == 0)}
 
@@ -66,7 +80,7 @@ def mean_relative_accuracy(completion: str, answer: Any) -> dict[str, float]:
     says: 12 for 10 has 0.7.
     """
     said = written_number(completion)
-    gap = math.inf if said is None else relative_gap(said, float(answer))
+    gap = math.inf if said is None else relative_gap(said, right_number(answer))
     reached = sum(100 * gap <= 100 - tolerance + 1e-9 for tolerance in TOLERANCES) / len(TOLERANCES)
     return {"accuracy": reached, "format": float(said is not None), "correct": float(gap == 0)}
 
@@ -78,7 +92,7 @@ def tolerance_ramp(completion: str, answer: Any, full: float = 0.05, none: float
     Reason-RFT's reward of mathematical answers (Tan et al. 2025, arXiv 2503.20752).
     """
     said = written_number(completion)
-    gap = math.inf if said is None else relative_gap(said, float(answer))
+    gap = math.inf if said is None else relative_gap(said, right_number(answer))
     place = min(max((gap - full) / (none - full), 0.0), 1.0)
     return {
         "accuracy": (math.cos(math.pi * place) + 1) / 2,

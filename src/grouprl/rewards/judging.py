@@ -40,6 +40,8 @@ class Verdict:
     trace: str = ""
     by: By = "reward"
     """Who failed, where the status says that somebody did."""
+    graded: bool = False
+    """Whether the reward is a matter of degree and nobody says what is right: no "correct", neither 0 nor 1 nor -1."""
 
 
 class Judge(ABC):
@@ -194,7 +196,7 @@ def _check(value: Any, reward: Reward, weights: Mapping[str, float], correct_at:
 
 def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
     if type(value) is float and math.isfinite(value) and not weights:  # by far the commonest
-        return Verdict("ok", value, {}, value >= correct_at)
+        return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
     if isinstance(value, Failure):
         return Verdict(value.status, what=value.what, trace=value.trace, by=value.by)
     if value is None:
@@ -227,14 +229,20 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
         total = named["correct"]
     if "correct" in named and named["correct"] not in (0.0, 1.0):
         return Verdict("bad_value", what=f"the reward's 'correct' is {named['correct']}, not 0 or 1")
-    correct = bool(named["correct"]) if "correct" in named else total >= correct_at
-    return _summed(total, components, correct)
+    stated = "correct" in named
+    correct = bool(named["correct"]) if stated else total >= correct_at
+    return _summed(total, components, correct, not stated and _is_graded(total, correct_at))
 
 
-def _summed(total: float, components: dict[str, float], correct: bool) -> Verdict:
+def _is_graded(total: float, correct_at: float) -> bool:
+    """Whether a total says no more than how good an answer is; a threshold that was set says what is right."""
+    return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
+
+
+def _summed(total: float, components: dict[str, float], correct: bool, graded: bool) -> Verdict:
     if not math.isfinite(total):
         return Verdict("bad_value", what=f"the sum of the reward's components is {total}, not a finite number")
-    return Verdict("ok", total, components, correct)
+    return Verdict("ok", total, components, correct, graded=graded)
 
 
 def _number(value: Any) -> float | None:
@@ -257,7 +265,7 @@ def _complaint(key: Any, value: Any, in_dict: bool) -> str:
 
 
 def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
-    total, components, correct, applicable, vetoed = 0.0, {}, False, False, False
+    total, components, correct, graded, applicable, vetoed = 0.0, {}, False, False, False, False
     for (name, _, weight), verdict in zip(reward.parts, verdicts, strict=True):
         if verdict.status == "not_applicable":
             continue
@@ -268,7 +276,8 @@ def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
         vetoed = vetoed or (name in reward.critical and verdict.reward == 0)
         components[name] = verdict.reward
         components |= {f"{name}/{key}": number for key, number in verdict.components.items()}
-        correct = correct or (name == reward.correct and verdict.correct)
+        if name == reward.correct:
+            correct, graded = verdict.correct, verdict.graded
     if not applicable:
         return Verdict("not_applicable", what="none of the combined rewards applies")
-    return _summed(0.0 if vetoed else total, components, correct)
+    return _summed(0.0 if vetoed else total, components, correct, graded)

@@ -159,9 +159,9 @@ def read_verdict(values: list[Any]) -> tuple[int, Verdict]:
     Raises:
         BadReply: it is none.
     """
-    if len(values) != 7:
+    if len(values) != 8:
         raise BadReply(repr(values)[:60])
-    place, status, reward, components, correct, what, trace = values
+    place, status, reward, components, correct, what, trace, graded = values
     sound = (
         isinstance(place, int)
         and status in get_args(Status)
@@ -172,10 +172,11 @@ def read_verdict(values: list[Any]) -> tuple[int, Verdict]:
         and isinstance(correct, bool)
         and isinstance(what, str)
         and isinstance(trace, str)
+        and isinstance(graded, bool)
     )
     if not sound:
         raise BadReply(repr(values)[:60])
-    return place, Verdict(status, reward, components, correct, what, trace)
+    return place, Verdict(status, reward, components, correct, what, trace, graded=graded)
 
 
 def _available(source: io.FileIO) -> bytes:

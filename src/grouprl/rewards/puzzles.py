@@ -49,7 +49,7 @@ def reaches_target(completion: str, numbers: Sequence[int], target: int) -> floa
     try:
         used: list[int] = []
         value = _evaluate(ast.parse(completion, mode="eval").body, used)
-    except (SyntaxError, ZeroDivisionError, NotImplementedError):
+    except (SyntaxError, ZeroDivisionError, NotImplementedError, ValueError, RecursionError, MemoryError):
         return 0.0
     return float(sorted(used) == sorted(numbers) and value == target)
 

@@ -8,6 +8,8 @@ from grouprl.rewards.contract import known_examples
 from grouprl.rewards.structured import read_object
 
 TOLERANCE = 0.35
+LARGEST = 1e9
+"""Ratings beyond are none; JSON knows integers that no float can hold."""
 CLASS, SEVERITY = 0.25, 0.75
 
 
@@ -39,21 +41,26 @@ def quality(completion: str, kind: str, answer: dict[str, Any]) -> dict[str, flo
 def near_rating(found: dict[str, Any], answer: dict[str, Any]) -> float:
     """Return 1 iff |rating - right| < 0.35, strictly: a difference of 0.35 itself is not near, whatever rounding."""
     said = found.get("rating")
-    if not isinstance(said, int | float) or isinstance(said, bool):
+    if not isinstance(said, int | float) or isinstance(said, bool) or not abs(said) < LARGEST:
         return 0.0
     return float(abs(said - answer["rating"]) < TOLERANCE - 1e-9)
 
 
 def nested(found: dict[str, Any], answer: dict[str, Any]) -> float:
     """Return 0.25 for the class, and 0.75 more for class and severity; a severity alone is worth nothing."""
-    if found.get("flaw") != answer["flaw"]:
+    if not _equal(found.get("flaw"), answer["flaw"]):
         return 0.0
-    return CLASS + SEVERITY * (found.get("severity") == answer["severity"])
+    return CLASS + SEVERITY * _equal(found.get("severity"), answer["severity"])
 
 
 def better(found: dict[str, Any], answer: dict[str, Any]) -> float:
     """Return 1 for the right one."""
-    return float(found.get("better") == answer["better"])
+    return float(_equal(found.get("better"), answer["better"]))
+
+
+def _equal(said: Any, right: Any) -> bool:
+    """Whether two plain JSON values are equal, true and 1 being different."""
+    return bool(said == right) and isinstance(said, bool) == isinstance(right, bool)
 
 
 _TASKS = {"rate": near_rating, "flaw": nested, "best": better}

@@ -31,10 +31,16 @@ def whole_path(completion: str, size: int, start: str, goal: str, walls: Collect
     """
     way = completion.strip()
     spelt = bool(way) and set(way) <= MOVES.keys()
-    reached = spelt and walk(way, size, start, walls) == goal and not _repeats(way, size, start, walls)
+    reached = spelt and len(way) < size * size and _reaches(way, size, start, goal, walls)
     return {"path": 0.2 * len(way) * reached, "moves": float(spelt), "correct": float(reached)}
 
 
-def _repeats(way: str, size: int, start: str, walls: Collection[str]) -> bool:
-    cells = [walk(way[:length], size, start, walls) for length in range(len(way) + 1)]
-    return len(set(cells)) < len(cells)
+def _reaches(way: str, size: int, start: str, goal: str, walls: Collection[str]) -> bool:
+    """Whether a way, no longer than the grid has cells, ends at the goal and passes through no cell twice."""
+    cells = [start]
+    for move in way:
+        cell = walk(move, size, cells[-1], walls)
+        if cell is None:
+            return False
+        cells.append(cell)
+    return cells[-1] == goal and len(set(cells)) == len(cells)

@@ -44,6 +44,8 @@ class Scores:
     correct_b: NDArray[np.bool_]
     status_b: NDArray[np.str_]
     problems: list[Problem]
+    graded: bool = False
+    """Whether a reward is a matter of degree and nobody says what is right; `correct_b` then means reward >= 1."""
 
     @property
     def ok_b(self) -> NDArray[np.bool_]:
@@ -117,6 +119,7 @@ def _collect(verdicts: list[Verdict], completions: Sequence[str], ids: Sequence[
             for v, text, sample_id in zip(verdicts, completions, ids, strict=True)
             if v.status != "ok"
         ],
+        graded=any(v.graded for v in verdicts),
     )
 
 

@@ -25,7 +25,7 @@ def self_search(completion: str, answer: str, form: float = 0.2) -> dict[str, fl
     `form` 0.2 is from memory of the paper.
     """
     said = [found[1:] for found in ANSWER.findall(completion)]
-    right = bool(said) and said[-1] == answer
+    right = bool(said) and completion.rpartition("=")[2] == answer  # nothing may follow the last answer
     outcome = (1 - form) * right * (0.25 if len(said) > MOST else 1.0)
     return {"outcome": outcome, "form": form * valid(completion), "correct": float(right)}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -19,7 +20,10 @@ FUNCTIONS = frozenset(
 )
 STEPS = 100_000
 """Instructions of the machine inside SQLite after which a query is stopped."""
-ROWS = 1000
+ROWS = 30_000
+"""Rows of a result; more is refused, never cut. A query that takes no more than `STEPS` hardly reaches it."""
+LENGTH, PATTERN = 10_000, 200
+"""Characters of a value, and of a pattern of "like"."""
 LONGEST = 2000
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
 PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
@@ -44,11 +48,17 @@ def run_query(query: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> 
             _fill(connection, name, columns)
         connection.set_authorizer(_authorise)
         connection.set_progress_handler(lambda: 1, STEPS)
+        if sys.version_info >= (3, 11):
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN)
         found = connection.execute(query)
         if found.description is None:
             raise QueryError("no query")
-        return found.fetchmany(ROWS)
-    except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError) as error:
+        rows = found.fetchmany(ROWS + 1)
+        if len(rows) > ROWS:
+            raise QueryError(f"more than {ROWS} rows")
+        return rows
+    except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError, MemoryError) as error:
         raise QueryError(str(error)) from None
     finally:
         connection.close()

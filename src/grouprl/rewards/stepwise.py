@@ -20,7 +20,7 @@ class Headings:
     @property
     def step_pattern(self) -> str:
         """Regular expression of a step's heading; its group is the number."""
-        return re.escape(self.step).replace(r"\{\}", r"(\d+)")
+        return re.escape(self.step).replace(r"\{\}", r"(\d{1,9})")
 
     @property
     def any_pattern(self) -> str:

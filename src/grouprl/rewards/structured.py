@@ -14,6 +14,9 @@ CALLS = re.compile(
     r"\s*(?:<think>(?:(?!</?think>).)+</think>\s*)?<tool_call>\n(?P<calls>[^<>]*)\n</tool_call>\s*", re.DOTALL
 )
 Call = Mapping[str, Any]
+BRACKETS = re.compile(r"[\[\]{}]")
+DEEPEST = 100
+"""Levels of a JSON object; more is none."""
 
 
 @known_examples(
@@ -117,11 +120,22 @@ def overlap(ours: Collection[Any], theirs: Collection[Any]) -> float:
 
 def read_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object that a text is; None if it is none."""
+    if _depth(text) > DEEPEST:
+        return None  # what can just be read could not be written again
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _depth(text: str) -> int:
+    """Return how deeply brackets are nested in a text, those inside of strings counted too."""
+    depth = most = 0
+    for sign in BRACKETS.findall(text):
+        depth += 1 if sign in "[{" else -1
+        most = max(most, depth)
+    return most
 
 
 def read_calls(text: str) -> list[dict[str, Any]] | None:

@@ -94,6 +94,7 @@ def use_bare_package(folder: str) -> None:
 def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
     """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
     from grouprl.errors import GrouprlError, InputError
+    from grouprl.rewards.apart import ALLOWANCE
     from grouprl.rewards.judging import judge, judge_each
     from grouprl.rewards.sending import unpack
 
@@ -112,6 +113,7 @@ def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
             judge(reward, *examples)
     reply("ready")
     for number, mode, texts, columns, ids, weights, correct_at, timeout in frames(requests):
+        ALLOWANCE.timeout = timeout
         try:
             if mode == "each":
                 found = judge_each(reward, texts, columns, ids, weights, correct_at)
@@ -119,7 +121,7 @@ def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
                 found = iter(judge(reward, texts, columns, ids, weights, correct_at, timeout))
             for place, v in enumerate(found):
                 parts = dict(v.components)
-                reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace)
+                reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace, v.graded)
         except InputError as error:
             reply("refused", number, error.what, error.rule, error.remedy)
         except GrouprlError as error:

@@ -16,7 +16,7 @@ from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.errors import InputError, raised
 from grouprl.rewards import Example, Reward, import_object
 from grouprl.tasks.generated import GeneratedTask
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
 
@@ -203,7 +203,7 @@ class OwnEnvironment(SeededTask):
     @property
     def name(self) -> str:
         """The import path after "env:"."""
-        return f"env:{self.path}"
+        return f"env:{without_folder(self.path)}"
 
     @property
     def description(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
 
@@ -28,7 +29,7 @@ class HuggingFace(RowTask):
     @property
     def name(self) -> str:
         """The dataset after "hf:"."""
-        return f"hf:{self.dataset}"
+        return f"hf:{without_folder(self.dataset)}"
 
     @property
     def description(self) -> str:
@@ -44,7 +45,7 @@ class HuggingFace(RowTask):
     def _table(self, splits: dict[str, Any], split: str) -> Table:
         if split not in splits:
             raise InputError(f"{self.dataset} has no split '{split}'", remedy=suggest(split, splits))
-        return Table(f"{self.dataset}/{split}", splits[split], range(len(splits[split])), "row")
+        return Table(f"{without_folder(self.dataset)}/{split}", splits[split], range(len(splits[split])), "row")
 
 
 def _load(name: str, config: str | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.errors import InputError, shortened
+from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table
 
@@ -24,7 +25,7 @@ class Jsonl(RowTask):
     @property
     def name(self) -> str:
         """The path after "jsonl:"."""
-        return f"jsonl:{self.path}"
+        return f"jsonl:{without_folder(self.path)}"
 
     @property
     def description(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -31,6 +32,11 @@ class OptionTask(Task, BaseModel):
     def options(self) -> dict[str, Any]:
         """Return every option with its value."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+def without_folder(path: str) -> str:
+    """Return an absolute path without its folders: names, ids and seeds do not depend on where files lie."""
+    return PurePath(path).name if PurePath(path).is_absolute() else path
 
 
 def check_option_names(task: str, options: dict[str, Any], known: list[str]) -> None:

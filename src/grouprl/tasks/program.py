@@ -16,7 +16,7 @@ from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import Example, Reward, import_object
 from grouprl.rewards.judging import RESERVED, judge
 from grouprl.rewards.sending import harmless
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Question, Split, Task
 
@@ -86,7 +86,7 @@ class Program(OptionTask):
     @property
     def name(self) -> str:
         """The program after "program:"."""
-        return f"program:{self.path}"
+        return f"program:{without_folder(self.path)}"
 
     @property
     def description(self) -> str:

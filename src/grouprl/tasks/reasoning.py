@@ -5,46 +5,27 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.errors import InputError
 from grouprl.rewards import Example, Reward
-from grouprl.rewards.builtin import ANSWER_TAG
+from grouprl.rewards.library import BLOCK, LibraryScore, dataset_maker, problems
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Message, Question, Split, check_request, generator, split_of, with_system
 
-# Some generators prepare as many items as their size says, so the stream is cut into blocks of this size, each with
-# a seed of its own; question i searches the candidates from i * STRIDE on for one of its split.
-BLOCK = 1000
+# The stream is cut into blocks of BLOCK entries, each with a seed of its own; question i searches the candidates from
+# i * STRIDE on for one of its split.
 STRIDE = 50
 MAX_DRAWS = 1000
+PROBED = 2
+"""Entries on which a scorer is tried when a dataset is loaded."""
 
 # These iterate over sets of strings (observed in version 0.1.25), so their questions depend on Python's hash seed.
 HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder"})
-
-
-@dataclass(frozen=True)
-class LibraryScore:
-    """The scorer of a reasoning-gym dataset, 0..1, on the text of the last answer tag.
-
-    It travels to another process as `recipe` (name, level, config, seed): some datasets cannot be pickled.
-    """
-
-    dataset: Any
-    recipe: tuple[str, int | None, Mapping[str, Any], int]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _score_of, self.recipe
-
-    def __call__(self, completion: str, entry: Mapping[str, Any]) -> float:
-        """Score one answer to the question that `entry` describes."""
-        tagged = ANSWER_TAG.findall(completion)
-        return float(self.dataset.score_answer((tagged[-1] if tagged else completion).strip(), entry=dict(entry)))
 
 
 @register_task("reasoning_gym", argument="dataset")
@@ -52,7 +33,8 @@ class ReasoningGym(OptionTask):
     """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
 
     The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the library's
-    scorer gives 0..1. Guaranteed for every seed: a question is in one split only, decided by the hash of its text.
+    scorer, which is guarded (`grouprl.rewards.library`), gives 0..1.
+    Guaranteed for every seed: a question is in one split only, decided by the hash of its text.
     Not guaranteed: that a small dataset never repeats a question within a split.
     """
 
@@ -65,6 +47,7 @@ class ReasoningGym(OptionTask):
     demonstrations: bool = Field(False, description="whether the library's answers serve as demonstrations")
 
     _block: Callable[[int], Any] = PrivateAttr()
+    _score: LibraryScore = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Find the dataset and check its configuration by drawing from it."""
@@ -74,10 +57,11 @@ class ReasoningGym(OptionTask):
                 "repeated or resumed exactly. Set the environment variable PYTHONHASHSEED=0 to have the same ones.",
                 stacklevel=2,
             )
-        make = _dataset_maker(self.dataset, self.level, self.config)
+        make = dataset_maker(self.dataset, self.level, self.config)
         self._block = lru_cache(maxsize=8)(lambda block: make(self._seed_of(block)))
+        self._score = LibraryScore((self.dataset, self.level, self.config, self._seed_of(0)))
         try:
-            self._block(0)[0]
+            entries = [self._block(0)[place] for place in range(PROBED)]
         except InputError:
             raise
         except Exception as error:
@@ -85,6 +69,12 @@ class ReasoningGym(OptionTask):
                 f"reasoning-gym's '{self.dataset}' cannot draw a question with config {self.config}",
                 f"{type(error).__name__}: {error}",
             ) from error
+        if found := problems(self.dataset, self._score, entries):
+            raise InputError(
+                f"reasoning-gym's '{self.dataset}' cannot be trained on: {'; '.join(found[:3])}",
+                "a scorer accepts the library's own answers and pays nothing for empty, junk or copied ones",
+                "Choose another dataset, or another level or config.",
+            )
 
     @property
     def name(self) -> str:
@@ -99,7 +89,7 @@ class ReasoningGym(OptionTask):
     @property
     def reward(self) -> Reward:
         """The library's scorer, 0..1, on the text of the answer tag."""
-        return LibraryScore(self._block(0), (self.dataset, self.level, self.config, self._seed_of(0)))
+        return self._score
 
     def _seed_of(self, block: int) -> int:
         return generator(self.seed, self.name, block).randrange(2**31)
@@ -145,54 +135,3 @@ class ReasoningGym(OptionTask):
     def _prompt(self, entry: Mapping[str, Any]) -> str | tuple[Message, ...]:
         text = str(entry["question"])
         return with_system(text, self.system) if self.chat or self.system is not None else text
-
-
-def _score_of(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> LibraryScore:
-    return LibraryScore(_dataset_maker(name, level, config)(seed), (name, level, config, seed))
-
-
-def _dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:
-    """Return a function from a seed to a dataset of BLOCK entries."""
-    try:
-        from reasoning_gym.factory import CURRICULA, DATASETS
-    except ImportError as error:
-        raise MissingExtra("reasoning-gym", "envs", f"The task 'reasoning_gym:{name}'") from error
-    if name not in DATASETS:
-        raise InputError(f"reasoning-gym has no dataset '{name}'", remedy=_nearest(name, DATASETS))
-    for field in config:
-        known = [known for known in DATASETS[name][1].__dataclass_fields__ if known not in ("seed", "size")]
-        if field not in known:
-            raise InputError(
-                f"The configuration of reasoning-gym's '{name}' has no '{field}'", remedy=suggest(field, known)
-            )
-    if level is not None and name not in CURRICULA:
-        raise InputError(f"reasoning-gym's '{name}' has no curriculum, so no level {level}", remedy="Use 'config'.")
-    fields = {**(_curriculum_fields(CURRICULA[name](), name, level) if level is not None else {}), **config}
-    dataset_class, config_class = DATASETS[name]
-
-    def make(seed: int) -> Any:
-        try:
-            return dataset_class(config_class(**{**fields, "seed": seed, "size": BLOCK}))
-        except (AssertionError, ValueError, TypeError) as error:
-            chosen = f"level {level} and " if level is not None else ""
-            raise InputError(f"reasoning-gym's '{name}' refuses {chosen}config {dict(config)}", str(error)) from error
-
-    return make
-
-
-def _curriculum_fields(curriculum: Any, name: str, level: int) -> dict[str, Any]:
-    """Return the configuration fields that a curriculum level sets."""
-    highest = max(len(attribute.levels) for attribute in curriculum.attributes.values())
-    if level > highest:
-        raise InputError(f"The level of reasoning-gym's '{name}' is {level}", f"its levels are 1..{highest}")
-    curriculum.set_global_level(level - 1)
-    return {**vars(curriculum.generate_configuration())}
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    remedy = suggest(name, known)
-    return (
-        remedy
-        if remedy.startswith("Did you mean")
-        else f"It has {len(known)}, among them {', '.join(sorted(known)[:8])}."
-    )

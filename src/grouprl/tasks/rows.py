@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.errors import InputError, suggest
-from grouprl.rewards import CombinedReward, Reward, load_reward
+from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
-from grouprl.tasks.options import OptionTask
+from grouprl.rewards.judging import plain_rewards
+from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import Message, Question, Split, check_request, content_number, with_system
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -99,6 +100,16 @@ class RowTask(OptionTask):
         """The reward that the options name."""
         return self._reward
 
+    def check_columns(self, reward: Reward) -> None:
+        """Check that every row has the columns that a reward needs.
+
+        Raises:
+            InputError: naming the first that has not.
+        """
+        for table in {id(table): table for table in self._tables.values()}.values():
+            for position, row in enumerate(table.rows):
+                _check_columns(reward, row, table.label(position))
+
     def question(self, split: Split, index: int) -> Question:
         """Return question `index` of a split, in the order of the rows.
 
@@ -109,7 +120,11 @@ class RowTask(OptionTask):
         table, position = self._tables[split], self._positions[split][index]
         row = dict(table.rows[position])
         prompt = self._prompt(row, table.label(position))
-        return Question(f"{table.name}:{table.numbers[position]}", prompt, row)
+        return Question(f"{without_folder(table.name)}:{table.numbers[position]}", prompt, row)
+
+    def label(self, split: Split, index: int) -> str:
+        """Return what messages call question `index` of a split: "line 3 of data.jsonl"."""
+        return self._tables[split].label(self._positions[split][index])
 
     def size(self, split: Split) -> int:
         """Return how many questions a split has.
@@ -151,7 +166,8 @@ class RowTask(OptionTask):
             label = table.label(position)
             self._prompt(row, label)
             prompts.append(json.dumps(row[self.prompt], sort_keys=True, default=str))
-            _check_columns(self._reward, row, label)
+            if "reward_spec" in self.model_fields_set:
+                _check_columns(self._reward, row, label)
             self._check_text("demonstration", self.demonstration_column, row, label)
             self._check_text("solution", self.solution_column, row, label)
             self._check_list("hints", self.hints_column, row, label, str)
@@ -216,7 +232,7 @@ def _messages(prompt: Sequence[Any], system: str | None, label: str) -> tuple[Me
 
 def _check_columns(reward: Reward, row: Mapping[str, Any], label: str) -> None:
     """Check that a row has every column that the reward needs."""
-    for function in [part for _, part, _ in reward.parts] if isinstance(reward, CombinedReward) else [reward]:
+    for function in plain_rewards(reward):
         for name in inspect_reward(function).required:
             if name not in row:
                 raise missing_column(name, row, function, label)

@@ -14,7 +14,7 @@ from grouprl.rewards import Example, Reward, exact_match, import_object
 from grouprl.rewards.sending import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Question, Split, Task
 from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
@@ -70,7 +70,7 @@ class ToolTask(OptionTask):
     @property
     def name(self) -> str:
         """The path after "tools:"."""
-        return f"tools:{self.path}"
+        return f"tools:{without_folder(self.path)}"
 
     @property
     def description(self) -> str:

@@ -16,6 +16,8 @@ import pydantic
 import yaml
 
 from grouprl.errors import InputError, shortened, suggest
+from grouprl.train.paths import absolute_paths
+from grouprl.train.rates import default_rate
 from grouprl.train.reading import is_file, read_text, read_yaml
 from grouprl.train.sections import (
     WITHOUT_DOT,
@@ -58,6 +60,15 @@ class Config(Section):
     @classmethod
     def _model_by_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _rate_of_model(self) -> Config:
+        """Give `optim.lr` the rate of this kind of model where it is not given."""
+        if "lr" not in self.optim.model_fields_set:
+            given = self.optim.model_fields_set
+            values = {**self.optim.__dict__, "lr": default_rate(self.model).lr}
+            self.__dict__["optim"] = Optim.model_construct(set(given), **values)
+        return self
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -110,12 +121,22 @@ def recipe_names() -> list[str]:
 def load_config(source: str, changes: Sequence[str] = ()) -> Config:
     """Read a YAML file or an embedded recipe and apply `key=value` changes (dots for depth, values in YAML).
 
+    Paths in the file are relative to it, those of changes to the working directory; all become absolute. (A run's own
+    config.yaml of earlier versions has paths that are relative to the working directory.)
+
     Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions.
     """
     data = _read(source)
     for change in changes:
         _apply(data, change)
-    return parse_config(data)
+    return parse_config(absolute_paths(data, Path.cwd()) if changes else data)
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Return the configuration with paths that begin at the working directory written out; itself if there are none."""
+    data = config.model_dump(mode="json")
+    found = absolute_paths(data, Path.cwd())
+    return config if found == data else parse_config(found)
 
 
 def parse_config(data: Mapping[str, Any]) -> Config:
@@ -134,8 +155,10 @@ def _read(source: str) -> dict[str, Any]:
     path = Path(source)
     if is_file(path):
         text, where = read_text(path), str(path)
+        base = Path.cwd() if (path.parent / "run.json").is_file() else path.absolute().parent
     elif source in recipe_names():
         text, where = (_recipes() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
+        base = Path.cwd()
     else:
         rule = "it is neither a file nor an embedded recipe"
         raise InputError(f"cannot find the configuration {shortened(source)}", rule, suggest(source, recipe_names()))
@@ -144,7 +167,7 @@ def _read(source: str) -> dict[str, Any]:
         raise InputError(f"{where} is empty", "a configuration names at least its task", "See: grouprl recipes")
     if not isinstance(data, dict):
         raise InputError(f"{where} holds {type(data).__name__}", "a configuration is a mapping of keys to values")
-    return data
+    return absolute_paths(data, base)
 
 
 def _apply(data: dict[str, Any], change: str) -> None:

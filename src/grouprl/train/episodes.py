@@ -100,6 +100,7 @@ def with_function(scores: Scores, more: Scores, name: str) -> Scores:
         correct_b=scores.correct_b & (more.ok_b | silent_b),
         status_b=np.where(scores.ok_b & ~silent_b, more.status_b, scores.status_b),
         problems=[*scores.problems, *said],
+        graded=scores.graded,
     )
 
 

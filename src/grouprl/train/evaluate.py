@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from grouprl.envs.stage import Stage
@@ -18,17 +19,18 @@ from grouprl.rewards import Reward
 from grouprl.rollout.between import History
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.seeds import answer_seed
-from grouprl.tasks.task import Task
+from grouprl.tasks.task import Question, Task
 from grouprl.train.estimates import INTERVAL, Estimate
-from grouprl.train.examining import Examiner, Meter, Progress, Sample
+from grouprl.train.examining import Answers, Examiner, Meter, Progress, Sample
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """What an evaluation found; `greedy` or `pass_at` is empty when that kind of answer was not drawn.
 
-    `length_mean` (tokens) and `truncated` (share) are those of the sampled answers, or of the greedy ones without
-    samples. `failed` counts the answers that the reward or environment failed on; they are left out.
+    `reward` is the mean reward and `components` those of its parts. These, `length_mean` (tokens) and `truncated`
+    (share) are those of the sampled answers, or of the greedy ones without samples. `failed` counts the answers that
+    the reward or environment failed on; they are left out.
     """
 
     questions: int
@@ -36,26 +38,40 @@ class Evaluation:
     temperature: float
     greedy: Estimate | None
     pass_at: dict[int, Estimate]
-    reward_mean: float
+    reward: Estimate
+    components: dict[str, Estimate]
     length_mean: float
     truncated: float
     failed: int
     samples: tuple[Sample, ...]
     interval: str = INTERVAL
     notes: tuple[str, ...] = field(default=())
+    greedy_reward: Estimate | None = None
+    graded: bool = False
+    """Whether rewards are a matter of degree: pass@k counts rewards of 1 and more then, and no answer is wrong."""
+
+    @property
+    def reward_mean(self) -> float:
+        """The mean reward without its interval."""
+        return self.reward.value
 
     def record(self) -> dict[str, float]:
         """Return the flat metrics of the run's record, each explained by `grouprl metrics`."""
         named = {f"pass@{k}": estimate for k, estimate in self.pass_at.items()}
         if self.greedy is not None:
             named = {"greedy": self.greedy, **named}
+        if self.greedy_reward is not None:
+            named["greedy_reward"] = self.greedy_reward
+        named |= {"reward": self.reward, **{f"reward/{name}": each for name, each in self.components.items()}}
         flat: dict[str, float] = {}
         for name, estimate in named.items():
-            ends = {f"eval/{name}_low": estimate.low, f"eval/{name}_high": estimate.high}
-            flat |= {f"eval/{name}": estimate.value, **ends}
+            flat[f"eval/{name}"] = estimate.value
+            if isfinite(estimate.high):
+                flat |= {f"eval/{name}_low": estimate.low, f"eval/{name}_high": estimate.high}
         return flat | {
             "eval/length_mean": self.length_mean,
             "eval/truncated": self.truncated,
+            "eval/graded": float(self.graded),
             "eval/questions": self.questions,
             "eval/samples": self.samples_per_question,
         }
@@ -144,13 +160,23 @@ def evaluate(
         temperature=temperature,
         greedy=greedy_answers.pass_at(1) if greedy_answers else None,
         pass_at={each: sampled.pass_at(each) for each in sorted(set(k))} if sampled else {},
-        reward_mean=drawn[0].reward_mean,
+        reward=drawn[0].reward(),
+        components=drawn[0].components(),
+        greedy_reward=greedy_answers.reward() if greedy_answers else None,
+        graded=any(answers.scores.graded for answers in drawn),
         length_mean=float(drawn[0].length_b.mean()),
         truncated=float(drawn[0].truncated_b.mean()),
         failed=sum(int(answers.scores.failed_b.sum()) for answers in drawn),
-        samples=drawn[-1].show(asked, shown),
+        samples=_shown(drawn, asked, shown),
         notes=(f"'{task.name}' has {count} held-out questions, {questions} were asked for: all are used",) * few,
     )
+
+
+def _shown(drawn: Sequence[Answers], asked: Sequence[Question], count: int) -> tuple[Sample, ...]:
+    """Return the answers shown, none of them right or wrong where any reward of the evaluation is graded."""
+    samples = drawn[-1].show(asked, count)
+    graded = any(answers.scores.graded for answers in drawn)
+    return tuple(sample._replace(correct=None) for sample in samples) if graded else samples
 
 
 def _check_request(questions: int, samples: int, k: Sequence[int], greedy: bool) -> None:

@@ -23,19 +23,22 @@ from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
 from grouprl.train.episodes import environments, score_outcomes, with_function
-from grouprl.train.estimates import Estimate, interval, pass_at_k_each
+from grouprl.train.estimates import Estimate, interval, mean_interval, pass_at_k_each
 
 Progress = Callable[[int, int], None]
 """Called with (answers written, answers in all)."""
 
 
 class Sample(NamedTuple):
-    """One held-out question with the policy's answer: the greedy one where it was drawn, else the first sample."""
+    """One held-out question with the policy's answer: the greedy one where it was drawn, else the first sample.
+
+    `correct` is None where the reward is graded, so that nobody says what is right.
+    """
 
     question: str
     answer: str
     reward: float
-    correct: bool
+    correct: bool | None
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,23 @@ class Answers:
     kept_b: NDArray[np.bool_]
     each: int
 
-    @property
-    def reward_mean(self) -> float:
-        """Mean reward of the answers that could be scored."""
-        return float(self.scores.reward_b[self.kept_b].mean())
+    def reward(self) -> Estimate:
+        """Mean over questions of the mean reward of their scored answers."""
+        return self._mean(self.scores.reward_b)
+
+    def components(self) -> dict[str, Estimate]:
+        """The same for each component of the reward, over the answers that have it."""
+        values = {name: np.where(self.kept_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
+        return {name: self._mean(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
+
+    def _mean(self, value_b: NDArray[np.float64]) -> Estimate:
+        """Estimate the mean over questions of [R] values; NaN: the answer has none. Shares have Wilson's interval."""
+        value_qs = value_b.reshape(-1, self.each)
+        known_qs = np.isfinite(value_qs) & self.kept_b.reshape(-1, self.each)
+        asked_q = known_qs.any(1)
+        value_q = np.where(known_qs, value_qs, 0.0).sum(1)[asked_q] / known_qs.sum(1)[asked_q]
+        shares = np.isin(value_qs[known_qs], (0.0, 1.0)).all()
+        return interval(value_q, self.each) if shares else mean_interval(value_q)
 
     def pass_at(self, k: int) -> Estimate:
         """pass@k over the questions of which at least k answers could be scored."""
@@ -66,9 +82,11 @@ class Answers:
     def show(self, asked: Sequence[Question], count: int) -> tuple[Sample, ...]:
         """Return the first answer to each of the first `count` questions, where it could be scored."""
         rows = range(0, min(count, len(asked)) * self.each, self.each)
-        reward_b, correct_b = self.scores.reward_b, self.scores.correct_b
+        reward_b, correct_b, graded = self.scores.reward_b, self.scores.correct_b, self.scores.graded
         return tuple(
-            Sample(question_text(question), self.texts[row], float(reward_b[row]), bool(correct_b[row]))
+            Sample(
+                question_text(question), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row])
+            )
             for question, row in zip(asked, rows, strict=False)
             if self.kept_b[row]
         )

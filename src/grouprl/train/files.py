@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from grouprl.errors import InputError, RunError
+from grouprl.errors import InputError, RunError, suggest
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -33,6 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
             path.parent.mkdir(exist_ok=True)  # somebody may have tidied up in a run that goes on
             _remove(temporary)
             yield temporary
+            _open_to_readers(temporary)
             _sync(temporary)
             _put(temporary, path)
         except BaseException:
@@ -81,6 +82,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.facts = path / "run.json"
+        self.code = path / "code.json"
         self.rollouts = path / "rollouts"
         self.checkpoints = path / "checkpoints"
         self.reference = path / "reference.safetensors"
@@ -113,15 +115,24 @@ class RunFolder:
         """Whether the folder holds nothing but what a run makes before its config.yaml."""
         if not self.path.is_dir():
             return False
-        made = {self.rollouts, self.checkpoints, self.lock, self.facts}
-        halves = {_beside(self.facts, "part"), _beside(self.config, "part")}
+        made = {self.rollouts, self.checkpoints, self.lock, self.facts, self.code}
+        halves = {_beside(self.facts, "part"), _beside(self.config, "part"), _beside(self.code, "part")}
         inside = [x for folder in (self.rollouts, self.checkpoints) if folder.is_dir() for x in folder.iterdir()]
         return not inside and set(self.path.iterdir()) <= made | halves
+
+    def discard(self) -> None:
+        """Remove a folder in which nothing has been recorded, and `runs` around it where it is empty then."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.path.parent.name == "runs":
+            with suppress(OSError):
+                self.path.parent.rmdir()
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """Open an existing run folder; InputError if it is none."""
         run = cls(path)
+        if not path.exists():
+            raise InputError(f"there is no run {path}", "a run is named by its folder", runs_meant(path))
         if not run.config.is_file():
             raise InputError(f"{path} is not a run folder", "a run folder holds config.yaml", "Check the path")
         return run
@@ -191,6 +202,15 @@ def digest(path: Path, size: int | None = None) -> str:
     return found.hexdigest()
 
 
+def runs_meant(path: Path) -> str:
+    """Return as a remedy which runs beside `path` may have been meant."""
+    try:
+        there = [each.name for each in path.parent.iterdir() if (each / "config.yaml").is_file()]
+    except OSError:
+        there = []
+    return suggest(path.name, there) if there else f"There are no runs in {path.parent}."
+
+
 def free_folder(path: Path) -> Path:
     """Return `path`, or `path-2`, `path-3` … the first that does not exist."""
     candidate, n = path, 1
@@ -243,6 +263,15 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _open_to_readers(path: Path) -> None:
+    """Give files the permissions that the user's mask allows: some libraries write them for their owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for entry in [path] if path.is_file() else [path, *path.rglob("*")]:
+        if not entry.is_symlink():
+            entry.chmod((0o777 if entry.is_dir() else 0o666) & ~mask)
 
 
 def _sync(path: Path) -> None:

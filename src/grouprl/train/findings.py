@@ -68,6 +68,9 @@ class HealthFacts:
     """Names of the selection rules that drop answers."""
     max_tokens: int = 0
     """Token limit of an answer; 0 if unknown."""
+    reach: float = 0.0
+    """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
+    unknown."""
 
 
 @dataclass
@@ -75,7 +78,9 @@ class History:
     """Running view of the training records: last window, start, best window and extremes of each metric."""
 
     recent: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    evaluations: list[Mapping[str, Any]] = field(default_factory=list)
     count: int = 0
+    _total: dict[str, float] = field(default_factory=dict)
     _first: dict[str, list[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
     _peak: dict[str, float] = field(default_factory=dict)
@@ -92,6 +97,7 @@ class History:
 
     def _take(self, name: str, value: float) -> None:
         self._seen[name] = self._seen.get(name, 0) + 1
+        self._total[name] = self._total.get(name, 0.0) + value
         self._peak[name] = max(self._peak.get(name, 0.0), abs(value))
         self._low[name] = min(self._low.get(name, value), value)
         first = self._first.setdefault(name, [])
@@ -131,6 +137,10 @@ class History:
     def seen(self, name: str) -> int:
         """How many records had a finite value of `name`."""
         return self._seen.get(name, 0)
+
+    def total(self, name: str) -> float:
+        """Sum of all finite values so far."""
+        return self._total.get(name, 0.0)
 
     def last(self, name: str) -> Any:
         """Value of `name` in the last record, finite or not, or None."""

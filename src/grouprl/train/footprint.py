@@ -17,9 +17,11 @@ from torch import nn
 from grouprl.data.desk import alphabet_of
 from grouprl.errors import InputError
 from grouprl.methods.compose import compose
+from grouprl.policy.fit import check_config, check_files, check_state
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
+from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
@@ -108,10 +110,13 @@ def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
             return None, None
     model, tokenizer = models[0]
     text = model.config.get_text_config()
-    heads = text.num_attention_heads
+    heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have a state of their own
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
     parameters = sum(p.numel() for each, _ in models for p in each.parameters())
     lora = config.model.lora
+    if lora is not None:
+        for each, _ in models:
+            check_targets(each, lora.target_modules)
     facts = ModelFacts(
         parameters=parameters,
         trainable=parameters if lora is None else sum(_adapter_parameters(each, lora) for each, _ in models),
@@ -258,23 +263,31 @@ def _read_pretrained(name: str) -> tuple[Any, Any] | None:
     where = str(folder) if folder.is_dir() else name
     try:
         stored = AutoConfig.from_pretrained(where, local_files_only=True)
+        check_config(stored, name)
         tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True)
-    except (OSError, ValueError) as error:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(stored)
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         if folder.is_dir():
             raise InputError(f"The model {name} cannot be read: {error}") from error
         return None
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(stored), tokenizer
+    if folder.is_dir():
+        check_files(folder)
+    check_state(model, name)
+    if tokenizer.eos_token_id is None:
+        rule = "a completion ends with one; without it every answer would be cut off"
+        raise InputError(f"The tokenizer of {name} has no end-of-sequence token", rule, "Set eos_token")
+    return model, tokenizer
 
 
 def _adapter_parameters(model: Any, lora: Lora) -> int:
     """Count the numbers of low-rank adapters: r * (in + out) for each adapted linear layer."""
     head = model.get_output_embeddings()
     chosen = lora.target_modules
-    names = (chosen,) if isinstance(chosen, str) else chosen
     return sum(
         lora.r * (module.in_features + module.out_features)
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear)
-        and (module is not head if chosen == "all-linear" else name.rpartition(".")[2] in names)
+        if isinstance(module, nn.Linear) and (module is not head if chosen == "all-linear" else adapts(chosen, name))
     )

@@ -28,10 +28,14 @@ class Health:
             self.observe(record)
 
     def observe(self, record: Mapping[str, Any]) -> list[Finding]:
-        """Take in one record (those of other phases than 'train' are passed over) and return all findings so far."""
-        if record.get("phase", "train") != "train":
+        """Take in one record of training or evaluation (others are passed over) and return all findings so far."""
+        phase = record.get("phase", "train")
+        if phase == "eval":
+            self.history.evaluations.append(record)
+        elif phase == "train":
+            self.history.add(record)
+        if phase not in ("train", "eval") or not self.history.count:
             return self.findings()
-        self.history.add(record)
         step = int(record.get("step", self.history.count))
         present = [found for symptom in SYMPTOMS if (found := symptom(self.history, self.facts))]
         self._merge(present, step)

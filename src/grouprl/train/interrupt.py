@@ -1,21 +1,30 @@
-"""Ctrl-C: the first asks the run to end after this step, the second ends it at once."""
+"""Ctrl-C asks the run to end after this step, and the second time ends it at once; SIGTERM does so within seconds."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+GRACE = 5.0
+"""Seconds after SIGTERM within which a step may end by itself: who sends it kills some ten seconds later."""
+
+
+class Stopped(Exception):
+    """Work that can be done again was left undone, because the run was asked to stop."""
+
 
 class Interrupt:
-    """While active, SIGINT and SIGTERM set `asked`; a second signal raises KeyboardInterrupt."""
+    """While active, SIGINT and SIGTERM set `asked`; a second signal, or `GRACE` after SIGTERM, KeyboardInterrupt."""
 
     def __init__(self, announce: Callable[[str], None]) -> None:
         self.asked = False
         self._announce = announce
         self._before: dict[int, Any] = {}
+        self._last_call: threading.Timer | None = None
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
@@ -26,11 +35,28 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._last_call is not None:
+            self._last_call.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def give_way(self) -> None:
+        """Raise Stopped if the run was asked to stop; for work that is done anew when the run goes on."""
+        if self.asked:
+            raise Stopped
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        self._announce("Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.")
+        if number == signal.SIGTERM:
+            self._announce(
+                f"Stopping after this step, or in {GRACE:g} seconds; what is not in a checkpoint is lost then."
+            )
+            self._last_call = threading.Timer(GRACE, os.kill, (os.getpid(), signal.SIGTERM))
+            self._last_call.daemon = True
+            self._last_call.start()
+        else:
+            self._announce(
+                "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once."
+            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rich.console import Console
 from grouprl.batch import Batch
 from grouprl.data.collected import Collected
 from grouprl.data.desk import data_parts
+from grouprl.errors import InputError
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.rollout.sampler import LocalSampler, MakeEngine
 from grouprl.train.account import NO_ROWS, account
@@ -30,7 +31,7 @@ from grouprl.train.evaluate import Evaluation, evaluate
 from grouprl.train.examining import question_text
 from grouprl.train.gather import Gathered, gather, remember
 from grouprl.train.glossary import check_names
-from grouprl.train.interrupt import Interrupt
+from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.observe import (
     collected_metrics,
     judged_metrics,
@@ -39,6 +40,7 @@ from grouprl.train.observe import (
 )
 from grouprl.train.plan import plan
 from grouprl.train.profile_table import profiled
+from grouprl.train.rates import update_ratio
 from grouprl.train.scored import with_scores
 from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
@@ -65,14 +67,17 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     profile: int = 0,
+    changes: Sequence[str] = (),
+    accept_changes: bool = False,
     engine: MakeEngine = LocalSampler,
 ) -> Summary:
     """Run a configuration from the start, or go on with the run in `folder`.
 
     The folder is left with resolved config, metrics, rollouts, checkpoints, the final model and a report.
-    With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes of
-    the policy what samples from it (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their
-    own, and their evaluations by the engine.
+    With `profile` so many steps are profiled, and the table is printed and written into the folder. `changes` and
+    `accept_changes` are for a run that goes on: see `session.resume`. `engine` makes of the policy what samples from it
+    (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their own, and their evaluations by the
+    engine.
 
     Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
     """
@@ -82,12 +87,19 @@ def train(
         prospect.raise_if_refused()
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
-    session = resume_session(_required(folder), engine) if resume else start(config, folder, engine)
+    if resume:
+        session = resume_session(_required(folder), changes, accept_changes=accept_changes, engine=engine)
+    else:
+        session = start(config, folder, engine)
     try:
         after = profiled(session, console, profile, _run) if profile else _run(session, console)
         if after is None:
             session.save()
         conclude(session, after, console)
+    except InputError:
+        if not resume and not session.run.read_metrics():
+            session.run.discard()
+        raise
     finally:
         session.leave()
     return Summary(session.run.path, interrupted=after is None)
@@ -118,11 +130,13 @@ def _run(session: Session, console: Console) -> Evaluation | None:
             warm_up(session, display, stop, clock)
         if session.phase == "prelude" and not stop.asked:
             prepare_run(session, display, stop, clock)
-        if session.phase == "train" and not stop.asked:
-            reinforce(session, display, stop, clock)
-        finished = session.phase == "train" and session.step == session.config.steps and not stop.asked
-        count = session.config.eval.final_questions
-        return _evaluate(session, display, clock, count, "after") if finished else None
+        with suppress(Stopped):
+            if session.phase == "train" and not stop.asked:
+                reinforce(session, display, stop, clock)
+            finished = session.phase == "train" and session.step == session.config.steps and not stop.asked
+            count = session.config.eval.final_questions
+            return _evaluate(session, display, stop, clock, count, "after") if finished else None
+        return None
 
 
 def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
@@ -182,16 +196,23 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClo
     session.publish()
     session.desk.rounds.begin(display.message)
     if session.step == 0 and not session.run.before.is_file():
-        write_before(session.run, _evaluate(session, display, clock, config.eval.final_questions, "before"))
+        write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_questions, "before"))
         session.save()
     display.phase("train", config.steps, session.step)
+    if _evaluation_due(session):  # it was cut short, or the run ended here and goes on now
+        _evaluate(session, display, stop, clock, config.eval.questions)
     while session.step < config.steps and not stop.asked:
         _reinforce_step(session, display, clock)
-        last = session.step == config.steps
-        if config.eval.every and session.step % config.eval.every == 0 and not last:
-            _evaluate(session, display, clock, config.eval.questions)
-        if session.step % config.run.checkpoint_every == 0 or last:
+        if _evaluation_due(session):
+            _evaluate(session, display, stop, clock, config.eval.questions)
+        if session.step % config.run.checkpoint_every == 0 or session.step == config.steps:
             session.save()
+
+
+def _evaluation_due(session: Session) -> bool:
+    """Whether the policy is to be evaluated between steps, and has not been after this one."""
+    every, step = session.config.eval.every, session.step
+    return bool(every) and step % every == 0 and 0 < step < session.config.steps and session.evaluated != step
 
 
 def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None:
@@ -208,6 +229,7 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
             with watch("update"):
                 plan = config.batch
                 metrics |= _update(session, judged, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
+                metrics |= _moved(session, metrics)
             metrics |= judged_metrics(judged)
         if gathered is not None:
             remember(session.desk, gathered, judged)
@@ -268,6 +290,13 @@ def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts:
     )
 
 
+def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
+    """How far the last optimiser step went, where there was one."""
+    assert session.optimizer is not None
+    ratio = update_ratio(session.optimizer) if metrics["grad_norm"] > 0 else None
+    return {} if ratio is None else {"update_ratio": ratio}
+
+
 def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch | None) -> None:
     """Write the rollouts of the step, with advantages where rows were trained on."""
     found: dict[tuple[int, int, int], list[float]] = {}
@@ -279,9 +308,20 @@ def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch 
     write_rollouts(session.run.rollout_file(session.step), session.step, drawn, advantage)
 
 
-def _evaluate(session: Session, display: Display, clock: RunClock, questions: int, when: str = "") -> Evaluation:
-    """Evaluate on held-out questions; before and after training (`when`) as a phase of its own on the display."""
+def _evaluate(
+    session: Session, display: Display, stop: Interrupt, clock: RunClock, questions: int, when: str = ""
+) -> Evaluation:
+    """Evaluate on held-out questions; before and after training (`when`) as a phase of its own on the display.
+
+    Raises Stopped when the run is asked to stop meanwhile.
+    """
     config = session.config
+
+    def progress(done: int, total: int) -> None:
+        stop.give_way()
+        if when:
+            display.progress(done, total)
+
     if when:
         display.phase("eval", questions)
     with clock.step:
@@ -299,9 +339,10 @@ def _evaluate(session: Session, display: Display, clock: RunClock, questions: in
             stop=config.sampling.stop,
             history=config.sampling.history,
             stage=session.collector.stage,
-            progress=display.progress if when else None,
+            progress=progress,
             sampler=session.sampler,
         )
+    session.evaluated = session.step
     _log(session, display, clock, "eval", found.record())
     return found
 
@@ -334,7 +375,7 @@ def _shown(collected: Collected) -> list[Sample]:
             question_text(collected.questions[i]),
             collected.texts[i],
             float(scores.reward_b[i]),
-            bool(scores.correct_b[i]),
+            None if scores.graded else bool(scores.correct_b[i]),
         )
         for i in rows
     ]

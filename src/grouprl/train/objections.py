@@ -17,6 +17,7 @@ from grouprl.tasks.task import Question, Task
 from grouprl.train.agents import team_refusals
 from grouprl.train.config import Config
 from grouprl.train.episodes import demonstrates, environments
+from grouprl.train.footprint import Cost, human, peak
 from grouprl.train.sections import Section
 
 SUPPLIED = (
@@ -145,6 +146,25 @@ def _demonstrates(task: Task) -> bool:
         return True
 
 
+def too_large(costs: Sequence[Cost], free: int | None, device: str) -> list[str]:
+    """Refuse a run that needs more memory than is free, with the largest entry and what lowers it."""
+    if not costs or free is None or peak(costs) <= free:
+        return []
+    largest = max(costs, key=lambda cost: cost.bytes)
+    return [
+        f"the run needs about {human(peak(costs))} of memory, and {human(free)} are free on {device}; the largest part "
+        f"is '{largest.what}' with {human(largest.bytes)} ({largest.how}). {LESS.get(largest.what, LESS_MODEL)}"
+    ]
+
+
+LESS = {
+    "rollout cache": "Lower batch.prompts, batch.group or sampling.max_new_tokens",
+    "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
+}
+LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
+"""What lowers the entries of the memory estimate."""
+
+
 def room(
     positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, question: str = ""
 ) -> list[str]:
@@ -200,8 +220,6 @@ def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:
         yield f"model.reference initial only costs memory and time: {method.name} never reads it (kl_ref is logged)"
     if model.reference == "none" and "ref_bt" not in method.needs():
         yield f"model.reference none has no effect: {method.name} needs no reference, so auto keeps none"
-    if model.lora is not None and model.lora.dropout:
-        yield "model.lora.dropout has no effect: dropout is off in every pass, so that log-probs are exact"
 
 
 def _idle_sampling(config: Config) -> Iterator[str]:

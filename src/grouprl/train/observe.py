@@ -168,10 +168,10 @@ SCHEMA = pa.schema(
         ("turns", pa.list_(pa.struct(TURN))),
     ]
 )
-"""One row per answer, or per row of an episode: the last five columns are null where nothing was acted out. `row` is
-which row of its episode it is and `caller` the row that began it; `turn` is the turn of each token, -1 for what the
-environment said, and `turns` those turns. `version` is how many steps the policy that drew each token had been trained
-for, -1 for tokens of an environment; null where nothing is drawn ahead."""
+"""One row per answer, or per row of an episode; `correct` is null where rewards are graded. The last five columns are
+null where nothing was acted out. `row` is which row of its episode it is and `caller` the row that began it; `turn` is
+the turn of each token, -1 for what the environment said, and `turns` those turns. `version` is how many steps the
+policy that drew each token had been trained for, -1 for tokens of an environment; null where nothing is drawn ahead."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
@@ -195,7 +195,7 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
         "reward": pa.array(scores.reward_b, from_pandas=True),
         "components": [[(n, float(x[i])) for n, x in scores.components.items() if x[i] == x[i]] for i in range(rows)],
-        "correct": scores.correct_b,
+        "correct": [None] * rows if scores.graded else scores.correct_b,
         "truncated": rollout.truncated_b.numpy(),
         "status": scores.status_b.tolist(),
         "problem": _problems(collected),

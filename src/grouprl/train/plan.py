@@ -22,6 +22,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
 from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.passes import free_bytes
 from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Question, Task, load_task
 from grouprl.tasks.task import Split
@@ -30,8 +31,19 @@ from grouprl.train.config import Config
 from grouprl.train.episodes import environments, measured
 from grouprl.train.examining import question_text
 from grouprl.train.footprint import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.train.objections import PromptEncoder, prompt_lengths, prompts_of, refusals, room, without_effect
+from grouprl.train.golds import gold_refusals
+from grouprl.train.objections import (
+    PromptEncoder,
+    prompt_lengths,
+    prompts_of,
+    refusals,
+    room,
+    too_large,
+    without_effect,
+)
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
+from grouprl.train.rates import default_rate, foreseen
+from grouprl.train.reward import chosen_reward
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
@@ -116,7 +128,7 @@ def plan(config: Config) -> Plan:
     """
     resolved = compose(config.method)
     task = load_task(config.task, config.seed)
-    _load_reward(config)
+    chosen_reward(config.reward, task)
     method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
@@ -146,7 +158,9 @@ def plan(config: Config) -> Plan:
     costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
-    first = asked[0] if asked else None
+    device = resolve_device(config.model.device)
+    too_much = too_large(costs, free_bytes(device), str(device))
+    first, rate = asked[0] if asked else None, default_rate(config.model)
     return Plan(
         config=config,
         task=config.task_name,
@@ -161,9 +175,16 @@ def plan(config: Config) -> Plan:
         ways=ways(config, model, batch),
         stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
-        settings=tuple(config_settings(config, ())),
+        settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(resolved)),
-        refusals=(*refusals(config, method, facts, task), *complaints, *no_room, *way_refusals(config, model)),
+        refusals=(
+            *refusals(config, method, facts, task),
+            *gold_refusals(config.reward, task),
+            *complaints,
+            *no_room,
+            *too_much,
+            *way_refusals(config, model),
+        ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
     )
@@ -243,15 +264,8 @@ def _longest_questions(task: Task, config: Config) -> list[Question]:
     return found
 
 
-def _load_reward(config: Config) -> None:
-    """Fail now, not after the warm-up, if the reward cannot be found."""
-    if config.reward.function:
-        from grouprl.rewards import load_reward
-
-        load_reward(config.reward.function)
-
-
 def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
+    method = resolved.method
     yield from resolved.warnings
     yield from resolved.notes
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
@@ -264,6 +278,13 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
         )
     elif model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
         yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
+    if config.model.lora is not None and config.model.lora.dropout:
+        yield (
+            "model.lora.dropout acts in the passes that take gradients, not where answers are drawn or old log-probs "
+            "are read: ratios to the old policy differ from 1 before any step, by chance"
+        )
+    if model is not None and method.learn is None:
+        yield from foreseen(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
             "top_p and top_k cut the distribution that answers are drawn from, while log-probs are those of the whole "

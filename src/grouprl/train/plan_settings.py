@@ -26,16 +26,24 @@ class Setting:
     meaning: str = ""
 
 
-def config_settings(section: Section, path: tuple[str, ...]) -> Iterator[Setting]:
-    """Yield every leaf of the configuration but the method, which has a table of its own."""
+def config_settings(
+    section: Section, path: tuple[str, ...], depending: Mapping[str, tuple[Any, str]] | None = None
+) -> Iterator[Setting]:
+    """Yield every leaf of the configuration but the method, which has a table of its own.
+
+    `depending`: by key the defaults that depend on other settings, each with its source.
+    """
+    depending = depending or {}
     for name, field in type(section).model_fields.items():
         value, key = getattr(section, name), (*path, name)
         given = name in section.model_fields_set
         if isinstance(value, Section):
-            yield from config_settings(value, key)
+            yield from config_settings(value, key, depending)
         elif key != ("method",):
-            origin = DEFAULT if not given else "set" if value != field.get_default() else "set, same as default"
-            yield Setting(".".join(key), value, origin, _first_sentence(field.description))
+            usual, source = depending.get(".".join(key), (field.get_default(), ""))
+            default = f"{DEFAULT}: {source}" if source else DEFAULT
+            origin = default if not given else "set" if value != usual else "set, same as default"
+            yield Setting(".".join(key), value, origin, "" if source else _first_sentence(field.description))
 
 
 def method_settings(resolved: Resolved) -> Iterator[Setting]:

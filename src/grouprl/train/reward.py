@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 from grouprl.errors import InputError
 from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.contract import inspect_reward, missing_column
+from grouprl.rewards.judging import plain_rewards
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import Task
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.task import Split
 from grouprl.train.sections import Reward
 
 
@@ -19,7 +23,7 @@ def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are asked for, or fails its self-test.
     """
-    reward = load_reward(settings.function) if settings.function else task.reward
+    reward = chosen_reward(settings, task)
     judge, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     if settings.self_test:
         examples = None if settings.function else task.reward_examples() or None
@@ -31,6 +35,31 @@ def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
             remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
             raise InputError(error.what, rule, remedy) from error
     return judge, [note] if note else []
+
+
+def chosen_reward(settings: Reward, task: Task) -> Any:
+    """Return the reward that a run uses, checked against the columns of the task's questions.
+
+    Raises:
+        InputError: it cannot be found, or needs a column that questions lack.
+    """
+    reward = load_reward(settings.function) if settings.function else task.reward
+    if isinstance(task, RowTask):
+        task.check_columns(reward)
+    elif settings.function:
+        _check_first(reward, task)
+    return reward
+
+
+def _check_first(reward: Any, task: Task) -> None:
+    """Check a function against the columns of the first question of each split."""
+    for split in get_args(Split):
+        if task.size(split) != 0:
+            question = task.question(split, 0)
+            for function in plain_rewards(reward):
+                for name in inspect_reward(function).required:
+                    if name not in question.columns:
+                        raise missing_column(name, question.columns, function, f"question {question.id}")
 
 
 def close_reward(reward: Any) -> None:

@@ -171,10 +171,15 @@ def shorten(text: str, width: int) -> str:
     return text[: width - 1 - tail] + "…" + (text[-tail:] if tail else "")
 
 
+def verdict_mark(correct: bool | None) -> tuple[str, str]:
+    """Return the sign of an answer and its style; a dot without a style where nobody says what is right."""
+    return ("·", "") if correct is None else ("✓", "green") if correct else ("✗", "red")
+
+
 def sample_line(sample: Sample, width: int) -> Text:
-    """One answer on one line: sign, reward, question → answer, green when right, red when wrong."""
-    style = "green" if sample.correct else "red"
-    line = Text().append("✓ " if sample.correct else "✗ ", style=style)
+    """One answer on one line: sign, reward, question → answer, green when right, red when wrong, plain where graded."""
+    sign, style = verdict_mark(sample.correct)
+    line = Text().append(f"{sign} ", style=style)
     line.append(f"{sample.reward:>5.2f}  ", style="dim")
     room = width - cell_len(line.plain) - 3
     question = shorten(plain(sample.question.strip()), max(room // 3, room - len(sample.answer)))
@@ -217,8 +222,12 @@ def _labelled(label: str, value: Text, width: int) -> Text:
 
 
 def _evaluation(record: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """Greedy and sampled numbers of an evaluation, with those of the first one."""
-    names = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
+    """Greedy and sampled numbers of an evaluation, with those of the first one; of graded rewards their mean first."""
+    shares = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
+    rewards = {"eval/reward": "reward"} | {
+        name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))
+    }
+    names = {**rewards, **shares} if record.get("eval/graded") else {**shares, **rewards}
     parts = []
     for name, label in names.items():
         if name in record:

@@ -146,6 +146,7 @@ class Optim(Section):
     """AdamW and its schedule."""
 
     lr: Positive = 1e-6
+    """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     final: Share = 0.05
     """Learning rate at the end, as a share of `lr` (linear and cosine)."""

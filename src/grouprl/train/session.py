@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,16 @@ from grouprl.tasks import Task, load_task
 from grouprl.train.building import build_policy, make_optimizer, needs_reference
 from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
-from grouprl.train.config import Config, load_config
+from grouprl.train.config import Config, load_config, with_absolute_paths
 from grouprl.train.desk import RunDesk
+from grouprl.train.extending import changed_config, check_steps, said
 from grouprl.train.files import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.train.findings import HealthFacts
 from grouprl.train.health import Health
 from grouprl.train.lock import FolderLock
+from grouprl.train.own_code import changed, own_code, refuse_changes, remember
+from grouprl.train.paths import folder_name
+from grouprl.train.rates import reach_of_rollout
 from grouprl.train.reading import read_text
 from grouprl.train.reward import close_reward, open_reward
 from grouprl.train.tensors import load_weights
@@ -67,6 +72,8 @@ class Session:
     reference: Any = None
     renewed: int | None = None
     """Step in which the reference last became the policy anew; None: it is the policy after the warm-up."""
+    evaluated: int = 0
+    """The step after which the policy was evaluated last."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -120,6 +127,7 @@ class Session:
             "errors": self.errors.state_dict(),
             "metrics_size": run.metrics.stat().st_size,
             "evaluated_before": run.before.is_file(),
+            "evaluated": self.evaluated,
             "torch_rng": torch.get_rng_state().tolist(),
         }
         weights = self.policy.trainable_state()
@@ -149,8 +157,9 @@ class Session:
 
 def start(config: Config, folder: Path | None, engine: MakeEngine = LocalSampler) -> Session:
     """Make the run folder and build a fresh session; `engine` makes of the policy what samples from it."""
+    config = with_absolute_paths(config)
     if folder is None:
-        name = f"{config.task_name.replace(':', '-').replace('/', '-')}-{config.method_name}-s{config.seed}"
+        name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
         folder = Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
     threads = threads_each(config, choose_threads(config.run.threads))
     torch.set_num_threads(threads)
@@ -159,34 +168,42 @@ def start(config: Config, folder: Path | None, engine: MakeEngine = LocalSampler
     policy = build_policy(config, task)
     reward, notes = open_reward(config.reward, task)
     run = RunFolder.create(folder)
-    lock = FolderLock(run)
+    lock, ours = FolderLock(run), False
     try:
         if run.config.is_file():
             raise InputError(f"the run folder {folder} was begun by another process just now")
+        ours = True
         settings = config.dump()
         facts = {"threads": threads, "task": task.fingerprint(), "settings": known_by(settings), "versions": versions()}
-        write_json(run.facts, facts)
+        write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
         session = assemble(config, run, task, policy, reward, engine)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, InputError) and ours:
+            run.discard()
         lock.release()
         close_reward(reward)
         raise
     return session
 
 
-def resume(folder: Path, engine: MakeEngine = LocalSampler) -> Session:
+def resume(
+    folder: Path, changes: Sequence[str] = (), *, accept_changes: bool = False, engine: MakeEngine = LocalSampler
+) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
-    Raises InputError when the folder is no run or in use, or its settings or task no longer are what they were;
+    `changes` are settings `key=value` among `extending.MAY_CHANGE`; with `accept_changes` the task, and the user's own
+    code, may be other than when the run began.
+
+    Raises InputError when the folder is no run or in use, or its settings, task or code no longer are what they were;
     RunError on damaged records, and when there are checkpoints but none is whole, or were some and none is left.
     """
     run = RunFolder.open(folder)
     lock = FolderLock(run)
     try:
-        session = _resumed(run, engine)
+        session = _resumed(run, changes, accept_changes, engine)
     except BaseException:
         lock.release()
         raise
@@ -195,23 +212,27 @@ def resume(folder: Path, engine: MakeEngine = LocalSampler) -> Session:
     return session
 
 
-def _resumed(run: RunFolder, engine: MakeEngine) -> Session:
-    config = load_config(str(run.config))
+def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine) -> Session:
+    before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
-    if facts.get("settings", "") not in ("", known_by(read_text(run.config))):
+    known = known_by(read_text(run.config))
+    if "" != facts.get("settings", "") != known and facts.get("settings_next") != known:
         raise InputError(
             f"{run.config} was changed since the run began",
             "a resumed run goes on exactly as it began",
             f"Undo the change, or start a new run: grouprl train {run.config} --folder …",
         )
+    other = changed(run, facts.get("code", {}))
+    if other and not accept_changes:
+        refuse_changes(run, other)
     torch.set_num_threads(facts["threads"])
     torch.manual_seed(config.seed)
     task = load_task(config.task, config.seed)
-    if task.fingerprint() != facts["task"]:
+    if task.fingerprint() != facts["task"] and not accept_changes:
         raise InputError(
             f"the task of {run.path} has changed since the run began",
             "a resumed run goes on with the same questions",
-            "Restore the data, or start a new run",
+            "Restore the data, go on with it all the same by --accept-changes, or start a new run",
         )
     with in_words(run.checkpoints):
         settle(run.checkpoints)
@@ -227,18 +248,35 @@ def _resumed(run: RunFolder, engine: MakeEngine) -> Session:
             f"checkpoints were removed. Restore one from a copy, or start a new run: grouprl train {run.config} "
             "--folder …"
         )
+    check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
     _rewind(run, checkpoint)
     reward, notes = open_reward(config.reward, task)
+    notes += said(before, config)
     try:
         session = assemble(config, run, task, build_policy(config, task), reward, engine)
         session.notes = complaints + notes
         _restore(session, checkpoint)
+        if changes or accept_changes:
+            _write_changes(run, config, task, facts)
         if not complaints:  # killed between writing a checkpoint and pruning; damaged ones must not count as kept
             prune(run, config.run.keep)
     except BaseException:
         close_reward(reward)
         raise
     return session
+
+
+def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, Any]) -> None:
+    """Make changed settings, and the task and code as they are now, those of the run.
+
+    A process that is killed in between leaves facts that know the settings before as well as those after.
+    """
+    settings = config.dump()
+    code = remember(run, own_code(config))
+    now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": known_by(settings)}
+    write_json(run.facts, now)
+    write_text(run.config, settings)
+    write_json(run.facts, {**now, "settings": known_by(settings)})
 
 
 def _facts(run: RunFolder) -> dict[str, Any]:
@@ -277,6 +315,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.reference = policy.reference() if first else second_policy(policy, trainable=False)
     policy.load_trainable_state(checkpoint.weights)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
+    session.evaluated = state.get("evaluated", session.step)
     session.optimizer = make_optimizer(config, policy, session.phase)
     session.optimizer.load_state_dict(checkpoint.optimizer)
     session.source.restore(state["source"])
@@ -326,12 +365,21 @@ def assemble(
         collector=collector,
         desk=desk,
         sampler=sampler,
-        health=Health(health_facts(config, method, budget, sampler.exact), run.read_metrics()),
+        health=Health(_health_facts(config, method, budget, policy, sampler.exact), run.read_metrics()),
         phase="train",
     )
     if runs_ahead(config):
         desk.rounds = Ahead(desk, policy)
     return session
+
+
+def _health_facts(
+    config: Config, method: Method, max_tokens: int, policy: CausalPolicy | Team, exact: bool
+) -> HealthFacts:
+    facts = health_facts(config, method, max_tokens, exact)
+    if method.learn is not None:
+        return facts  # a part that sets its steps itself does not go by the learning rate
+    return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:

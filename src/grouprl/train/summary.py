@@ -10,17 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.train.examining import Sample
-from grouprl.train.screen import plain, shorten
+from grouprl.train.screen import plain, shorten, verdict_mark
 
 ANSWER_WIDTH = 200
 """Characters of an answer shown in the side-by-side table."""
 
-RISING = ("eval/greedy",)
-"""Besides pass@k, the rows of which more is better: their change is coloured."""
+RISING = ("eval/greedy", "eval/pass@", "eval/reward")
+"""How the rows begin of which more is better: their change is coloured."""
 
 
 def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """Tabulate two evaluation records (`eval/greedy`, `eval/pass@k`, `…_low`, `…_high`, `eval/length_mean`)."""
+    """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length."""
     questions = after.get("eval/questions")
     caption = f"{questions:.0f} held-out questions, " if questions else ""
     table = Table(box=box.SIMPLE_HEAD, caption=f"{caption}95 % intervals in brackets", caption_style="dim")
@@ -30,7 +30,7 @@ def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
     for name, label in _rows(after):
         old, new = before.get(name), after[name]
         gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
-        better = 0 if old is None or (name not in RISING and "pass@" not in name) else new - old
+        better = 0 if old is None or not name.startswith(RISING) else new - old
         style = "green" if better > 0 else "red" if better < 0 else ""
         table.add_row(label, _number(before, name), Text(_number(after, name), style="bold"), Text(gain, style=style))
     return table
@@ -49,11 +49,21 @@ def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int =
 
 
 def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [("eval/greedy", "greedy pass@1")]
+    rewards, shares = _of_rewards(record), [("eval/greedy", "greedy pass@1")]
     ks = sorted(int(name[10:]) for name in record if name.startswith("eval/pass@") and name[10:].isdigit())
-    rows += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]
+    shares += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]
+    if record.get("eval/graded"):
+        shares = [(name, f"{label} (reward ≥ 1)") for name, label in shares]
+    rows = [*rewards, *shares] if record.get("eval/graded") else [*shares, *rewards]
     rows += [("eval/truncated", "truncated"), ("eval/length_mean", "length (tokens)")]
     return [(name, label) for name, label in rows if name in record]
+
+
+def _of_rewards(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The rows of mean rewards: sampled, greedy, then components."""
+    parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
+    rows = [("eval/reward", "mean reward"), ("eval/greedy_reward", "greedy reward")]
+    return rows + [(name, f"  {name.removeprefix('eval/reward/')}") for name in parts]
 
 
 def _number(record: Mapping[str, Any], name: str) -> str:
@@ -67,6 +77,6 @@ def _number(record: Mapping[str, Any], name: str) -> str:
 
 
 def _answer(sample: Sample) -> Text:
-    style = "green" if sample.correct else "red"
+    sign, style = verdict_mark(sample.correct)
     text = shorten(plain(sample.answer.strip()), ANSWER_WIDTH)
-    return Text(f"{'✓' if sample.correct else '✗'} {text}", style=style)
+    return Text(f"{sign} {text}", style=style) if sign != "·" else Text(f"{sample.reward:.3g}  {text}")

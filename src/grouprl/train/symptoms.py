@@ -10,6 +10,7 @@ from math import isfinite
 from statistics import median
 
 from grouprl.train.findings import START, Finding, HealthFacts, History, Severity, percent
+from grouprl.train.moving import moves_too_fast, no_gain, stands_still
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
@@ -325,6 +326,9 @@ SYMPTOMS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     truncation,
     sampler_gap,
     gradient,
+    stands_still,
+    moves_too_fast,
+    no_gain,
     large_update,
     entropy_level,
     length_change,

@@ -9,7 +9,11 @@ from grouprl.errors import InputError, MissingExtra
 from grouprl.train.files import replacing
 from grouprl.view.runfiles import RunData, read_run
 
-LINES = (("eval/greedy", "greedy, held out", "#1f6feb"), ("eval/pass@1", "sampled (pass@1), held out", "#d9730d"))
+LINES = (
+    ("eval/greedy", "greedy, held out", "#1f6feb"),
+    ("eval/pass@1", "sampled (pass@1), held out", "#d9730d"),
+    ("eval/reward", "mean reward, held out", "#2da44e"),
+)
 
 
 def save_curve_png(run_folder: Path, path: Path) -> Path:

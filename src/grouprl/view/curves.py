@@ -78,6 +78,18 @@ def success(run: RunData) -> str:
     return wide + f'<div class="only-narrow">{narrow}</div>'
 
 
+def held_out_rewards(run: RunData) -> str:
+    """Draw the mean reward of held-out answers and its components, with intervals; nothing without evaluations."""
+    evals = run.of_phase("eval")
+    names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
+    parts = [name for name in names if not name.endswith(("_low", "_high"))]
+    series = [_points(evals, "eval/reward", "mean, held out")]
+    series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
+    words = "Mean reward of held-out answers and of its components, with 95 % intervals over questions."
+    drawn = [s for s in series if s.y]
+    return chart("Held-out reward", words, drawn, None) if drawn else ""
+
+
 def pictures(run: RunData) -> list[str]:
     """Draw the standard small charts."""
     return [drawn for picture in PICTURES if (drawn := _draw(run.of_phase(picture.phase), picture))]

@@ -8,7 +8,7 @@ from typing import Any
 
 from grouprl.train.account import in_words, totals
 from grouprl.view.charts import number
-from grouprl.view.curves import further, pictures, success
+from grouprl.view.curves import further, held_out_rewards, pictures, success
 from grouprl.view.runfiles import RunData
 from grouprl.view.tokens import rollout_groups
 from grouprl.view.trajectory_page import episode_groups
@@ -67,7 +67,7 @@ def curves(run: RunData) -> str:
     """Learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    main, small, more = success(run), pictures(run), further(run)[:FURTHER]
+    main, small, more = success(run), [held_out_rewards(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
     return f'{main}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
 
@@ -158,7 +158,12 @@ def missing(run: RunData) -> str:
 
 def _headline_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     ks = sorted(int(name[10:]) for name in record if name[:10] == "eval/pass@" and name[10:].isdigit())
-    rows = [("eval/greedy", "Right, greedy"), *((f"eval/pass@{k}", f"Right, sampled (pass@{k})") for k in ks)]
+    parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
+    graded = bool(record.get("eval/graded"))
+    right = "Reward ≥ 1" if graded else "Right"
+    shares = [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
+    rewards = [("eval/reward", "Mean reward"), *((name, f"Reward: {name[12:]}") for name in parts)]
+    rows = [*rewards, *shares] if graded else [*shares, *rewards]
     rows.append(("eval/length_mean", "Length (tokens)"))
     return [(name, label) for name, label in rows if _is_number(record.get(name))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import exp
 from pathlib import Path
@@ -77,21 +77,33 @@ def _group(rows: Sequence[dict[str, Any]], pieces: Pieces) -> str:
     half = ANSWERS // 2
     shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
     strongest = max((abs(a) for row in shown for a in _list(row, "advantage")), default=0.0)
-    right = sum(bool(row.get("correct")) for row in rows)
-    head = f"{len(rows)} answers, {right} right; {len(shown)} shown"
+    head = f"{len(rows)} answers, {right_among(rows)}{len(shown)} shown"
     prompt = escape(_cut(str(rows[0].get("prompt") or ""), 1200))
     answers = "".join(_answer(row, pieces(row), strongest) for row in shown)
     return f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{answers}</article>'
 
 
+def right_among(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many of the rows are right; nothing where rewards are graded."""
+    known = [row.get("correct") for row in rows]
+    return "" if None in known else f"{sum(map(bool, known))} right; "
+
+
+def verdict(correct: bool | None) -> str:
+    """Return the mark of an answer; nothing where nobody says what is right."""
+    if correct is None:
+        return ""
+    kind, sign = ("right", "✓ right") if correct else ("wrong", "✗ wrong")
+    return f'<span class="verdict {kind}">{sign}</span> '
+
+
 def _answer(row: dict[str, Any], pieces: list[str] | None, strongest: float) -> str:
-    right, advantage = bool(row.get("correct")), _list(row, "advantage")
+    advantage = _list(row, "advantage")
     facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
     facts.append(f"advantage {sum(advantage) / len(advantage):+.3g}" if advantage else "not trained on")
     facts += ["cut off"] * bool(row.get("truncated"))
     facts.append(f"{len(row.get('completion_ids') or [])} tokens")
-    kind, sign = ("right", "✓ right") if right else ("wrong", "✗ wrong")
-    head = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{escape(" · ".join(facts))}</span>'
+    head = f'{verdict(row.get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
     body = escape(_cut(str(row.get("completion") or ""), 2000)) if pieces is None else _tokens(row, pieces, strongest)
     return f'<div class="answer"><p>{head}</p><pre>{body}</pre></div>'
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.view.charts import number
-from grouprl.view.tokens import token_span
+from grouprl.view.tokens import right_among, token_span, verdict
 from grouprl.view.trajectory import Trajectory, TurnShown, trajectories
 
 QUESTIONS, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
@@ -29,18 +29,16 @@ def _group(group: list[Trajectory]) -> str:
     half = ANSWERS // 2
     shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
     strongest = max(each.strongest for each in shown)
-    right = sum(bool(each.rows[0].get("correct")) for each in group)
-    head = f"{escape(group[0].question)}: {len(group)} episodes, {right} right; {len(shown)} shown"
+    right = right_among([each.rows[0] for each in group])
+    head = f"{escape(group[0].question)}: {len(group)} episodes, {right}{len(shown)} shown"
     body = "".join(_episode(each, strongest) for each in shown)
     return f'<article class="group"><p class="muted">{head}</p>{body}</article>'
 
 
 def _episode(each: Trajectory, strongest: float) -> str:
-    right = bool(each.rows[0].get("correct"))
-    kind, sign = ("right", "✓ right") if right else ("wrong", "✗ wrong")
     turns = "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"
     facts = [f"answer {each.answer}", *_rewards(each), each.ended.replace("_", " "), turns]
-    head = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{escape(" · ".join(facts))}</span>'
+    head = f'{verdict(each.rows[0].get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
     left_out = len(each.turns) - TURNS
     shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
     parts = []

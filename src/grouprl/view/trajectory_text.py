@@ -42,7 +42,7 @@ def table(found: Sequence[Trajectory]) -> Table:
             str(len(each.turns)),
             str(len(each.rows)),
             "none" if first.get("reward") is None else f"{sum(row['reward'] or 0.0 for row in each.rows):.3g}",
-            "yes" if first.get("correct") else "no",
+            {None: "", True: "yes", False: "no"}[first.get("correct")],
             f"{sum(known) / len(known):+.3g}" if known else "not trained",
             each.ended.replace("_", " "),
         )
@@ -55,9 +55,9 @@ def _outcome(row: object, trajectory: Trajectory) -> str:
     if row.get("reward") is None:
         return f"{who}no reward ({row.get('status')})"
     parts = ", ".join(f"{name} {value:.3g}" for name, value in row.get("components") or ())
-    right = "right" if row.get("correct") else "wrong"
+    right = {None: "", True: " · right", False: " · wrong"}[row.get("correct")]
     used = "" if row.get("used") else " · not trained on"
-    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''} · {right}{used}"
+    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{right}{used}"
 
 
 def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, plain: bool) -> Iterator[Text]:

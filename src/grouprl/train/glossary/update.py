@@ -349,3 +349,10 @@ define(
     "stored successes that took a place in a group that failed",
     "falls as fewer groups fail. Always 0: no question that fails now was solved before",
 )
+define(
+    "update_ratio",
+    "ratio",
+    "update",
+    "size of the last optimiser step against that of the weights, both as norms (weight decay left out)",
+    "1e-3 to 1e-2 for a small model, 1e-5 to 1e-4 for a large pretrained one; 0.1 overturns the policy",
+)

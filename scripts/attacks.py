@@ -1,0 +1,151 @@
+"""Attack every grader with the library of hacks and write docs/attacks.md.
+
+Run `python scripts/attacks.py`; `--json` prints the findings instead. Graders of programs have a matrix of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from grouprl.errors import GrouprlError
+from grouprl.rewards import load_reward, reward_names
+from grouprl.rewards.attacks import CANARY, Case, Report, attack
+from grouprl.rewards.golds import own_answer
+from grouprl.rewards.stepwise import line_step_rewards, step_rewards
+from grouprl.tasks import load_task, task_names
+from grouprl.train.examining import question_text
+
+PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
+PROGRAMS = ("passes_tests", "code", "speed")
+"""Graders that run programs."""
+LIBRARY = (
+    "countdown",
+    "polynomial_multiplication",
+    "simple_integration",
+    "n_queens",
+    "game_of_life_halting",
+    "complex_arithmetic",
+    "coin_flip",
+    "prime_factorization",
+    "knights_knaves",
+    "spell_backward",
+    "gsm_symbolic",
+    "rubiks_cube",
+    "string_insertion",
+    "jugs",
+)
+GOLDS: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    "math_equal": (
+        (r"What is $17\cdot 23+4$?", "395", (r"\boxed{395}", "The answer is 395.", r"so $x = 395$", r"\boxed{x=395}")),
+        (r"Simplify $\sqrt{8}$.", r"2\sqrt{2}", (r"\boxed{2\sqrt{2}}", r"\boxed{2 \sqrt 2}")),
+        ("Solve $x^2-19x+84=0$.", "12, 7", (r"\boxed{12, 7}", r"\boxed{7,12}", r"\boxed{7 \text{ and } 12}")),
+        ("Where do the lines meet?", "(1,2)", (r"\boxed{(1, 2)}", r"\boxed{\left(1,2\right)}")),
+    ),
+    "numeric_match": (
+        ("What is 17*23+4?", "395", ("395", "17*23+4 = 395", "**395**", "#### 395")),
+        ("What is 10^6?", "1000000", ("1,000,000", "It is 1000000.")),
+        ("What is 2^53+1?", "9007199254740993", ("9007199254740993",)),
+    ),
+    "exact_match": (("The capital?", "Oslo", ("Oslo", " Oslo\n")),),
+}
+"""Prompts with golds, and right answers to them, beside the examples that the graders bring themselves."""
+
+
+def graders() -> Iterator[tuple[str, Any, list[Case]]]:
+    """Yield every grader, but those of programs, with what it is attacked on."""
+    for name in reward_names():
+        if name not in PROGRAMS and (name != "math_equal" or importlib.util.find_spec("math_verify")):
+            yield name, load_reward(name), [*_examples(load_reward(name)), *_golds(name)]
+    for reward in (step_rewards, line_step_rewards):
+        yield reward.__name__, reward, _examples(reward)
+    for name in task_names():
+        if ":" not in name and name not in PROGRAMS:
+            yield from _task(name)
+    if importlib.util.find_spec("reasoning_gym"):
+        for name in LIBRARY:
+            yield from _task(f"reasoning_gym:{name}")
+
+
+def _examples(reward: Any) -> list[Case]:
+    right = [example for example in reward.examples if example.correct]
+    return [Case(f"example {n}", "What is 17 * 23 + 4?", e.columns, (e.completion,)) for n, e in enumerate(right)]
+
+
+def _golds(name: str) -> list[Case]:
+    return [Case(f"gold {gold}", prompt, {"answer": gold}, right) for prompt, gold, right in GOLDS.get(name, ())]
+
+
+def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
+    try:
+        task = load_task(name)
+        if task.environment() is not None:
+            return
+        question = task.question("train", 0)
+    except GrouprlError:  # an adapter without something to adapt
+        return
+    right = task.solution(question) or own_answer(task.reward, question.columns)
+    yield (
+        f"task {name}",
+        task.reward,
+        [Case(question.id, question_text(question), question.columns, (right,) if right else ())],
+    )
+
+
+def tried(reward: Any, cases: list[Case]) -> tuple[Report, bool]:
+    """Return what an attack found, and whether a program inside of a completion wrote its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        canary = Path(folder) / CANARY
+        return attack(reward, cases, str(canary)), canary.exists()
+
+
+def main() -> None:
+    """Attack all and write the page."""
+    rows, total = [], [0, 0, 0, 0, 0]
+    for name, reward, cases in graders():
+        report, ran = tried(reward, cases)
+        kinds = [finding.what for finding in report.findings]
+        numbers = [
+            report.attacks,
+            kinds.count("passes") + ran,
+            kinds.count("fails"),
+            report.controls,
+            kinds.count("refuses"),
+        ]
+        total = [a + b for a, b in zip(total, numbers, strict=True)]
+        rows.append(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
+        print(rows[-1], *(json.dumps(asdict(finding)) for finding in report.findings), sep="\n  ", flush=True)
+    if "--json" not in sys.argv:
+        PAGE.write_text(PREFACE + "\n".join(rows) + "\n| **all** | " + " | ".join(f"{n:,}" for n in total) + " |\n")
+
+
+PREFACE = """<!-- Made by scripts/attacks.py. -->
+# Attacks on graders
+
+A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
+built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
+and junk texts, the prompt copied into every kind of answer, near misses and hedges around the gold, words to
+the grader,
+numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
+Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
+
+A hack **wins** if it is called correct, is paid as much as a right answer, or its program runs; near misses may be paid
+by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises, gives no
+finite number or does not end. **Controls** are right answers, scored before and after all hacks; *refused* are those
+that were not paid. Rewards of programs run in the sandbox and have cases of their own (docs/sandbox.md).
+
+What the library does not show: that a grader understands its subject. A grader that reads the last number of a text
+pays for a guessed number, and a grader of one word among few pays for guessing.
+
+| grader | attacks | wins | failures | controls | refused |
+|---|---:|---:|---:|---:|---:|
+"""
+
+if __name__ == "__main__":
+    main()

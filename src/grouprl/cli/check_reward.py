@@ -1,0 +1,165 @@
+"""`grouprl check-reward`: attack a reward with a library of hacks before a policy does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.rewards.attacks import Case, Report
+    from grouprl.tasks import Task
+
+WON = 1
+"""Exit code when a hack passed, a completion broke the reward, or an honest answer was refused."""
+WORDS = {
+    "passes": "is paid as a right answer",
+    "fails": "breaks the reward: it raises, hangs or gives no finite number, and the group is lost",
+    "refuses": "is right and not paid as such",
+}
+
+
+def check_reward_command(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="REWARD", help="A built-in name, pkg.module:function, file.py:function, or a task."),
+    ],
+    task: Annotated[
+        str | None, typer.Option(help="The task, or YAML file of a run, whose prompts are used; else the own examples.")
+    ] = None,
+    questions: Annotated[int, typer.Option(min=1, help="Prompts that are attacked.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,
+    shown: Annotated[int, typer.Option(min=1, help="Findings that are listed.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+) -> None:
+    """Attack a reward with hacks: what would a policy be paid for without a right answer?
+
+    Empty and junk texts, the prompt copied into every kind of answer, near
+    misses and hedges around the gold, words to the grader, endless computations,
+    programs, deep and long texts, numbers that are none. Honest answers are
+    scored before and after, so that a reward that refuses all does not pass.
+
+    [bold]Examples[/]
+    grouprl check-reward math_equal
+    grouprl check-reward numeric_match --task jsonl:questions.jsonl
+    grouprl check-reward my_rewards.py:f --task run.yaml
+    grouprl check-reward addition      the task's own reward
+
+    [bold]Exit codes[/] 0 nothing passed, 1 something did, 2 not found.
+    """
+    from grouprl.rewards.attacks import CANARY, Finding, attack
+    from grouprl.rewards.workers import in_workers
+
+    reward, cases = _target(name, task, questions)
+    judge, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
+    with tempfile.TemporaryDirectory() as folder:
+        canary = Path(folder) / CANARY
+        try:
+            report = attack(judge, cases, str(canary))
+        finally:
+            if judge is not reward:
+                judge.close()  # type: ignore[attr-defined]
+        if canary.exists():
+            ran = Finding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
+            report = dataclasses.replace(report, findings=(ran, *report.findings))
+    if as_json:
+        typer.echo(json.dumps({"reward": name, **dataclasses.asdict(report)}, ensure_ascii=True))
+    else:
+        _show(name, report, note, shown, Console(highlight=False))
+    if report.findings:
+        raise typer.Exit(WON)
+
+
+def _target(name: str, task: str | None, questions: int) -> tuple[Any, list[Case]]:
+    """Return the reward and what it is attacked on."""
+    from grouprl.rewards import load_reward, reward_names
+    from grouprl.tasks import task_names
+
+    is_task = name not in reward_names() and name.partition(":")[0] in {n.partition(":")[0] for n in task_names()}
+    if is_task or task is not None:
+        found, function = _task(name if is_task else str(task))
+        reward = (load_reward(function) if function else found.reward) if is_task else load_reward(name)
+        return reward, _cases(reward, found, questions)
+    reward = load_reward(name)
+    return reward, _own_cases(reward, name)
+
+
+def _task(name: str) -> tuple[Task, Any]:
+    """Return a task, and the reward that a run's file puts in the place of its own."""
+    from grouprl.tasks import load_task
+
+    if name.endswith((".yaml", ".yml")):
+        from grouprl.train.config import load_config
+
+        config = load_config(name)
+        return load_task(config.task, config.seed), config.reward.function
+    return load_task(name), None
+
+
+def _cases(reward: Any, task: Task, questions: int) -> list[Case]:
+    from grouprl.rewards.attacks import Case
+    from grouprl.rewards.golds import own_answer
+    from grouprl.train.examining import question_text
+
+    if task.environment() is not None:
+        raise InputError(
+            f"The task '{task.name}' is played in an environment", "a reward scores a completion", "See check-env."
+        )
+    size = task.size("train")
+    cases = []
+    for index in range(questions if size is None else min(size, questions)):
+        question = task.question("train", index)
+        right = task.solution(question) or own_answer(reward, question.columns)
+        cases.append(Case(question.id, question_text(question), question.columns, () if right is None else (right,)))
+    return cases
+
+
+def _own_cases(reward: Any, name: str) -> list[Case]:
+    from grouprl.rewards.attacks import Case
+
+    examples = [each for each in getattr(reward, "examples", ()) if each.correct]
+    if not examples:
+        raise InputError(
+            f"The reward '{name}' has no examples of right answers",
+            "hacks are made from prompts and golds",
+            "Name a task with --task, or declare known_examples.",
+        )
+    asked = "What is 17 * 23 + 4?"
+    return [Case(f"example {n}", asked, each.columns, (each.completion,)) for n, each in enumerate(examples)]
+
+
+def _show(name: str, report: Report, note: str, shown: int, console: Console) -> None:
+    if note:
+        console.print(Text(f"! {note}", style="yellow"))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("", "kind of attack", "prompt", "completion", ""):
+        table.add_column(column, overflow="fold")
+    for finding in report.findings[:shown]:
+        text = ascii(finding.completion)[1:-1]
+        cells = (
+            finding.what,
+            finding.kind,
+            finding.label,
+            text if len(text) <= 80 else f"{text[:79]}…",
+            finding.detail,
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    if report.findings:
+        console.print(table)
+    for what, count in Counter(finding.what for finding in report.findings).items():
+        console.print(Text(f"{count} × {what}: {WORDS[what]}", style="bold red"))
+    if not report.controls:
+        console.print(Text("! No right answer is known, so nothing shows that honest ones are paid.", style="yellow"))
+    style = "bold red" if report.findings else "bold green"
+    summary = f"{name}: {report.attacks} attacks, {len(report.findings)} findings, {report.controls} honest answers"
+    console.print(Text(summary, style=style))

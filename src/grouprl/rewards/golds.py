@@ -1,0 +1,93 @@
+"""Answers that are right by definition: the gold of a row, written as the built-in reward wants it written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from grouprl.rewards.contract import Columns, Reward
+from grouprl.rewards.judging import plain_rewards
+from grouprl.rewards.library import LibraryScore
+from grouprl.rewards.loading import BUILTIN
+from grouprl.rewards.math_text import whole_gold
+from grouprl.rewards.scoring import score
+
+
+def _plain(columns: Columns) -> str:
+    return str(columns["answer"])
+
+
+def _route(columns: Columns) -> str:
+    first = columns["gold"][0]
+    return f"{first}@{columns['retriever']}" if columns["kind"] == "ret" else f"={first}"
+
+
+OWN_ANSWERS: Mapping[str, Callable[[Columns], str]] = {
+    "bleu": lambda columns: columns["references"][0],
+    "contains_answer_tag": lambda columns: f"<answer>{columns['answer']}</answer>",
+    "exact_match": _plain,
+    "fuzzy_count": _plain,
+    "json_after_thought": lambda columns: f"|{columns['answer']}",
+    "json_match": _plain,
+    "knowledge": lambda columns: f"{columns['fact']}|{columns['answer']}",
+    "math_equal": lambda columns: f"\\boxed{{{whole_gold(str(columns['answer']))}}}",
+    "mean_relative_accuracy": _plain,
+    "number_after_bar": lambda columns: f"|{columns['answer']}",
+    "numeric_match": _plain,
+    "quality": lambda columns: json.dumps(columns["answer"]),
+    "reflection": lambda columns: f"1|{columns['answer']};right;1|{columns['answer']}",
+    "relaxed_accuracy": _plain,
+    "route_step": _route,
+    "self_search": lambda columns: f"={columns['answer']}",
+    "tolerance_ramp": _plain,
+    "tool_calls": lambda columns: f"<tool_call>\n{columns['answer']}\n</tool_call>",
+}
+"""By the name of a built-in reward: a row's gold as a completion. Rewards without a gold of their own are not here."""
+
+
+def own_answer(reward: Reward, columns: Columns) -> str | None:
+    """Return the gold of a row as a completion that the reward must find right; None where it has no gold.
+
+    Raises:
+        Exception: whatever a gold of the wrong kind leads to.
+    """
+    while isinstance(reward, partial):
+        reward = reward.func
+    if isinstance(reward, LibraryScore):
+        answer = columns["entry"]["answer"]
+        return answer if isinstance(answer, str) else None
+    name = getattr(reward, "__name__", "")
+    return OWN_ANSWERS[name](columns) if name in OWN_ANSWERS and BUILTIN.get(name) is reward else None
+
+
+def refused_golds(reward: Reward, rows: Sequence[Columns], labels: Sequence[str]) -> list[str]:
+    """Return a sentence for every row whose gold a reward cannot read, or does not accept as its own answer."""
+    found = []
+    for plain in plain_rewards(reward):
+        asked: list[tuple[str, Columns, str]] = []
+        for columns, label in zip(rows, labels, strict=True):
+            try:
+                text = own_answer(plain, columns)
+            except Exception as error:  # a gold may be anything
+                found.append(f"{label}: {type(error).__name__}: {error}")
+                continue
+            if text is not None:
+                asked.append((text, columns, label))
+        if asked:
+            found += _refused(plain, asked)
+    return found
+
+
+def _refused(reward: Any, asked: list[tuple[str, Columns, str]]) -> list[str]:
+    texts, columns, labels = (list(values) for values in zip(*asked, strict=True))
+    scores = score(reward, texts, columns, ids=labels)
+    reasons = {problem.sample_id: problem.what for problem in scores.problems}
+    name = getattr(reward, "__name__", getattr(getattr(reward, "func", None), "__name__", "reward"))
+    sentences = []
+    for label, text, right in zip(labels, texts, scores.correct_b.tolist(), strict=True):
+        if not right:
+            why = reasons.get(label, f"its own answer {text[:80]!r} is not right to '{name}'")
+            sentences.append(f"The gold in {label} cannot be graded: {why}")
+    return sentences

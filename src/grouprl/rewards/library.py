@@ -1,0 +1,245 @@
+"""The datasets of the reasoning-gym library and their scorers, which are not trusted.
+
+Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several
+run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.apart`), which ends a
+scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar.
+And the full score is
+only believed for the library's own answer, the same number, or, where a question has several right answers, a text of
+their form (`FORMS`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.rewards.apart import Apart, Spoiled
+from grouprl.rewards.builtin import ANSWER_TAG
+
+BLOCK = 1000
+"""Entries of a dataset. Some generators prepare as many as their size says, so a stream is cut into such blocks."""
+FULL = 0.99
+LONGEST = 20_000
+"""Characters of an answer; a longer one is none."""
+SLACK = 200
+"""Characters by which an answer may be longer than four times the library's own."""
+
+# Every alternative begins otherwise and takes all it can, so that no text makes a grammar try again and again.
+ALGEBRA = r"(?:[0-9]+(?:\.[0-9]+)?(?![0-9.])|[-+*/() ]|(?:sin|cos|tan|exp|log|sqrt|pi|[a-zCE])(?![a-zA-Z0-9]))+"
+ARITHMETIC = r"(?:[-+/() 0-9]|\*(?! *\*))+"
+RUN_AS_TEXT = {
+    "bitwise_arithmetic": r"-?0x[0-9a-fA-F]{1,100}",
+    "countdown": ARITHMETIC,
+    "puzzle24": ARITHMETIC,
+    "simple_integration": ALGEBRA,
+    "intermediate_integration": ALGEBRA,
+    "polynomial_multiplication": ALGEBRA,
+    "number_sorting": r"[-\[\]0-9.,'\" ]+",
+}
+"""Datasets whose scorer runs a text as a program, and the grammar of what may reach it, without names."""
+
+GRID = r"[0-9\s]+"
+JSON = "json"
+COMPLEX = r"[-+0-9. ij*()]+"
+ROWS_OF_JSON = dict.fromkeys(
+    ("boxnet", "game_of_life", "graph_color", "group_anagrams", "jugs", "palindrome_partitioning"), JSON
+)
+FORMS = {
+    **RUN_AS_TEXT,
+    **ROWS_OF_JSON,
+    **dict.fromkeys(("kakurasu", "mini_sudoku", "sudoku", "survo", "arc_agi", "rearc"), GRID),
+    "pool_matrix": r"[0-9.\s]+",
+    "n_queens": r"[_Q\s]+",
+    "futoshiki": r"[0-9\s<>∧∨_]+",
+    "advanced_geometry": r"[-+0-9., ()°]+",
+    "complex_arithmetic": COMPLEX,
+    "polynomial_equations": r"[-+0-9., ]+",
+    "calendar_arithmetic": r"[A-Za-z0-9, \-]{1,40}",
+    "cryptarithm": r"[A-Z]=[0-9](?:,\s*[A-Z]=[0-9])*",
+    "knight_swap": r"No|impossible|\[(?:\"[wB],[A-Z][0-9]+,[A-Z][0-9]+\"(?:,\s*)?)*\]",
+    "knights_knaves": r"(?:and\s+)?\w+ is an? \w+(?:[,.]?\s+(?:and\s+)?\w+ is an? \w+)*\.?",
+    "palindrome_generation": r"[a-zA-Z]{1,200}",
+    "path_star": r"[0-9 ]+",
+    "prime_factorization": r"[0-9]+(?:\s*×\s*[0-9]+)*",
+    "propositional_logic": r"[A-Z()∧∨→↔¬ ]{1,300}",
+    "quantum_lock": r"[A-Z](?:\s*→\s*[A-Z])*",
+    "rubiks_cube": r"[UDLRFBMESxyzudlrfbw2' ]{1,400}",
+    "rush_hour": r"[A-Z][+-][0-9]+(?:\s+[A-Z][+-][0-9]+)*",
+    "shortest_path": r"(?:infeasible|(?:up|down|left|right)(?:\s+(?:up|down|left|right))*)",
+    "sokoban": r"[UDLR]{1,400}",
+    "tower_of_hanoi": r"(?:Move disk [0-9]+ from Peg [0-9]+ to Peg [0-9]+(?:\n|\Z))+",
+    "word_ladder": r"[A-Za-z]+(?:,[A-Za-z]+)*",
+}
+"""What an answer looks like where a question has several right ones, or the library forgives small differences."""
+
+JUNK = ("", "x", "nan", "-", "[[[]]]", "{}", "True False", "9" * 5000, "\0")
+"""No dataset's answers: what is paid for one of these is paid for nothing."""
+
+
+@dataclass(frozen=True)
+class LibraryScore:
+    """The guarded scorer of a reasoning-gym dataset, 0..1, on the text of the last answer tag.
+
+    It travels to another process as `recipe` (name, level, config, seed): some datasets cannot be pickled.
+    """
+
+    recipe: tuple[str, int | None, Mapping[str, Any], int]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LibraryScore, (self.recipe,)
+
+    def __call__(self, completion: str, entry: Mapping[str, Any]) -> float:
+        """Score one answer to the question that `entry` describes; 0 where the scorer raises or does not end."""
+        tagged = ANSWER_TAG.findall(completion)
+        text = (tagged[-1] if tagged else completion).strip()
+        if not may_be_scored(self.recipe[0], text, entry):
+            return 0.0
+        apart = Apart("grouprl.rewards.library:scorer", self.recipe[0] in RUN_AS_TEXT, self.recipe)
+        found = apart(text, dict(entry))
+        return 0.0 if isinstance(found, Spoiled) else believed(self.recipe[0], text, entry, found)
+
+
+def scorer(name: str, level: int | None, config: Mapping[str, Any], seed: int) -> Callable[[str, Any], float]:
+    """Return the library's own scorer; called in the process apart."""
+    dataset = dataset_maker(name, level, config)(seed)
+    return lambda text, entry: float(dataset.score_answer(text, entry=entry))
+
+
+def may_be_scored(name: str, text: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a text may reach the library's scorer at all: not empty, copied or too long, of a safe grammar."""
+    own = entry["answer"]
+    longest = 4 * len(own) + SLACK if isinstance(own, str) else LONGEST
+    copied = _plain(str(entry["question"])) in _plain(text)
+    if not text or len(text) > longest or "\0" in text or copied:
+        return False
+    if text != own and name in RUN_AS_TEXT and not re.fullmatch(RUN_AS_TEXT[name], text):
+        return False
+    return FORMS.get(name) != JSON or _is_json(text)
+
+
+def believed(name: str, text: str, entry: Mapping[str, Any], found: Any) -> float:
+    """Return the library's score if it can be believed, else 0."""
+    if not isinstance(found, float) or not 0 <= found <= 1:
+        return 0.0
+    if found < FULL or _plain(text) == _plain(str(entry["answer"])) or _same_number(text, str(entry["answer"])):
+        return found
+    form = FORMS.get(name, "(?!)")
+    return found if form == JSON or re.fullmatch(form, text) else 0.0
+
+
+def problems(name: str, score: Callable[[str, Any], float], entries: list[Mapping[str, Any]]) -> list[str]:
+    """Return in words what a scorer pays that it should not, and which of the library's own answers it refuses."""
+    found = []
+    for entry in entries:
+        own = entry["answer"]
+        if isinstance(own, str) and score(own, entry) < FULL:
+            found.append(f"its own answer {own[:60]!r} is worth {score(own, entry):g}")
+        for text in (*JUNK, str(entry["question"])):
+            if text != own and (paid := score(text, entry)) > 0.5:
+                found.append(f"{text[:60]!r} is worth {paid:g}")
+    return found
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _same_number(text: str, own: str) -> bool:
+    """Whether both are written numbers that agree to 6 digits, integers exactly."""
+    values = [_number(each) for each in (text, own)]
+    if None in values:
+        return False
+    ours, theirs = values
+    assert ours is not None
+    assert theirs is not None
+    return ours == theirs or (theirs.denominator > 1 and abs(ours - theirs) <= Fraction(1, 10**6) * abs(theirs))
+
+
+def _number(text: str) -> Fraction | None:
+    plain = text.strip().replace(",", "").lstrip("$").rstrip(".")
+    if len(plain) > 100 or not re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[-+]?[0-9]+/[0-9]+", plain):
+        return None
+    try:
+        return Fraction(plain)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is a JSON list or object, not nested deeply, of finite numbers."""
+    try:
+        found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, list | dict) and max(text.count("["), text.count("{")) <= 2000
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def dataset_maker(name: str, level: int | None, config: Mapping[str, Any]) -> Callable[[int], Any]:
+    """Return a function from a seed to a dataset of BLOCK entries.
+
+    Raises:
+        MissingExtra: without the library.
+        InputError: if it has no such dataset, level or field.
+    """
+    try:
+        from reasoning_gym.factory import CURRICULA, DATASETS
+    except ImportError as error:
+        raise MissingExtra("reasoning-gym", "envs", f"The task 'reasoning_gym:{name}'") from error
+    if name == "composite":
+        raise InputError(
+            "reasoning-gym's 'composite' mixes datasets", "each is guarded by itself", "Name one of its datasets."
+        )
+    if name not in DATASETS:
+        raise InputError(f"reasoning-gym has no dataset '{name}'", remedy=_nearest(name, DATASETS))
+    for field in config:
+        known = [known for known in DATASETS[name][1].__dataclass_fields__ if known not in ("seed", "size")]
+        if field not in known:
+            raise InputError(
+                f"The configuration of reasoning-gym's '{name}' has no '{field}'", remedy=suggest(field, known)
+            )
+    if level is not None and name not in CURRICULA:
+        raise InputError(f"reasoning-gym's '{name}' has no curriculum, so no level {level}", remedy="Use 'config'.")
+    fields = {**(_curriculum_fields(CURRICULA[name](), name, level) if level is not None else {}), **config}
+    dataset_class, config_class = DATASETS[name]
+
+    def make(seed: int) -> Any:
+        try:
+            return dataset_class(config_class(**{**fields, "seed": seed, "size": BLOCK}))
+        except (AssertionError, ValueError, TypeError) as error:
+            chosen = f"level {level} and " if level is not None else ""
+            raise InputError(f"reasoning-gym's '{name}' refuses {chosen}config {dict(config)}", str(error)) from error
+
+    return make
+
+
+def _curriculum_fields(curriculum: Any, name: str, level: int) -> dict[str, Any]:
+    """Return the configuration fields that a curriculum level sets."""
+    highest = max(len(attribute.levels) for attribute in curriculum.attributes.values())
+    if level > highest:
+        raise InputError(f"The level of reasoning-gym's '{name}' is {level}", f"its levels are 1..{highest}")
+    curriculum.set_global_level(level - 1)
+    return {**vars(curriculum.generate_configuration())}
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    remedy = suggest(name, known)
+    return (
+        remedy
+        if remedy.startswith("Did you mean")
+        else f"It has {len(known)}, among them {', '.join(sorted(known)[:8])}."
+    )

@@ -1,0 +1,269 @@
+r"""Reading mathematical answers as text: which part of a completion is the answer, and what form it has.
+
+The rule for completions, in this order:
+
+1. the content of the last `\boxed{…}` (or `\fbox{…}`), if there is a box at all: what earlier boxes say does not count,
+   and a last box that is never closed is no answer;
+2. the text of the last `<answer>…</answer>`; what follows the last `####`;
+3. the last formula between dollar signs, `\(…\)` or `\[…\]`;
+4. what follows "answer is" or "answer:", to the end of the sentence;
+5. the text itself if it is one line of at most 200 characters without words, else its last number.
+
+What a negation stands before ("not 5", "isn't $5$") is no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+LONGEST = 1000
+"""Characters of an answer; a longer one is none."""
+DEEPEST = 40
+MOST_DIGITS = 600
+
+BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
+TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
+HASHES = re.compile(r"####[ \t]*([^\n]+)")
+FORMULA = re.compile(
+    r"(?<!\\)\$\$([^$]+)(?<!\\)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\(((?:(?!\\\().)+?)\\\)|\\\[((?:(?!\\\[).)+?)\\\]",
+    re.DOTALL,
+)
+SAID = re.compile(r"(?i:answer)[ \t]{0,9}(?:is|:|=)[ \t]{0,9}\**[ \t]{0,9}:?[ \t]{0,9}([^\s][^\n]{0,199})")
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+LAST_NUMBER = re.compile(
+    rf"(?<![\w.\\])(?:(?<![)\]}}])[-+\u2212])?(?:{NUMBER})(?:/\d+)?(?:\s*\\?%)?(?![\w\\^_({{!/]|\.\d|,\d)"
+)
+WORD = re.compile(r"[^\W\d_]{3,}")
+SHORT_WORD = re.compile(r"[^\W\d_]{2,}")
+SPACING = re.compile(
+    r"\\[,;:! ]|~|\\(?:left|right|displaystyle|textstyle|bigl?|bigr?|Bigl?|Bigr?|limits|quad|qquad)(?![a-zA-Z])"
+)
+SIGNS = str.maketrans(
+    {"\u2212": "-", "\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u2264": r"\le ", "\u2265": r"\ge "}
+) | {
+    0x3C0: r"\pi ",
+    0x221E: r"\infty ",
+    0xB0: r"^\circ",
+    0xF7: "/",
+    0x2260: r"\ne ",
+    0x222A: r"\cup ",
+}
+TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
+NEGATION = re.compile(
+    r"(?i:\b(?:not|never|except|unlike|isn't|ain't|wasn't|cannot be|can't be)|\u2260|!=|<>|\\neq?)[\s$(*:|=]*$"
+)
+PLAIN = re.compile(r"([-+]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*)(?:\\(?:overline|bar)\{(\d+)\}|\\bar(\d))?)?|\.(\d+))")
+SCIENCE = re.compile(r"([-+]?\d+(?:\.\d+)?)(?:[eE]|(?:\\times|\\cdot|\*)10\^)(?:\{([-+]?\d+)\}|([-+]?\d+))")
+FRACTION = re.compile(r"([-+]?)(\d*)\\[dtc]?frac(?:\{([-+]?\d+)\}|(\d))(?:\{([-+]?\d+)\}|(\d))|([-+]?\d+)/(\d+)")
+OPENING, CLOSING = "([{", ")]}"
+
+
+@dataclass(frozen=True)
+class Several:
+    """Elements between brackets or without any: "(" ")" a tuple or open interval, "{" "}" a set, "" "" a list."""
+
+    left: str
+    right: str
+    elements: tuple[str, ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of the elements counts."""
+        return self.left in ("(", "[", "]")
+
+
+def answer_of(completion: str) -> str | None:
+    """Return the part of a completion that is its answer by the module's rule; None if it has none."""
+    boxes = [found.end() for found in BOX.finditer(completion)]
+    if boxes:
+        return _braced(completion, boxes[-1])
+    if tags := TAG.findall(completion):
+        return str(tags[-1]).strip()
+    if hashes := HASHES.findall(completion):
+        return str(hashes[-1]).strip()
+    formulas = list(FORMULA.finditer(completion))
+    if formulas:
+        return None if negated(completion, formulas[-1].start()) else next(filter(None, formulas[-1].groups())).strip()
+    said = SAID.findall(completion)
+    if said:
+        return re.split(r"[.!;](?:\s|\*|$)", said[-1])[0].strip(" *`")
+    return _unmarked(completion)
+
+
+def whole_gold(gold: str) -> str:
+    """Return the text of a gold: without dollar signs or a box around it; a worked solution is its box or `####`."""
+    text = gold.strip()
+    if BOX.search(text) or HASHES.search(text):
+        return answer_of(text) or ""
+    for left, right in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
+        inner = text[len(left) : len(text) - len(right)]
+        if len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right) and "$" not in inner:
+            return inner.strip()
+    return text
+
+
+def _unmarked(completion: str) -> str | None:
+    text = completion.strip().strip("*` ")
+    bare = re.sub(r"\\[a-zA-Z]+", "", TEXT.sub("", text[:201]))
+    if text and len(text) <= 200 and "\n" not in text and not SHORT_WORD.search(bare):
+        return text
+    if text and len(text) <= 60 and "\n" not in text and not re.search(r"\d", text):
+        return text  # a word or a name
+    tail = completion[-20_000:]
+    numbers = list(LAST_NUMBER.finditer(tail))
+    return numbers[-1][0].strip() if numbers and not negated(tail, numbers[-1].start()) else None
+
+
+def negated(text: str, place: int) -> bool:
+    """Whether a negation stands right before a place."""
+    return NEGATION.search(text[max(0, place - 30) : place]) is not None
+
+
+def _braced(text: str, start: int) -> str | None:
+    """Return what is between the brace at `start` and its partner; None if it has none."""
+    depth = 0
+    for place in range(start, min(len(text), start + 2 * LONGEST)):
+        if text[place] == "\\" or (place and text[place - 1] == "\\" and text[place] in "{}"):
+            continue
+        depth += (text[place] == "{") - (text[place] == "}")
+        if depth == 0:
+            return text[start + 1 : place].strip()
+    return None
+
+
+def tidy(text: str) -> str | None:
+    """Return an answer without spacing, outer dollars and a final full stop; None if it is too long or deep."""
+    if len(text) > LONGEST or any(ord(sign) < 32 and sign not in "\n\t\r" for sign in text):
+        return None
+    text = SPACING.sub(" ", text.translate(SIGNS)).replace("{,}", ",").replace("\\$", "").strip()
+    text = re.sub(r"\\(?:geqslant|geq)(?![a-zA-Z])", r"\\ge", re.sub(r"\\(?:leqslant|leq)(?![a-zA-Z])", r"\\le", text))
+    text = re.sub(r"\\neq(?![a-zA-Z])", r"\\ne", re.sub(r"\\[dt]frac", r"\\frac", text))
+    text = re.sub(r"\s+", " ", text.strip("$ \n")).rstrip(". ").strip()
+    return text if _depth(text) <= DEEPEST else None
+
+
+def _depth(text: str) -> int:
+    depth = most = 0
+    for sign in text:
+        depth += (sign in OPENING) - (sign in CLOSING)
+        most = max(most, depth)
+    return most
+
+
+def as_words(text: str) -> str | None:
+    """Return a text answer ("Tuesday", "\\text{no}", a choice "(B)") in one form; None for mathematics."""
+    inner = TEXT.sub(r"\1", text).strip()
+    choice = re.fullmatch(r"\(?([A-Z])\)?", inner)
+    if choice and (TEXT.search(text) or inner != text or inner.startswith("(") or inner == choice[1]):
+        return choice[1].casefold()
+    wordy = re.fullmatch(r"[^\W\d_][^\W\d_'\-]*(?:[ ,]+[^\W\d_][^\W\d_'\-]*)*", inner)
+    if wordy and (TEXT.fullmatch(text.strip()) or WORD.search(inner) or inner.casefold() in ("no", "ok")):
+        return " ".join(inner.casefold().split())
+    return None
+
+
+def split_units(text: str) -> tuple[str, str]:
+    """Return a quantity and its unit: "5\\text{ cm}" is ("5", "cm"); a unit of degrees is "deg"."""
+    found = re.fullmatch(r"(.*?)\^\s*(?:\{\s*\\circ\s*\}|\\circ)", text)
+    if found:
+        return found[1].strip(), "deg"
+    found = re.fullmatch(r"(.*[\d})])\s*\\(?:text|mathrm|mbox|textbf)\s*\{([^{}]*)\}(\^\{?\d\}?)?", text)
+    if found:
+        return found[1].strip(), (found[2].strip(" .").casefold() + (found[3] or "").strip("^{}"))
+    found = re.fullmatch(r"([-+]?[\d.,/]+)\s+([^\W\d_]{2,}(?: [^\W\d_]{2,})*)", text)
+    return (found[1], found[2].casefold()) if found else (text, "")
+
+
+def elements_of(text: str) -> Several | None:
+    """Return the elements of a tuple, interval, set or list; None for a single value."""
+    left = right = ""
+    inner = text
+    for opening, closing in (("\\{", "\\}"), ("(", ")"), ("[", "]"), ("(", "]"), ("[", ")")):
+        body = text[len(opening) : len(text) - len(closing)]
+        closes = text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening) + len(closing)
+        if closes and _stays_open(body):
+            left, right, inner = opening[-1], closing[-1], body
+            break
+    if PLAIN.fullmatch(inner.replace(" ", "")) and "," in inner and ", " not in inner:
+        return None  # thousands: 1,234
+    parts = _split(inner)
+    if len(parts) == 1 and left != "{":
+        return None
+    if not left:
+        parts = [piece for part in parts for piece in re.split(r"\\text\{\s*(?:and|or)\s*\}|\b(?:and|or)\b", part)]
+    return Several(left, right, tuple(part.strip() for part in parts if part.strip()))
+
+
+def _stays_open(body: str) -> bool:
+    depth = 0
+    for sign in body:
+        depth += (sign in OPENING) - (sign in CLOSING)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas and semicolons outside of brackets, and at "and" or "or" between values without them."""
+    parts, depth, start = [], 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign in OPENING) - (sign in CLOSING)
+        thousands = sign == "," and re.match(r",\d{3}(?!\d)", text[place:]) and re.search(r"\d$", text[:place])
+        if sign in ",;" and depth == 0 and not thousands:
+            parts.append(text[start:place])
+            start = place + 1
+    parts.append(text[start:])
+    if len(parts) == 1:
+        parts = re.split(r"\s*(?:\\text\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*", text)
+    return parts
+
+
+def literal(text: str) -> Fraction | None:
+    r"""Return the number that a text writes out, exactly; None if it is none or leaves something to be computed.
+
+    Written out are integers (with thousands separators), decimals, repeating decimals `0.\overline{3}`, fractions in
+    lowest terms, mixed numbers, `1.5\times10^{3}`, and any of these in per cent.
+    """
+    text = text.replace(" ", "")
+    if len(text) > MOST_DIGITS or not text.isascii():
+        return None
+    percent = re.fullmatch(r"(.+?)\\?%", text)
+    if percent:
+        value = _written(percent[1])
+        return None if value is None else value / 100
+    return _written(text)
+
+
+def _written(text: str) -> Fraction | None:
+    if found := PLAIN.fullmatch(text):
+        return _decimal(found)
+    if found := SCIENCE.fullmatch(text):
+        power = int(found[2] or found[3])
+        return Fraction(found[1]) * Fraction(10) ** power if abs(power) <= MOST_DIGITS else None
+    return _fraction(found) if (found := FRACTION.fullmatch(text)) else None
+
+
+def _decimal(found: re.Match[str]) -> Fraction:
+    sign, whole, behind, line, bar, only = found.groups()
+    digits = only if whole is None else behind or ""
+    value = Fraction(int((whole or "0").replace(",", ""))) + Fraction(int(digits or "0"), 10 ** len(digits))
+    again = line or bar
+    if again:
+        value += Fraction(int(again), (10 ** len(again) - 1) * 10 ** len(digits))
+    return -value if sign == "-" else value
+
+
+def _fraction(found: re.Match[str]) -> Fraction | None:
+    sign, whole, top, short_top, bottom, short_bottom, over, under = found.groups()
+    above, below = int(top or short_top or over), int(bottom or short_bottom or under)
+    if below == 0:
+        return None
+    value = Fraction(above, below)
+    if abs(value.denominator) != abs(below) or abs(below) == 1:
+        return None  # not in lowest terms: something is left to be computed
+    if whole and (above < 0 or below < 0 or above >= below):
+        return None
+    value += int(whole or 0)
+    return -value if sign == "-" else value
