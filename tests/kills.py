@@ -58,7 +58,7 @@ their own, episodes."""
 ONE_STEP = ("trpo",)
 
 POINTS: dict[str, tuple[str, str, bool]] = {
-    "rollout": ("grouprl.train.collect", "generate", False),
+    "rollout": ("grouprl.rollout.sampler", "LocalSampler.sample", False),
     "episodes": ("grouprl.train.collect", "play", False),
     "scoring": ("grouprl.train.collect", "score", False),
     "judging": ("grouprl.method", "Method.judge", True),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.rollout.decoding import decode
+from grouprl.rollout.sampler import Rollout, requests_of
 
 torch.set_num_threads(1)  # two threads on a busy machine are many times slower than one
 
@@ -74,4 +77,13 @@ def make_tokens(prompts, per_prompt, longest, seed=0, shortest=1):
     lengths = torch.randint(shortest, longest + 1, (len(prompts), per_prompt), generator=g)
     return Tokens.of(
         [prompt for prompt in rows for _ in range(per_prompt)], [draw(int(n)) for row in lengths for n in row]
+    )
+
+
+def kept_rows(policy, prompts, held, names, **settings):
+    """What `decode` writes behind `prompts`, known by `names` in `held`."""
+    requests = [replace(r, name=n) for r, n in zip(requests_of(prompts, **settings), names, strict=True)]
+    written = decode(policy, requests, kept=held)
+    return Rollout(
+        tuple(r.prompt for r in requests), written.ids, written.logp_bt, written.entropy_bt, written.truncated_b
     )

@@ -81,8 +81,10 @@ def step(desk: RunSide, ahead: Ahead, *, wanted: Any = lambda rows: rows.kept_b,
     """One step of the loop: rounds until enough groups are wanted, then the end of the step."""
     missing, drawn, good = PROMPTS, [], []
     for _ in range(rounds):
-        found = ahead.round(missing)
-        assert found is not None
+        given = ahead.round(missing)
+        assert given is not None
+        found, gone, _ = given
+        assert gone is None
         drawn.append(found)
         good.append(subset(found, found.kept_b & wanted(found)))
         missing -= len(set(good[-1].ordinal_b.tolist()))
@@ -105,7 +107,7 @@ def test_questions_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None
         ordinals = sorted(set(gathered.drawn.ordinal_b.tolist()))
         assert ordinals == list(range(number * PROMPTS, (number + 1) * PROMPTS))
     assert desk.chosen == [i // PROMPTS for i in range(STEPS * PROMPTS)], "each is chosen for the step it is trained in"
-    assert ahead.state()["asks"] == []
+    assert ahead.state()["ahead"]["asks"] == []
 
 
 def test_only_older_rows_need_new_old_log_probs() -> None:
@@ -161,7 +163,7 @@ def test_what_is_under_way_survives_an_interruption() -> None:
     desk, ahead, _, _ = begun(2)
     step(desk, ahead)
     state = ahead.state()
-    assert [ask["ordinal"] for ask in state["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
+    assert [ask["ordinal"] for ask in state["ahead"]["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
     again = Ahead(desk, policy=None)  # type: ignore[arg-type]
     again.restore(state)
-    assert again.state()["asks"] == state["asks"], "also before it has begun again"
+    assert again.state()["ahead"]["asks"] == state["ahead"]["asks"], "also before it has begun again"

@@ -15,7 +15,8 @@ from grouprl.overlap.staleness import ages, oldest_b, spanning_b, split, stalene
 from grouprl.overlap.weights import SharedWeights
 from grouprl.policy.tokens import Tokens
 from grouprl.rollout.choose import uniforms
-from grouprl.rollout.sampler import generate
+from grouprl.rollout.decoding import decode
+from grouprl.rollout.sampler import Rollout, as_rollout, generate, requests_of
 from policies import make_policy
 
 PROMPTS = [(3, 4, 5), (6,), (7, 8)]
@@ -52,6 +53,14 @@ def started(policy: Any, *, partial: bool = True) -> tuple[Published, InFlight, 
     return shared, InFlight(follower, partial=partial), reports
 
 
+def drawn_by(sampler: InFlight, **settings: Any) -> tuple[Rollout, np.ndarray]:
+    """The rows that a sampler draws, and the versions of their tokens."""
+    requests = requests_of(PROMPTS, **settings)
+    samples = sampler.sample(requests)
+    assert samples.version_bt is not None
+    return as_rollout(requests, samples), samples.version_bt
+
+
 def moved(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return {n: x + 0.1 * torch.randn(x.shape, generator=generator, dtype=x.dtype) for n, x in state.items()}
@@ -71,8 +80,8 @@ def test_a_paused_answer_comes_back_as_it_is() -> None:
         return len(calls) == 4
 
     whole = generate(policy, PROMPTS, **DRAW)
-    part = generate(policy, PROMPTS, **DRAW, pause=pause)
-    for ids, begun, cut in zip(whole.response_ids, part.response_ids, part.truncated_b.tolist(), strict=True):
+    part = decode(policy, requests_of(PROMPTS, **DRAW), pause=pause)
+    for ids, begun, cut in zip(whole.response_ids, part.ids, part.truncated_b.tolist(), strict=True):
         assert begun == ids[:4]
         assert cut == (len(ids) > 4)
 
@@ -84,13 +93,13 @@ def test_weights_that_stay_the_same_change_nothing(family: str, every: int) -> N
     whole = generate(policy, PROMPTS, **DRAW)
     shared, in_flight, reports = started(policy)
     shared.plan([policy.trainable_state() for _ in range(5)], every)
-    drawn = in_flight(policy, PROMPTS, **DRAW)
+    drawn, version_bt = drawn_by(in_flight, **DRAW)
     assert len(reports) > 2, "weights were exchanged while answers were drawn"
     assert drawn.response_ids == whole.response_ids
     assert torch.equal(drawn.truncated_b, whole.truncated_b)
     torch.testing.assert_close(drawn.logp_bt, whole.logp_bt, rtol=0, atol=1e-10)
     torch.testing.assert_close(drawn.entropy_bt, whole.entropy_bt, rtol=0, atol=1e-10)
-    assert in_flight.version_bt.max() > 1
+    assert version_bt.max() > 1
 
 
 def test_every_log_prob_belongs_to_the_version_that_drew_the_token() -> None:
@@ -99,8 +108,7 @@ def test_every_log_prob_belongs_to_the_version_that_drew_the_token() -> None:
     states += [moved(states[0], seed) for seed in (1, 2, 3)]
     shared, in_flight, reports = started(policy)
     shared.plan(states[1:], 6)
-    drawn = in_flight(policy, PROMPTS, **DRAW)
-    version_bt = in_flight.version_bt
+    drawn, version_bt = drawn_by(in_flight, **DRAW)
     assert [report.version for report in reports] == [0, 1, 2, 3]
     assert version_bt.shape == drawn.logp_bt.shape
     tokens = Tokens(drawn.prompt_ids, drawn.response_ids)
@@ -124,9 +132,9 @@ def test_answers_that_are_not_to_span_keep_their_weights(options: dict[str, Any]
     policy = make_policy()
     shared, in_flight, reports = started(policy, partial=options.pop("partial", True))
     shared.plan([moved(policy.trainable_state(), 1)], 2)
-    drawn = in_flight(policy, PROMPTS, **DRAW, **options)
+    drawn, version_bt = drawn_by(in_flight, **DRAW, **options)
     assert len(reports) == 1
-    assert set(in_flight.version_bt.flatten().tolist()) <= {0, -1}
+    assert set(version_bt.flatten().tolist()) <= {0, -1}
     assert drawn.response_ids == generate(policy, PROMPTS, **DRAW).response_ids
 
 
@@ -136,7 +144,7 @@ def test_budgets_and_temperatures_of_single_answers_hold_across_an_exchange() ->
     whole = generate(policy, PROMPTS, **options)
     shared, in_flight, _ = started(policy)
     shared.plan([policy.trainable_state() for _ in range(4)], 2)
-    drawn = in_flight(policy, PROMPTS, **options)
+    drawn, _ = drawn_by(in_flight, **options)
     assert drawn.response_ids == whole.response_ids
     assert torch.equal(drawn.truncated_b, whole.truncated_b)
 

@@ -23,6 +23,7 @@ from grouprl.data.collected import Collected, join, subset
 from grouprl.data.ledger import Visit
 from grouprl.data.rounds import Standing, UncertaintyRounds, half_width, standing, student
 from grouprl.parts import RunFacts
+from grouprl.rollout.decoding import factors
 
 
 def counts(asks: Sequence[Ask]) -> list[int]:
@@ -329,14 +330,14 @@ def entropies(desk: FakeDesk, values: Sequence[float]) -> Collected:
 
 def test_temperature_follows_entropy_on_the_scale_of_the_step_before() -> None:
     part, desk = EntropyTemperature(tau=0.1), FakeDesk([0.5])
-    assert part.adapt(desk) is None
+    assert part.scaling(desk) is None
     logs = [-2.0, -1.0, -1.0, -1.0, 0.0, 1.0]  # pivot: 0.8-quantile of six, the nearest is number 4: 0
     part.observe(entropies(desk, [math.exp(x) for x in logs]), None, desk)
-    factor = part.adapt(desk)
-    assert factor is not None
+    scaling = part.scaling(desk)
+    assert scaling is not None
     asked = torch.tensor([math.exp(x) for x in (0.0, 0.5, 1.0, 3.0, -1.0, -2.0, -9.0)])
-    assert factor(asked).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
-    assert factor(torch.zeros(1)).item() == pytest.approx(0.9)
+    assert factors(asked, scaling).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
+    assert factors(torch.zeros(1), scaling).item() == pytest.approx(0.9)
 
 
 def test_rows_that_were_left_out_do_not_widen_the_scale() -> None:
@@ -352,21 +353,21 @@ def test_the_released_form_never_cools() -> None:
     desk = FakeDesk([0.5])
     part = EntropyTemperature(tau=0.1, released=True)
     part.observe(entropies(desk, [math.exp(x) for x in (-2.0, -1.0, 0.0, 0.0, 0.0, 1.0)]), None, desk)
-    factor = part.adapt(desk)
-    assert factor is not None
-    assert factor(torch.tensor([math.exp(-2.0), math.exp(-1.0)])).tolist() == pytest.approx([1.1, 1.05])
+    scaling = part.scaling(desk)
+    assert scaling is not None
+    assert factors(torch.tensor([math.exp(-2.0), math.exp(-1.0)]), scaling).tolist() == pytest.approx([1.1, 1.05])
 
 
 def test_equal_entropies_leave_the_temperature() -> None:
     part, desk = EntropyTemperature(), FakeDesk([0.5])
     part.observe(entropies(desk, [0.7] * 5), None, desk)
-    factor = part.adapt(desk)
-    assert factor is not None
-    assert factor(torch.tensor([0.7], dtype=torch.float64)).item() == pytest.approx(1.0)
+    scaling = part.scaling(desk)
+    assert scaling is not None
+    assert factors(torch.tensor([0.7], dtype=torch.float64), scaling).item() == pytest.approx(1.0)
 
 
 def test_the_scale_is_that_of_drawn_answers() -> None:
     part, desk = EntropyTemperature(), FakeDesk([0.5])
     part.observe(entropies(desk, [0.1, 0.5, 1.0]).with_source("replay"), None, desk)
-    assert part.adapt(desk) is None
+    assert part.scaling(desk) is None
     assert SOURCES["drawn"] == 0

@@ -12,8 +12,8 @@ from grouprl import Batch, InputError, method
 from grouprl.methods.compose import compose
 from grouprl.parts.part import RunFacts
 from grouprl.parts.trust_region import Fisher, TrustRegion, conjugate_gradients, flat, mean_kl, natural_step, thinned
-from grouprl.policy.causal_lm import PolicyOutput
 from grouprl.policy.tokens import Tokens
+from grouprl.protocols import PolicyOutput
 from grouprl.train.update import update
 from small import near
 from test_update import gradient, make_batch, make_policy

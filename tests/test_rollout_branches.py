@@ -3,22 +3,24 @@
 import pytest
 import torch
 
-from grouprl.rollout import cache, sampler
+from grouprl.rollout import cache, decoding
 from grouprl.rollout.branches import Branches
 from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
-from policies import FAMILIES, make_policy, precise_norms
+from policies import FAMILIES, kept_rows, make_policy, precise_norms
 
 PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]
 
 
-def drawn(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, **options):
+def drawn(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, kept=None, **options):
     """Draw; `apart`: every row for itself from the beginning."""
     with monkeypatch.context() as patch:
         if apart:
-            patch.setattr(sampler, "Branches", lambda decoder: decoder)
+            patch.setattr(decoding, "Branches", lambda decoder: decoder)
         settings = {"max_new_tokens": 9, "temperature": 0.4, "seeds": range(len(prompts) * n), **options}
+        if kept is not None:
+            return kept_rows(policy, prompts, kept, range(len(prompts) * n), n=n, **settings)
         return generate(policy, prompts, n=n, **settings)
 
 
@@ -70,7 +72,7 @@ def test_greedy_answers_are_one_row_for_each_prompt(monkeypatch):
 
 def test_prompts_of_their_own_are_rows_of_their_own(monkeypatch):
     made = []
-    monkeypatch.setattr(sampler, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
+    monkeypatch.setattr(decoding, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
     drawn(make_policy(), monkeypatch, n=1)
     assert not made
     drawn(make_policy(), monkeypatch, n=2)
@@ -142,13 +144,13 @@ def test_few_rows_that_are_left_are_laid_out_anew(shared, prompts, monkeypatch):
     precise_norms(policy.model)
     monkeypatch.setattr(cache, "SHARED_NUMBERS", shared)
     monkeypatch.setattr(cache.RowCache, "of", lambda *given: moved.append(given[2].shape[1]) or of(*given))
-    budgets, names = [9 if i % 11 == 0 else 3 for i in range(20 * len(prompts))], list(range(20 * len(prompts)))
+    budgets = [9 if i % 11 == 0 else 3 for i in range(20 * len(prompts))]
     kept = KeptTurns(1.0)
-    few = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept, names=names)
+    few = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept)
     assert moved
     assert set(moved) <= set(range(1, 8))
     again = [(*p, *r, 5, 6) for p, r in zip(few.prompt_ids, few.response_ids, strict=True)]
-    further = drawn(policy, monkeypatch, prompts=again, n=1, kept=kept, names=names)
+    further = drawn(policy, monkeypatch, prompts=again, n=1, kept=kept)
     monkeypatch.setattr(cache, "SLOT_ROWS", 10**9)
     moved.clear()
     rows = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets)

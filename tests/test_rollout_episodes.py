@@ -237,7 +237,7 @@ def test_environments_are_closed_when_the_policy_is_interrupted(policy, monkeypa
         raise KeyboardInterrupt
 
     Ask.opened.clear()
-    monkeypatch.setattr("grouprl.rollout.episodes.generate", stopped)
+    monkeypatch.setattr("grouprl.rollout.sampler.decode", stopped)
     with pytest.raises(KeyboardInterrupt):
         play(policy, Ask, asks(3), max_turns=2, max_new_tokens=2)
     assert [environment.closed for environment in Ask.opened] == [1, 1, 1]

@@ -15,6 +15,7 @@ from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
 from grouprl.tasks import Question
+from policies import kept_rows
 
 
 def policy(kv_heads: int = 2, dtype: torch.dtype = torch.float64) -> Any:
@@ -85,14 +86,14 @@ def test_a_row_that_was_changed_is_read_anew() -> None:
     own, held = policy(), KeptTurns(1.0)
     first = own.encode_prompt("abc?")
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 4, "seeds": [3, 4]}
-    drawn = generate(own, [first, first], **settings, kept=held, names=["x", "y"])
+    drawn = kept_rows(own, [first, first], held, ["x", "y"], **settings)
     grown = [[*first, *ids, *own.encode("kk")] for ids in drawn.response_ids]
     grown[1][2] = own.encode("-")[0]
     past = held.past(["x", "y"], grown)
     assert set(past._held) == {tuple(grown[0])}
-    again = generate(own, [first, first], **settings, kept=held, names=["x", "y"])
+    again = kept_rows(own, [first, first], held, ["x", "y"], **settings)
     assert again.response_ids == drawn.response_ids
     one = generate(own, grown, **settings)
-    two = generate(own, grown, **settings, kept=held, names=["x", "y"])
+    two = kept_rows(own, grown, held, ["x", "y"], **settings)
     assert one.response_ids == two.response_ids
     torch.testing.assert_close(one.logp_bt, two.logp_bt, atol=1e-12, rtol=0)

@@ -28,7 +28,7 @@ from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.transformers_decoder import TransformersDecoder
 from grouprl.tasks import Question
-from policies import SIZES, make_model
+from policies import SIZES, kept_rows, make_model
 
 LETTERS = toy_envs.AskTask.alphabet
 VOCABULARY = {**SIZES, "vocab_size": 3 + len(LETTERS)}
@@ -122,13 +122,13 @@ def test_rows_known_to_different_lengths_are_read_together(family: str) -> None:
     own, held = policy(family), KeptTurns(1.0)
     firsts = [own.encode_prompt("?" * n) for n in (1, 4, 9)]
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 6}
-    drawn = generate(own, firsts, **settings, seeds=[1, 2, 3], kept=held, names=["x", "y", "z"], budgets=[6, 1, 3])
+    drawn = kept_rows(own, firsts, held, ["x", "y", "z"], **settings, seeds=[1, 2, 3], budgets=[6, 1, 3])
     grown = [
         [*p, *ids, *own.encode("abc"[:n])] for n, p, ids in zip((3, 1, 2), firsts, drawn.response_ids, strict=True)
     ]
     grown.append(own.encode_prompt("kkk?"))  # one that nothing is known of
     again = {**settings, "seeds": [4, 5, 6, 7]}
     one = generate(own, grown, **again)
-    two = generate(own, grown, **again, kept=held, names=["x", "y", "z", "new"])
+    two = kept_rows(own, grown, held, ["x", "y", "z", "new"], **again)
     assert one.response_ids == two.response_ids
     torch.testing.assert_close(one.logp_bt, two.logp_bt, atol=1e-9, rtol=0)

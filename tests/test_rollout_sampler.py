@@ -169,13 +169,6 @@ def test_stop_sequences_end_a_completion_and_stay_in_it(any_decoder):
         assert truncated == (not hits)
 
 
-def test_progress_is_told():
-    seen = []
-    policy = without_end(make_policy("llama"))
-    generate(policy, PROMPTS, n=1, max_new_tokens=3, seeds=range(4), progress=lambda *x: seen.append(x))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-
-
 def test_long_and_short_prompts_are_read_apart_with_the_same_result(any_decoder, monkeypatch):
     """Prompts of very different length, in passes of similar ones, against all of them padded in one pass."""
     policy = make_policy("llama", engine=any_decoder)

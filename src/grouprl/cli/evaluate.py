@@ -22,8 +22,7 @@ from grouprl.errors import InputError
 from grouprl.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.policy import CausalPolicy
-    from grouprl.policy.team import Team
+    from grouprl.protocols import Policy
     from grouprl.tasks import Task
     from grouprl.train.estimates import Estimate
     from grouprl.train.evaluate import Evaluation
@@ -125,7 +124,7 @@ class Subject:
     `sampling` says how turns end and go on, `acting` where environments act.
     """
 
-    policy: CausalPolicy | Team
+    policy: Policy
     task: Task
     title: str
     defaults: dict[str, Any]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from grouprl.batch import SOURCES
 from grouprl.data.ask import Ask
 from grouprl.data.collected import Collected
 from grouprl.data.desk import Desk, SamplingRule
 from grouprl.data.ledger import Visit
-from grouprl.parts.entropy_score import extent, score
+from grouprl.parts.entropy_score import extent
 from grouprl.parts.part import RunFacts, part
+from grouprl.protocols import EntropyScaling
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -105,12 +105,13 @@ class EntropyTemperature(SamplingRule):
     pivot: Share = 0.8
     released: bool = False
 
-    def adapt(self, desk: Desk) -> Callable[[Tensor], Tensor] | None:
-        """Return entropies [R] -> factors [R] of the temperature; None before the first step."""
+    def scaling(self, desk: Desk) -> EntropyScaling | None:
+        """Return the scale of the step before; None before the first step."""
         scale = desk.store(self).get("scale")
         if scale is None:
             return None
-        return lambda entropy_r: 1 + self.tau * score(entropy_r, tuple(scale), released=self.released)
+        pivot, above, below = scale
+        return EntropyScaling(self.tau, pivot, above, below, self.released)
 
     def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
         """Keep pivot and extremes of log H of the answers drawn in this step."""

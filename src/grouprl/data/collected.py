@@ -13,6 +13,7 @@ from torch import Tensor
 from grouprl.batch import SOURCES, Batch
 from grouprl.data.ask import Prompt
 from grouprl.policy.tokens import Tokens
+from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.rewards.scoring import Scores
 from grouprl.rollout.episode import Record
 from grouprl.rollout.sampler import Rollout
@@ -56,6 +57,11 @@ class Collected:
         """The rows as a policy scores them."""
         agent_b = self.extras.get("agent_b")
         return self.rollout.tokens if agent_b is None else self.rollout.tokens.of_agents(agent_b)
+
+    @property
+    def inputs(self) -> PolicyInputs:
+        """What the policy scores the rows from: their tokens, or what the rollout says instead."""
+        return self.tokens if self.rollout.inputs is None else self.rollout.inputs
 
     @property
     def ordinal_b(self) -> np.ndarray:
@@ -147,6 +153,9 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
             logp_bt=rollout.logp_bt[where],
             entropy_bt=rollout.entropy_bt[where],
             truncated_b=rollout.truncated_b[where],
+            inputs=None if rollout.inputs is None else rollout.inputs.rows(index.tolist()),
+            exact=rollout.exact,
+            version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
         ),
         texts=tuple(collected.texts[i] for i in index),
         scores=subset_scores(scores, index),
@@ -203,7 +212,7 @@ def to_batch(collected: Collected, *, max_length: int) -> Batch:
         token_bt=_token_ids(tokens),
         turn_bt=torch.where(mask_bt, 0, -1),
         max_length=max_length,
-        inputs=tokens,
+        inputs=collected.inputs,
     )
     extras = {name: values for name, values in collected.extras.items() if name != "mask_bt"}
     batch = batch.replace(**_extra_fields(batch, extras)) if extras else batch
@@ -248,13 +257,25 @@ def _fit(tensor: Tensor, width: int) -> Tensor:
 
 
 def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    _, *rest = rollouts
     return Rollout(
         prompt_ids=tuple(ids for r in rollouts for ids in r.prompt_ids),
         response_ids=tuple(ids for r in rollouts for ids in r.response_ids),
         logp_bt=_stack([r.logp_bt for r in rollouts]),
         entropy_bt=_stack([r.entropy_bt for r in rollouts]),
         truncated_b=torch.cat([r.truncated_b for r in rollouts]),
+        inputs=first.joined([r.inputs for r in rest]) if (first := rollouts[0].inputs) is not None else None,
+        exact=all(r.exact for r in rollouts),
+        version_bt=_join_versions(rollouts),
     )
+
+
+def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
+    """[B,T] versions; None where those of some rollout are not known."""
+    known = [r.version_bt for r in rollouts if r.version_bt is not None]
+    if len(known) < len(rollouts):
+        return None
+    return _stack([version_bt - NO_VERSION for version_bt in known]) + NO_VERSION
 
 
 def join_scores(scores: Sequence[Scores]) -> Scores:

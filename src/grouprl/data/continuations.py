@@ -159,7 +159,7 @@ def regrown(leaves: Collected, collected: Collected, roots: np.ndarray, size_b: 
             whole_bt[i, :n] = begun_bt[root, :n]
             whole_bt[i, n : n + rest] = rest_bt[i, :rest]
     prompt_ids = tuple(old.prompt_ids[r] for r in roots)
-    rollout = Rollout(prompt_ids, response_ids, logp_bt, entropy_bt, new.truncated_b)
+    rollout = Rollout(prompt_ids, response_ids, logp_bt, entropy_bt, new.truncated_b, old.exact and new.exact)
     return replace(leaves, rollout=rollout, foreign_b=leaves.foreign_b | collected.foreign_b[roots])
 
 

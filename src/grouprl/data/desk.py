@@ -14,6 +14,7 @@ from grouprl.data.collected import Collected
 from grouprl.data.ledger import Ledger
 from grouprl.data.lessons import Lesson, Shown
 from grouprl.parts.part import Part, RunFacts
+from grouprl.protocols import EntropyScaling
 from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Question, Task
 
@@ -174,8 +175,8 @@ class SamplingRule(DataPart):
         """Return the asks with their temperatures and token budgets."""
         return list(asks)
 
-    def adapt(self, desk: Desk) -> Any:
-        """Return a function entropy_r -> factor_r of the temperature token by token, or None."""
+    def scaling(self, desk: Desk) -> EntropyScaling | None:
+        """Return how the temperature follows the entropy token by token in this step, or None."""
         return None
 
 

@@ -16,7 +16,6 @@ from grouprl.data.budget_prompts import Budgets, check_rising, in_tokens, in_wor
 from grouprl.data.collected import Collected, subset
 from grouprl.data.desk import Desk, Exploration
 from grouprl.parts.part import RunFacts, part
-from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Task
 
 
@@ -152,7 +151,7 @@ def _shortened(collected: Collected, size_b: list[int]) -> Collected:
     response_ids = tuple(ids[:size] for ids, size in zip(old.response_ids, size_b, strict=True))
     kept_bt = torch.arange(old.logp_bt.shape[1]) < torch.tensor(size_b)[:, None]
     logp_bt, entropy_bt = (torch.where(kept_bt, x, 0) for x in (old.logp_bt, old.entropy_bt))
-    rollout = Rollout(old.prompt_ids, response_ids, logp_bt, entropy_bt, old.truncated_b)
+    rollout = replace(old, response_ids=response_ids, logp_bt=logp_bt, entropy_bt=entropy_bt)
     return replace(collected, rollout=rollout)
 
 

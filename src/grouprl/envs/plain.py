@@ -41,6 +41,8 @@ def to_plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
+    if callable(getattr(value, "__array__", None)) and getattr(value, "ndim", 0) > 0:
+        return {"is": "list", "values": [to_plain(each) for each in value.tolist()]}  # an observation of numbers
     if type(value).__name__ in ("bool", "bool_"):
         return bool(value)
     return {"is": "strange", "values": type(value).__name__}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -20,10 +20,12 @@ from grouprl.overlap.samplers import Samplers
 from grouprl.overlap.staleness import oldest_b, split, staleness_metrics
 from grouprl.overlap.starvation import STARVED, Starvation
 from grouprl.overlap.weights import SharedWeights
+from grouprl.train.account import NO_ROWS
 from grouprl.train.config import Config
 from grouprl.train.desk import RunDesk
-from grouprl.train.gather import Gathered, choose
+from grouprl.train.gather import Gathered
 from grouprl.train.stopwatch import Stopwatch
+from grouprl.train.synchronous import Round, choose
 
 
 def runs_ahead(config: Config) -> bool:
@@ -37,6 +39,8 @@ class Ahead:
     `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
     """
+
+    ahead = True
 
     def __init__(self, desk: RunDesk, policy: Any) -> None:
         self.desk, self.policy, self.config = desk, policy, desk.config
@@ -58,9 +62,11 @@ class Ahead:
         """Start the samplers with the policy as it is, and ask for the first answers.
 
         Questions that were under way when the run was interrupted are asked first; what was drawn for them is gone,
-        and they are drawn anew.
+        and they are drawn anew. Nothing begins where the run has no step left.
         """
         self.say = say
+        if self.desk.step >= self.desk.steps:
+            return
         state = self.policy.trainable_state()
         self._weights, self._canary = SharedWeights.create(state), Canary(self.policy)
         self.admission = Admission.resumed(self.bound, self.desk.prompts, self.desk.step)
@@ -79,8 +85,8 @@ class Ahead:
                 self._send(lost[start : start + self.desk.prompts])
         self._ask(self.desk.prompts)
 
-    def round(self, count: int) -> Collected | None:
-        """Return the next `count` groups; None when nothing is left to ask.
+    def round(self, count: int) -> Round | None:
+        """Return the next `count` groups, of which nothing is explored; None when nothing is left to ask.
 
         Rows that earlier weights drew have foreign log-probs where the proximal policy is to be computed anew.
         """
@@ -99,7 +105,7 @@ class Ahead:
             self.admission.settle(len(done))
         if not parts:
             return None
-        return self._checked(join(parts))
+        return self._checked(join(parts)), None, NO_ROWS
 
     def advance(self, gathered: Gathered | None) -> dict[str, float]:
         """End a step: give the sampler the new weights, ask on, and return the step's metrics."""
@@ -123,12 +129,13 @@ class Ahead:
     def state(self) -> dict[str, Any]:
         """What is under way, for a checkpoint: the questions, not their answers."""
         asks = [ask for _, unit in self._units for ask in unit] or self._lost
-        return {"asks": [pack_ask(ask) for ask in asks], "lost": self.starvation.state()}
+        return {"ahead": {"asks": [pack_ask(ask) for ask in asks], "lost": self.starvation.state()}}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, at the next `begin`."""
-        self._lost = [unpack_ask(plain, self.desk.task) for plain in state["asks"]]
-        self.starvation.restore(state["lost"])
+        own = state["ahead"]
+        self._lost = [unpack_ask(plain, self.desk.task) for plain in own["asks"]]
+        self.starvation.restore(own["lost"])
 
     def close(self) -> None:
         """End the samplers' processes."""

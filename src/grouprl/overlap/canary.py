@@ -13,7 +13,7 @@ from torch import Tensor
 from grouprl.errors import RunError
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.policy.tokens import Tokens
-from grouprl.rollout.sampler import make_decoder
+from grouprl.rollout.decoding import make_decoder
 
 ROWS, PROMPT, RESPONSE = 4, 4, 12
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}

@@ -1,17 +1,19 @@
-"""Drawing while weights change: an answer in the making goes on with the new ones, each token accounted for."""
+"""Sampling while weights change: a sample in the making goes on with the new ones, each token accounted for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 
+from grouprl.errors import InputError
 from grouprl.overlap.canary import Report, canary_tokens, forced_logp
 from grouprl.overlap.weights import NONE, SharedWeights, checksum
-from grouprl.rollout.sampler import Rollout, generate
+from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 
 class Follower:
@@ -38,13 +40,10 @@ class Follower:
 
 
 @dataclass
-class _Answer:
-    """An answer in the making."""
+class _Open:
+    """A sample in the making."""
 
-    prompt: tuple[int, ...]
-    seed: int
-    heat: float
-    budget: int
+    request: Request[tuple[int, ...]]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
@@ -54,90 +53,73 @@ class _Answer:
     @property
     def open(self) -> bool:
         """Whether tokens are still to come."""
-        return not self.ended and len(self.ids) < self.budget
+        return not self.ended and len(self.ids) < self.request.budget
+
+    @property
+    def rest(self) -> Request[tuple[int, ...]]:
+        """What is still asked for."""
+        count = len(self.ids)
+        prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
+        return replace(self.request, prompt=prompt, budget=budget, drawn=self.request.drawn + count)
 
 
-class InFlight:
-    """`generate` for the sampler process: with `partial`, answers go on with new weights as soon as there are some.
+class InFlight(LocalSampler):
+    """The sampler of the sampler process; with `partial` samples go on with new weights as soon as there are some.
 
     When weights are exchanged, the keys and values of what was written are computed anew, so that the log-prob of a
-    token is exactly the one of the version that drew it, given everything before. `version_bt` [B,T] holds the
-    versions of the last call, -1 beyond the end.
+    token is exactly the one of the version that drew it, given everything before. Its versions are the follower's. In a
+    session weights stay as they are, and so they do where sequences or texts end a sample (`stop`, `stop_texts`), for
+    these may lie across an exchange.
     """
 
     def __init__(self, follower: Follower, *, partial: bool) -> None:
+        super().__init__(follower.policy)
         self.follower, self.partial = follower, partial
-        self.version_bt = np.zeros((0, 0), dtype=np.int64)
 
-    def __call__(
-        self,
-        policy: Any,
-        prompts: Sequence[Sequence[int]],
-        *,
-        n: int,
-        max_new_tokens: int,
-        seeds: Sequence[int],
-        temperature: float | Sequence[float] = 1.0,
-        budgets: Sequence[int] | None = None,
-        **options: Any,
-    ) -> Rollout:
-        """Draw as `grouprl.rollout.sampler.generate` does; `options` are passed on.
+    def publish(self, version: int, policy: Any) -> None:
+        """Refuse: weights come from shared memory, whoever follows it says when."""
+        raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
 
-        Sequences and texts that end an answer (`stop`, `stop_texts`) may lie across an exchange; with any the weights
-        stay as they are.
-        """
-        rows = [tuple(prompt) for prompt in prompts for _ in range(n)]
-        heat = [temperature] * len(rows) if isinstance(temperature, float | int) else list(temperature)
-        limits = budgets or [max_new_tokens] * len(rows)
-        answers = [_Answer(*given) for given in zip(rows, seeds, heat, limits, strict=True)]
-        pause = (
-            (lambda: self.follower.outdated)
-            if self.partial and not (options.get("stop") or options.get("stop_texts"))
-            else None
-        )
-        whole = _draw(policy, answers, self.follower.version, pause, options)
-        if not any(answer.open for answer in answers):
-            self.version_bt = _laid_out([answer.versions for answer in answers], NONE)
+    def session(self) -> AbstractContextManager[LocalSession]:
+        """Keep the weights as they are while requests continue each other."""
+        self.version = self.follower.version
+        return super().session()
+
+    def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
+        """Draw what `requests` ask for, each token with the newest weights where samples may span versions."""
+        self.version = self.follower.version
+        if not self.partial or any(request.stop or request.stop_texts for request in requests):
+            return super().sample(requests)
+        samples = [_Open(request) for request in requests]
+        whole = self._advance(samples)
+        if not any(sample.open for sample in samples):
             return whole
-        while going := [answer for answer in answers if answer.open]:
+        while going := [sample for sample in samples if sample.open]:
             self.follower.refresh()
-            _draw(policy, going, self.follower.version, pause, options)
-        self.version_bt = _laid_out([answer.versions for answer in answers], NONE)
+            self.version = self.follower.version
+            self._advance(going)
         kind = whole.logp_bt.dtype
-        return Rollout(
-            whole.prompt_ids,
-            tuple(tuple(answer.ids) for answer in answers),
-            torch.from_numpy(_laid_out([answer.logp for answer in answers], 0.0)).to(kind),
-            torch.from_numpy(_laid_out([answer.entropy for answer in answers], 0.0)).to(kind),
-            torch.tensor([not answer.ended for answer in answers]),
+        return Samples(
+            actions=tuple(tuple(sample.ids) for sample in samples),
+            logp_bt=_laid_out([sample.logp for sample in samples], 0.0).astype(kind),
+            truncated_b=np.array([not sample.ended for sample in samples]),
+            exact=whole.exact,
+            entropy_bt=_laid_out([sample.entropy for sample in samples], 0.0).astype(kind),
+            version_bt=_laid_out([sample.versions for sample in samples], NO_VERSION),
         )
 
-
-def _draw(
-    policy: Any, answers: list[_Answer], version: int, pause: Callable[[], bool] | None, options: dict[str, Any]
-) -> Rollout:
-    """Let `answers` go on until they end or are paused; returns what was written now."""
-    budgets = [answer.budget - len(answer.ids) for answer in answers]
-    part = generate(
-        policy,
-        [(*answer.prompt, *answer.ids) for answer in answers],
-        n=1,
-        max_new_tokens=max(budgets),
-        seeds=[answer.seed for answer in answers],
-        temperature=[answer.heat for answer in answers],
-        budgets=budgets,
-        drawn=[len(answer.ids) for answer in answers],
-        pause=pause,
-        **options,
-    )
-    logp, entropy = part.logp_bt.tolist(), part.entropy_bt.tolist()
-    for i, (answer, ids) in enumerate(zip(answers, part.response_ids, strict=True)):
-        answer.ids += ids
-        answer.logp += logp[i][: len(ids)]
-        answer.entropy += entropy[i][: len(ids)]
-        answer.versions += [version] * len(ids)
-        answer.ended = not bool(part.truncated_b[i])
-    return part
+    def _advance(self, samples: list[_Open]) -> Samples[int]:
+        """Let `samples` go on until they end or newer weights are there; returns what was written now."""
+        part = self._sample([sample.rest for sample in samples], None, pause=lambda: self.follower.outdated)
+        assert part.entropy_bt is not None
+        logp, entropy = part.logp_bt.tolist(), part.entropy_bt.tolist()
+        for i, (sample, ids) in enumerate(zip(samples, part.actions, strict=True)):
+            sample.ids += ids
+            sample.logp += logp[i][: len(ids)]
+            sample.entropy += entropy[i][: len(ids)]
+            sample.versions += [self.version] * len(ids)
+            sample.ended = not bool(part.truncated_b[i])
+        return part
 
 
 def _laid_out(rows: Sequence[Sequence[float]], fill: float) -> np.ndarray:

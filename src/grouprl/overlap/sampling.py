@@ -60,13 +60,9 @@ class Sampler:
         policy = build_policy(config, task)
         reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), task)
         self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
-        self.generate = InFlight(self.follower, partial=config.run.partial)
+        sampler = InFlight(self.follower, partial=config.run.partial)
         budget = config.sampling.max_new_tokens or task.max_new_tokens
-        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), task)
-        self.spans = self.collector.make is None
-        """Whether answers go on with new weights; an episode has those it began with."""
-        if self.spans:
-            self.collector.generate = self.generate
+        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), task, sampler)
 
     def draw(self, asks: Sequence[Ask]) -> Collected:
         """Draw and score the answers of `asks` with the newest weights; tokens carry the version that drew them."""
@@ -74,7 +70,8 @@ class Sampler:
         before = self.follower.version
         drawn = self.collector.draw(asks, count_failures=False)
         acted_bt = drawn.acted_bt
-        version_bt = self.generate.version_bt if self.spans else np.full(acted_bt.shape, before)
+        known_bt = drawn.rollout.version_bt  # None for episodes: each has the weights that it began with
+        version_bt = np.full(acted_bt.shape, before) if known_bt is None else known_bt.numpy()
         drawn = drawn.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
         if self.greedy_baseline:
             drawn = replace(drawn, greedy_reward_b=self.collector.greedy_reward(asks, drawn.group_b))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from ..errors import InputError
+from ..protocols import PolicyOutput
 from . import gradient_norms, statistics
 from .choose_engine import choose_engine
 from .engine import Engine, Readout
@@ -24,22 +24,11 @@ from .microbatch import join_passes
 from .passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
 from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
 from .tokens import Tokens
-from .trainable import Trainable
+from .trainable import Trainable, check_cotangents
 
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
 """Tokens of one pass through the model: on a CPU what its cache holds, on a GPU what keeps it busy."""
-
-
-@dataclass(frozen=True)
-class PolicyOutput:
-    """Per-token results, [B,T], exactly 0 beyond a row's length."""
-
-    logp_bt: torch.Tensor
-    entropy_bt: torch.Tensor | None = None
-    value_bt: torch.Tensor | None = None
-    cross_bt: torch.Tensor | None = None
-    """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
 
 
 class CausalPolicy(Trainable):
@@ -198,12 +187,7 @@ class CausalPolicy(Trainable):
         if grad_cross_bt is not None and cross is None:
             raise InputError("cross=None with grad_cross_bt", "Cross-entropies have a temperature", "Pass cross=…")
         given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
-        shape = (len(tokens), tokens.max_response)
-        for cotangent in given:
-            if cotangent is not None and cotangent.shape != shape:
-                raise InputError(
-                    f"A cotangent of shape {tuple(cotangent.shape)}", f"It is [B,T] = {shape}", "Match the tokens"
-                )
+        check_cotangents(tokens, given)
         present_bt = tokens.present_bt().to(grad_logp_bt.device)
         live_b = torch.stack([((c != 0) & present_bt).any(-1) for c in given if c is not None]).any(0)
         for rows in self.passes(tokens, live_b.nonzero()[:, 0].tolist()):
@@ -324,6 +308,26 @@ class CausalPolicy(Trainable):
             from safetensors.torch import save_file
 
             save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD_FILE)
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
+        """Return a copy as it is now, adapters included; it shares nothing but the tokenizer.
+
+        Args:
+            trainable: whether it can be trained, where this policy can.
+            value_head: whether it has a fresh value head.
+        """
+        model = copy.deepcopy(self.model)
+        if not trainable:
+            model.requires_grad_(False)
+        return type(self)(
+            model,
+            self.tokenizer,
+            temperature=self.temperature,
+            engine=self.engine,
+            passes=self.pass_settings,
+            value_head=value_head,
+            token_budget=self.token_budget,
+        )
 
     def reference(self) -> FrozenPolicy:
         """Return a frozen policy for KL terms: the base model where there are adapters, else a copy as it is now."""

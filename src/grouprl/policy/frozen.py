@@ -6,11 +6,12 @@ import copy
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from ..protocols import PolicyOutput
 from .lora import is_adapted
 from .tokens import Tokens
 
 if TYPE_CHECKING:
-    from .causal_lm import CausalPolicy, PolicyOutput
+    from .causal_lm import CausalPolicy
 
 
 class FrozenPolicy:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from ..errors import InputError
-from .causal_lm import CausalPolicy, PolicyOutput
+from ..protocols import PolicyOutput
+from .causal_lm import CausalPolicy
 from .text import Message
 from .tokens import Tokens
-from .trainable import Trainable
-
-Row = TypeVar("Row")
+from .trainable import Trainable, check_cotangents
 
 
 class FrozenTeam:
@@ -152,8 +151,12 @@ class Team(Trainable):
         *,
         cross: float | None = None,
     ) -> None:
-        """Add the gradients of sum(cotangent * output), each row's to its agent's policy."""
+        """Add the gradients of sum(cotangent * output), each row's to its agent's policy.
+
+        Raises InputError for a cotangent that is not [B,T] of `tokens`.
+        """
         given = [grad_logp_bt, grad_entropy_bt, grad_value_bt, grad_cross_bt]
+        check_cotangents(tokens, given)
         for agent, rows, part in by_agent(tokens):
             own = [None if c is None else c[rows][:, : part.max_response] for c in given]
             assert own[0] is not None
@@ -190,6 +193,11 @@ class Team(Trainable):
         for agent, member in self.members.items():
             member.save(Path(folder) / agent, adapter_only=adapter_only)
 
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Team:
+        """Return a team of copies; see `CausalPolicy.copied`."""
+        members = self.members.items()
+        return Team({agent: x.copied(trainable=trainable, value_head=value_head) for agent, x in members})
+
     def reference(self) -> FrozenTeam:
         """Return the frozen policies of the agents for KL terms."""
         return FrozenTeam([member.reference() for member in self._by_number])
@@ -205,16 +213,6 @@ def by_agent(tokens: Tokens) -> Iterator[tuple[int, list[int], Tokens]]:
     for agent in sorted(set(tokens.agents)):
         rows = [row for row, owner in enumerate(tokens.agents) if owner == agent]
         yield agent, rows, tokens.rows(rows)
-
-
-def split(policy: Any, rows: Iterable[Row], agent_of: Any) -> list[tuple[Any, list[Row]]]:
-    """Return the policies that act for `rows`, each with its rows; `agent_of` tells the number of a row's agent."""
-    rows = list(rows)
-    if not isinstance(policy, Team):
-        return [(policy, rows)]
-    owners = [agent_of(row) for row in rows]
-    pairs = [(agent, [row for row, owner in zip(rows, owners, strict=True) if owner == agent]) for agent in set(owners)]
-    return [(policy.member(agent), own) for agent, own in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def _joined(tokens: Tokens, outputs: Mapping[int, PolicyOutput]) -> PolicyOutput:

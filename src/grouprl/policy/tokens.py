@@ -90,6 +90,24 @@ class Tokens:
         """T, the length of the longest response (0 for an empty batch)."""
         return max(self.response_lengths, default=0)
 
+    @property
+    def width(self) -> int:
+        """T, as every kind of `PolicyInputs` calls it."""
+        return self.max_response
+
+    def joined(self, others: Sequence[Tokens]) -> Tokens:
+        """Return these rows and those of `others`, one after the other.
+
+        Raises:
+            InputError: some rows say whose they are and others do not.
+        """
+        parts = (self, *others)
+        if len({part.agents is None for part in parts}) > 1:
+            raise InputError("rows with agents beside rows without", "all rows say whose they are, or none does")
+        agents = None if self.agents is None else tuple(i for part in parts for i in part.agents or ())
+        prompts = tuple(ids for part in parts for ids in part.prompt_ids)
+        return Tokens(prompts, tuple(ids for part in parts for ids in part.response_ids), agents)
+
     def present_bt(self) -> torch.Tensor:
         """True where a row has a response token, [B,T]."""
         lengths_b = torch.tensor(self.response_lengths, dtype=torch.long)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
 
 from ..errors import InputError
+from ..protocols import PolicyInputs
+
+
+def check_cotangents(inputs: PolicyInputs, cotangents: Iterable[torch.Tensor | None]) -> None:
+    """Raise InputError for a cotangent that is not [B,T] of `inputs`."""
+    shape = (len(inputs), inputs.width)
+    for cotangent in cotangents:
+        if cotangent is not None and tuple(cotangent.shape) != shape:
+            raise InputError(
+                f"A cotangent of shape {tuple(cotangent.shape)}", f"It is [B,T] = {shape}", "Match the inputs"
+            )
 
 
 class Trainable:

@@ -17,16 +17,12 @@ import torch
 from grouprl.envs.environment import Environment
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.errors import InputError
-from grouprl.policy.team import split
+from grouprl.protocols import EntropyScaling, Request, Sampler, SamplingSession
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.between import Between, History
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Record, Start, Turn
-from grouprl.rollout.kept import KeptTurns
-from grouprl.rollout.sampler import Adapt, Rollout, generate
+from grouprl.rollout.sampler import KEPT_GB, LocalSampler, Rollout, as_rollout
 from grouprl.tasks.task import Message, content_number
-
-KEPT_GB = 2.0
-"""GiB of keys and values that are kept between the turns of episodes."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +96,11 @@ def play(
     greedy: bool = False,
     top_p: float = 1.0,
     top_k: int = 0,
-    adapt: Adapt | None = None,
+    entropy_scaling: EntropyScaling | None = None,
     stop: Sequence[str] = (),
     history: History = "refuse",
     stage: Stage | None = None,
+    sampler: Sampler[Any, int] | None = None,
     kept_gb: float = KEPT_GB,
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
@@ -111,41 +108,46 @@ def play(
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
-    Environments that raise end their episode as an error. `stage` holds the environments; None: this process. Keys and
-    values are kept from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
+    Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
+    `sampler` draws the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which keeps
+    keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
         InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
     """
 
-    kept: dict[int, KeptTurns] = {}
+    def draw(session: SamplingSession[Any, int], living: list[Episode], budget: int) -> Rollout:
+        requests = [
+            Request(
+                (*episode.acting.prompt_ids, *episode.acting.ids),
+                budget,
+                (episode.start.draws + len(episode.turns)) % 2**64,
+                episode.start.temperature,
+                greedy=greedy,
+                top_p=top_p,
+                top_k=top_k,
+                stop_texts=tuple(stop),
+                entropy_scaling=entropy_scaling,
+                name=(episode.number, episode.acting.number),
+                agent=agents.index(episode.acting.agent),
+            )
+            for episode in living
+        ]
+        return as_rollout(requests, session.sample(requests))
 
-    def draw(member: Any, living: list[Episode], budget: int) -> Rollout:
-        return generate(
-            member,
-            [[*episode.acting.prompt_ids, *episode.acting.ids] for episode in living],
-            n=1,
-            max_new_tokens=budget,
-            temperature=[episode.start.temperature for episode in living],
-            seeds=[(episode.start.draws + len(episode.turns)) % 2**64 for episode in living],
-            greedy=greedy,
-            top_p=top_p,
-            top_k=top_k,
-            adapt=adapt,
-            stop_texts=stop,
-            kept=kept.setdefault(id(member), KeptTurns(kept_gb)) if kept_gb else None,
-            names=[(episode.number, episode.acting.number) for episode in living],
-        )
-
-    with _begun(policy, stage or HereStage(make), starts, agents, history) as table:
+    end = list(policy.eos_ids[:1])
+    sampler, exact = sampler or LocalSampler(policy, kept_gb=kept_gb), True
+    begun = _begun(policy, stage or HereStage(make), starts, agents, history)
+    with sampler.session() as session, begun as table:
         while living := table.room(policy.max_positions, max_turns, max_new_tokens):
             if led := [episode for rows in living.values() for episode in rows if episode.led is not None]:
                 table.take(led, _written([list(episode.led or ()) for episode in led]))
                 continue
             for budget, rows in living.items():
-                for member, own in split(policy, rows, lambda episode: agents.index(episode.acting.agent)):
-                    table.take(own, draw(member, own, budget))
-        return _laid_out(policy, table.episodes)
+                drawn = draw(session, rows, budget)
+                exact = exact and drawn.exact
+                table.take(rows, drawn)
+        return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes, exact=exact)
 
 
 def demonstrate(
@@ -176,7 +178,7 @@ def demonstrate(
                     _check_demonstration(episode, act)
                 alive = [i for i, episode in enumerate(rows) if episode.alive]
                 table.take([rows[i] for i in alive], _written([ids[i] for i in alive]))
-        return _laid_out(policy, table.episodes)
+        return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes)
 
 
 def _check_demonstration(episode: Episode, act: Any) -> None:
@@ -308,19 +310,22 @@ def _begun(
         stage.clear()
 
 
-def _laid_out(policy: Any, episodes: Sequence[Episode]) -> Episodes:
-    """Put finished episodes into rows. One whose environment failed before the first action has a row of its end."""
-    end = list(policy.eos_ids[:1])
+def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
+    """Put finished episodes into rows, numbers of type `kind`.
+
+    One whose environment failed before the first action has a row of `end`, which nobody wrote. `exact`: every turn was
+    sampled with exact log-probs.
+    """
     rows = [(e, c) for e in episodes for c in _rows_of(e, end)]
     ids = [tuple(c.ids) or tuple(end) for _, c in rows]
     width, turns = max(map(len, ids)), max(1, *(len(c.turns) for _, c in rows))
-    kind = getattr(policy, "score_dtype", torch.float32)
     rollout = Rollout(
         prompt_ids=tuple(tuple(c.prompt_ids) for _, c in rows),
         response_ids=tuple(ids),
         logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),
         entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
         truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),
+        exact=exact,
     )
     states = [[content_number(t.state) >> 1 if t.state else -1 for t in c.turns] for _, c in rows]
     return Episodes(

@@ -1,38 +1,35 @@
-"""Drawing completions from a policy, with the log-prob of every token under the distribution it was drawn from."""
+"""The sampler of this process: requests are answered by the policy's own weights, as they are when it is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from ..errors import InputError
-from ..policy.causal_lm import CausalPolicy
-from ..policy.logprobs import log_softmax_of
+from ..policy.team import Team
 from ..policy.tokens import Tokens
-from .branches import Branches
-from .choose import draw, keep_top_k, keep_top_p, uniforms
-from .decoder import Giving
-from .kept import KeptTurns, Leaving, leave
-from .lean_decoder import LeanDecoder
-from .stopping import StopTexts
-from .transformers_decoder import TransformersDecoder
+from ..protocols import NO_VERSION, Engine, PolicyInputs, Request, Samples
+from .decoding import Pause, Written, alike, decode
+from .kept import KeptTurns
 
-COMPACT_BELOW = 0.75
-"""Finished rows leave once no more than this share of the rows goes on: moving a cache costs about a step."""
-Adapt = Callable[[torch.Tensor], torch.Tensor]
-"""Entropies [R] of the next tokens at the sampling temperature -> factors [R] of that temperature."""
-Pause = Callable[[], bool]
-"""Asked after each step: whether to stop here, with what has been written so far."""
-Progress = Callable[[int, int], None]
-"""Called with (positions written, `max_new_tokens`) after each step."""
+KEPT_GB = 2.0
+"""GiB of keys and values that are kept between the turns of episodes."""
+EXACT = (torch.float32, torch.float64)
+"""Types of weights in which the decoder and the trainer compute the same log-probs but for rounding."""
+Prompt = tuple[int, ...]
+Value = TypeVar("Value", int, float)
+MakeEngine = Callable[[Any], Engine[Any, Any]]
+"""Policy -> what samples from it."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """B completions, groups of one prompt next to each other; T is the longest completion. Tensors lie on the CPU.
+    """B completions; T is the longest one. Tensors lie on the CPU.
 
     Attributes:
         prompt_ids: prompt of each row.
@@ -40,6 +37,8 @@ class Rollout:
         logp_bt: log-prob of each token at the sampling temperature, before top-k and top-p; 0 beyond the end.
         entropy_bt: entropy in nats of the distribution each token was drawn from (same temperature); 0 beyond the end.
         truncated_b: True where neither an end token nor a stop sequence came within the budget.
+        exact: whether the log-probs are the policy's own, as their sampler said (`grouprl.protocols.Samples.exact`).
+        version_bt: [B,T] int64, the version that drew each token, -1 beyond the end; None where it is not known.
     """
 
     prompt_ids: tuple[tuple[int, ...], ...]
@@ -47,6 +46,10 @@ class Rollout:
     logp_bt: torch.Tensor
     entropy_bt: torch.Tensor
     truncated_b: torch.Tensor
+    exact: bool = True
+    version_bt: torch.Tensor | None = None
+    inputs: PolicyInputs | None = None
+    """What a policy scores the rows from where that is not token ids; ids then number the actions."""
 
     @property
     def tokens(self) -> Tokens:
@@ -54,288 +57,219 @@ class Rollout:
         return Tokens(self.prompt_ids, self.response_ids)
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are chosen and when a completion ends."""
+def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Rollout:
+    """Return samples as the trainer's rows; entropies that the sampler does not know are 0."""
+    logp_bt = torch.from_numpy(samples.logp_bt)
+    entropy_bt = torch.zeros_like(logp_bt) if samples.entropy_bt is None else torch.from_numpy(samples.entropy_bt)
+    return Rollout(
+        prompt_ids=tuple(request.prompt for request in requests),
+        response_ids=samples.actions,
+        logp_bt=logp_bt,
+        entropy_bt=entropy_bt,
+        truncated_b=torch.from_numpy(samples.truncated_b),
+        exact=samples.exact,
+        version_bt=None if samples.version_bt is None else torch.from_numpy(samples.version_bt),
+    )
 
-    max_new_tokens: int
-    temperature: float
-    greedy: bool
-    top_p: float
-    top_k: int
-    eos_ids: tuple[int, ...]
-    stop: tuple[tuple[int, ...], ...]
-    adapt: Adapt | None = None
 
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise InputError(
-                f"max_new_tokens={self.max_new_tokens}", "A completion has at least one token", "Give 1 or more"
-            )
-        if not self.temperature > 0:
-            raise InputError(
-                f"temperature={self.temperature}", "It is positive", "For the most probable token use greedy"
-            )
-        if not 0 < self.top_p <= 1:
-            raise InputError(
-                f"top_p={self.top_p}", "It is a share of the probability, 0 < top_p <= 1", "1 keeps everything"
-            )
-        if self.top_k < 0:
-            raise InputError(f"top_k={self.top_k}", "It is a number of tokens", "0 keeps everything")
-        if not all(self.stop):
-            raise InputError("An empty stop sequence", "It would end every completion at once", "Leave it out")
+class LocalSampler:
+    """Draws from `policy` in this process: an `Engine` that shares the weights, so that publishing is but a number.
+
+    Requests that differ only in prompt, seed, temperature, budget and what was drawn before are written together,
+    those of different agents by the policy of each.
+
+    Args:
+        policy: a `CausalPolicy`, or a `Team` of them.
+        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        kept_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
+    """
+
+    def __init__(self, policy: Any, *, rows_at_once: int | None = None, kept_gb: float = KEPT_GB) -> None:
+        self.policy, self.rows_at_once, self.kept_gb = policy, rows_at_once, kept_gb
+        self.version = NO_VERSION
+
+    @property
+    def exact(self) -> bool:
+        """Whether the log-probs are the trainer's: the same weights in full precision."""
+        return exact_in(self.policy.dtype)
+
+    def publish(self, version: int, policy: Any) -> None:
+        """Let the weights as they are be version `version`; they are the policy's own, there is nothing to bring."""
+        if policy is not self.policy:
+            raise InputError("another policy's weights are published", "this sampler draws from its own policy")
+        self.version = later(self.version, version)
+
+    def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
+        """Draw what `requests` ask for; see `grouprl.protocols.Sampler`."""
+        return self._sample(requests, None)
+
+    def session(self) -> AbstractContextManager[LocalSession]:
+        """Keep keys and values by the names of requests, and let go of them at the end."""
+        return closing(LocalSession(self))
+
+    def _sample(
+        self, requests: Sequence[Request[Prompt]], kept: dict[int, KeptTurns] | None, pause: Pause | None = None
+    ) -> Samples[int]:
+        """Draw each group of requests that are alike; `pause` ends the drawing early, see `decode`."""
+        groups: dict[Any, list[int]] = {}
+        for i, request in enumerate(requests):
+            owner = request.agent if isinstance(self.policy, Team) else 0
+            groups.setdefault((owner, alike(request)), []).append(i)
+        parts = []
+        for (owner, _), rows in groups.items():
+            own, member = [requests[i] for i in rows], acting(self.policy, owner)
+            memory = kept.setdefault(owner, KeptTurns(self.kept_gb)) if kept is not None and self.kept_gb else None
+            written = decode(member, own, rows_at_once=self.rows_at_once, kept=memory, pause=pause)
+            parts.append((rows, written))
+        return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
+
+
+class LocalSession:
+    """Requests of one name continue each other."""
+
+    def __init__(self, sampler: LocalSampler) -> None:
+        self.sampler = sampler
+        self.kept: dict[int, KeptTurns] = {}
+        """By the agent who owns the weights."""
+
+    def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
+        """Draw what `requests` ask for; what is known of their names is not read again."""
+        return self.sampler._sample(requests, self.kept)
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        self.kept.clear()
+
+
+def exact_in(dtype: torch.dtype) -> bool:
+    """Whether weights of this type are drawn from with the log-probs that the trainer computes."""
+    return dtype in EXACT
+
+
+def later(version: int, new: int) -> int:
+    """Return `new`; InputError where it lies before `version`."""
+    if new < version:
+        raise InputError(f"version {new} is published after version {version}", "versions never go back")
+    return new
+
+
+def acting(policy: Any, agent: int) -> Any:
+    """Return the policy of agent number `agent`; a policy that is no team acts for everybody."""
+    return policy.member(agent) if isinstance(policy, Team) else policy
+
+
+def merged(parts: Sequence[tuple[Sequence[int], Written]], rows: int) -> Written:
+    """Return the completions of several groups in the order of all `rows` rows; each group knows its row numbers."""
+    if len(parts) == 1:
+        return parts[0][1]
+    if not parts:
+        nothing_bt = torch.zeros(0, 0)
+        return Written((), nothing_bt, nothing_bt, torch.zeros(0, dtype=torch.bool))
+    place = torch.tensor([row for own, _ in parts for row in own]).argsort()
+    ids = [ids for _, written in parts for ids in written.ids]
+    width = max(map(len, ids))
+    logp_bt, entropy_bt = (
+        torch.cat([torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in column])[place]
+        for column in ([w.logp_bt for _, w in parts], [w.entropy_bt for _, w in parts])
+    )
+    truncated_b = torch.cat([written.truncated_b for _, written in parts])[place]
+    return Written(tuple(ids[i] for i in place.tolist()), logp_bt, entropy_bt, truncated_b)
+
+
+def as_samples(written: Written, *, exact: bool, version: int) -> Samples[int]:
+    """Return completions that one version of the weights wrote, as samples."""
+    length_b = np.array([len(ids) for ids in written.ids], dtype=np.int64)
+    written_bt = np.arange(written.logp_bt.shape[1]) < length_b[:, None]
+    return Samples(
+        actions=written.ids,
+        logp_bt=written.logp_bt.numpy(),
+        truncated_b=written.truncated_b.numpy(),
+        exact=exact,
+        entropy_bt=written.entropy_bt.numpy(),
+        version_bt=None if version == NO_VERSION else np.where(written_bt, version, NO_VERSION),
+    )
 
 
 def generate(
-    policy: CausalPolicy,
+    policy: Any,
     prompts: Sequence[Sequence[int]],
     *,
     n: int,
     max_new_tokens: int,
-    temperature: float | Sequence[float] = 1.0,
     seeds: Sequence[int],
-    greedy: bool = False,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    stop: Sequence[Sequence[int]] = (),
-    stop_texts: Sequence[str] = (),
+    temperature: float | Sequence[float] = 1.0,
     budgets: Sequence[int] | None = None,
-    adapt: Adapt | None = None,
     rows_at_once: int | None = None,
-    progress: Progress | None = None,
-    drawn: Sequence[int] = (),
-    kept: KeptTurns | None = None,
-    names: Sequence[Hashable] = (),
-    pause: Pause | None = None,
+    **settings: Any,
 ) -> Rollout:
-    """Draw `n` completions for each prompt.
-
-    A completion depends on its prompt, its seed and the policy; other rows, their number and their order do not
-    matter (but for the rounding of matrix products, about 1e-7 in a log-prob).
+    """Draw `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests that are much alike.
 
     Args:
         policy: the policy to draw from.
         prompts: token ids per prompt.
-        n: completions per prompt.
+        n: completions per prompt; those of one prompt stand next to each other.
         max_new_tokens: tokens per completion at most, the end token included.
-        temperature: logits are divided by it; one for all, or one per completion.
-        seeds: one per completion, B = len(prompts) * n, in row order. To go on with a sequence draw a new seed.
-        greedy: take the most probable token; seeds have no effect.
-        top_p: nucleus sampling.
-        top_k: sampling from the k most probable tokens; 0 for all.
-        stop: token sequences that end a completion, beside the policy's end tokens. They stay in it.
-        stop_texts: texts that end a completion with the token that completes them, which stays in it whole.
+        seeds: one per completion, B = len(prompts) * n, in row order.
+        temperature: one for all, or one per completion.
         budgets: tokens at most per completion, [B], where they are fewer than `max_new_tokens`.
-        adapt: changes the temperature token by token, given the entropies at the temperature asked for. Log-probs are
-            those of the distribution drawn from, entropies those at the temperature asked for.
         rows_at_once: most completions written at the same time; bounds the memory of the cache.
-        progress: called after each step.
-        drawn: how many tokens at the end of each prompt were drawn with its seed before, [B]; the seed's random
-            numbers go on behind them. So a completion that was paused ends as if it had not been.
-        kept: keys and values of earlier turns: what is known of the beginnings of prompts is not read again, and what
-            is written now is known in the next turn.
-        names: by which `kept` knows the rows, one per completion.
-        pause: ends the call after a step; the completions that were not finished come back as they are, truncated.
+        settings: further settings of `Request`, the same for all: greedy, top_p, top_k, stop, stop_texts …
 
     Raises:
         InputError: wrong number of seeds, an empty prompt, a setting out of range, no room in the model.
     """
-    heat = [temperature] if isinstance(temperature, float | int) else list(temperature)
-    stops = tuple(map(tuple, stop))
-    sampling = Sampling(max_new_tokens, min(heat, default=1.0), greedy, top_p, top_k, policy.eos_ids, stops, adapt)
-    asked = list(prompts)
-    known = {id(prompt): tuple(map(int, prompt)) for prompt in asked}  # the same one often stands there many times
-    rows = [known[id(prompt)] for prompt in asked for _ in range(n)]
-    _check_rows(rows, seeds, n, policy.max_positions, max_new_tokens)
-    _check_each("temperature", heat if len(heat) != 1 else [], len(rows), 0.0, torch.inf)
-    _check_each("budgets", budgets or [], len(rows), 1, max_new_tokens)
-    heat_b, budget_b = heat * (len(rows) if len(heat) == 1 else 1), budgets or [max_new_tokens] * len(rows)
-    writer = _Writer(len(rows), sampling, policy.device, policy.score_dtype, heat_b, budget_b)
-    writer.stop_texts = StopTexts(policy, stop_texts) if stop_texts else None
-    width = rows_at_once or len(rows)
-    for start in range(0, len(rows), width):
-        part = slice(start, start + width)
-        uniform_rt = uniforms(seeds[part], max_new_tokens, drawn[part])
-        decoder = make_decoder(policy)
-        keeping = kept if isinstance(decoder, LeanDecoder) or decoder.keeps else None
-        if keeping is not None:
-            decoder.past, writer.leaving = keeping.past(names[part], rows[part]), []
-        repeated = len(set(rows[part])) < len(rows[part])
-        writing = Branches(decoder) if repeated and isinstance(decoder, LeanDecoder) else decoder
-        writer.write(writing, rows[part], uniform_rt, start, progress, pause)
-        if keeping is not None and writer.leaving is not None:
-            drawn_rows = writer.rollout(rows).response_ids
-            keeping.keep(names, writer.leaving, [(*a, *b) for a, b in zip(rows, drawn_rows, strict=True)])
-    return writer.rollout(rows)
+    requests = requests_of(
+        prompts, n=n, max_new_tokens=max_new_tokens, seeds=seeds, temperature=temperature, budgets=budgets, **settings
+    )
+    return as_rollout(requests, LocalSampler(policy, rows_at_once=rows_at_once).sample(requests))
 
 
-def make_decoder(policy: CausalPolicy) -> TransformersDecoder | LeanDecoder:
-    """Return a decoder of the policy with its weights as they are now."""
-    return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
-
-
-class _Writer:
-    """The completions written so far, [max_new_tokens, B], and the loop that writes them.
-
-    Rows that have ended may be written on until they leave; what lies behind an end is cleared at last.
-    """
-
-    def __init__(
-        self,
-        rows: int,
-        sampling: Sampling,
-        device: torch.device,
-        dtype: torch.dtype,
-        heat: Sequence[float],
-        budgets: Sequence[int],
-    ) -> None:
-        shape = (sampling.max_new_tokens, rows)
-        self.sampling, self.device = sampling, device
-        self.token_tb = torch.zeros(shape, dtype=torch.long, device=device)
-        self.logp_tb = torch.zeros(shape, dtype=dtype, device=device)
-        self.entropy_tb = torch.zeros_like(self.logp_tb)
-        self.ended_tb = torch.zeros(shape, dtype=torch.bool, device=device)
-        """True where a live row ended by an end token or a stop sequence."""
-        self.length_b = torch.tensor(budgets, device=device)
-        self.bounded = min(budgets, default=shape[0]) < shape[0]
-        self.heat = heat[0] if len(set(heat)) == 1 else torch.tensor(heat, dtype=dtype, device=device)
-        """Temperature: one number where it is the same for all rows, else [B]."""
-        self.eos = torch.tensor(sampling.eos_ids, device=device)
-        self.stop_texts: StopTexts | None = None
-        self.leaving: list[Leaving] | None = None
-        """What rows leave behind in the decoder; None where nobody wants it."""
-
-    @torch.inference_mode()
-    def write(
-        self,
-        decoder: Giving,
-        prompts: Sequence[tuple[int, ...]],
-        uniform: np.ndarray,
-        offset: int,
-        progress: Progress | None,
-        pause: Pause | None,
-    ) -> None:
-        """Write the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
-        budget = self.sampling.max_new_tokens
-        distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
-        uniform_tr = torch.from_numpy(np.ascontiguousarray(uniform.T)).to(self.device)
-        row_r = torch.arange(offset, offset + len(prompts), device=self.device)
-        live_r = torch.ones(len(prompts), dtype=torch.bool, device=self.device)
-        logits_rv = decoder.start(list(distinct), [distinct[p] for p in prompts], budget)
-        for t in range(budget):
-            token_r = self._choose(logits_rv, uniform_tr[t], row_r, t)
-            live_r = self._going_on(token_r, row_r, live_r, t)
-            if progress is not None:
-                progress(t + 1, budget)
-            left = int(live_r.sum())
-            if t + 1 == budget or left == 0:
-                self._leave(decoder, torch.ones_like(live_r), row_r, prompts, offset)
-                return
-            if pause is not None and pause():
-                self.length_b[row_r[live_r]] = t + 1
-                return
-            if left <= COMPACT_BELOW * len(live_r):
-                index_n = live_r.nonzero()[:, 0]
-                self._leave(decoder, ~live_r, row_r, prompts, offset)
-                decoder.keep(index_n)
-                row_r, live_r, token_r = (x[index_n] for x in (row_r, live_r, token_r))
-                uniform_tr = uniform_tr[:, index_n]
-            # What ended rows go on with is nothing to anybody: the same, so that they part from no other row.
-            logits_rv = decoder.step(token_r.masked_fill(~live_r, 0))
-
-    def _leave(
-        self,
-        decoder: Giving,
-        gone_r: torch.Tensor,
-        row_r: torch.Tensor,
-        prompts: Sequence[tuple[int, ...]],
-        offset: int,
-    ) -> None:
-        """Take what the rows of `gone_r` leave behind, where it is wanted."""
-        if self.leaving is not None:
-            index_n = gone_r.nonzero()[:, 0]
-            rows = row_r[index_n].tolist()
-            self.leaving.append(leave(decoder, index_n, rows, [len(prompts[row - offset]) for row in rows]))
-
-    def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Choose each row's token and write it down."""
-        s = self.sampling
-        logp_rv = self._log_softmax(logits_rv, row_r, None)
-        p_rv = logp_rv.exp()
-        entropy_r = (p_rv * logp_rv).sum(-1).neg_()
-        if s.adapt is not None:
-            logp_rv = self._log_softmax(logits_rv, row_r, s.adapt(entropy_r))
-            p_rv = logp_rv.exp()
-        if s.top_k or s.top_p < 1:
-            p_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p).exp()
-        token_r = logp_rv.argmax(-1) if s.greedy else draw(p_rv, uniform_r)
-        self.token_tb[t].index_copy_(0, row_r, token_r)
-        self.logp_tb[t].index_copy_(0, row_r, logp_rv.gather(1, token_r[:, None])[:, 0])
-        self.entropy_tb[t].index_copy_(0, row_r, entropy_r)
-        return token_r
-
-    def _log_softmax(self, logits_rv: torch.Tensor, row_r: torch.Tensor, factor_r: torch.Tensor | None) -> torch.Tensor:
-        """Return log-probs [R,V] at each row's temperature, times `factor_r` where given."""
-        if isinstance(self.heat, float | int) and factor_r is None:
-            return log_softmax_of(logits_rv, self.heat)
-        heat = self.heat if isinstance(self.heat, float | int) else self.heat[row_r, None]
-        return log_softmax_of(logits_rv / (heat if factor_r is None else heat * factor_r[:, None]), 1.0)
-
-    def _going_on(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Note which live rows end with this token; return which go on."""
-        done_r = (token_r[:, None] == self.eos).any(1)
-        for sequence in self.sampling.stop:
-            if t + 1 >= len(sequence):
-                tail_tr = self.token_tb[t + 1 - len(sequence) : t + 1, row_r]
-                done_r |= (tail_tr == torch.tensor(sequence, device=self.device)[:, None]).all(0)
-        if self.stop_texts is not None:
-            done_r |= self.stop_texts.ended(self.token_tb, row_r, t)
-        ended_r = done_r & live_r
-        self.ended_tb[t].index_copy_(0, row_r, ended_r)
-        going_r = live_r ^ ended_r
-        return going_r & (self.length_b[row_r] > t + 1) if self.bounded else going_r
-
-    def rollout(self, prompts: Sequence[tuple[int, ...]]) -> Rollout:
-        """Return the completions, cut to their lengths."""
-        ended_b = self.ended_tb.any(0)
-        length_b = torch.where(ended_b, self.ended_tb.int().argmax(0) + 1, self.length_b)
-        lengths = length_b.tolist()
-        longest = max(lengths, default=0)
-        responses = tuple(tuple(row[:n]) for row, n in zip(self.token_tb.T.tolist(), lengths, strict=True))
-        beyond_tb = torch.arange(longest, device=self.device)[:, None] >= length_b
-        logp_bt, entropy_bt = (
-            x[:longest].masked_fill(beyond_tb, 0.0).T.contiguous().cpu() for x in (self.logp_tb, self.entropy_tb)
-        )
-        return Rollout(tuple(prompts), responses, logp_bt, entropy_bt, ~ended_b.cpu())
-
-
-def _check_each(name: str, values: Sequence[float], rows: int, low: float, high: float) -> None:
-    if values and len(values) != rows:
-        raise InputError(f"{len(values)} {name} for {rows} completions", "One per completion", f"Give {rows}")
-    for value in values:
-        if not low <= value <= high:
-            raise InputError(f"{name} holds {value}", f"It lies between {low} and {high}")
-
-
-def _check_rows(
-    rows: Sequence[tuple[int, ...]], seeds: Sequence[int], n: int, positions: int | None, max_new_tokens: int
-) -> None:
-    if not rows and n > 0:
-        raise InputError("No prompts", "There must be something to answer", "Give at least one prompt")
+def requests_of(
+    prompts: Sequence[Sequence[int]],
+    *,
+    n: int,
+    max_new_tokens: int,
+    seeds: Sequence[int],
+    temperature: float | Sequence[float] = 1.0,
+    budgets: Sequence[int] | None = None,
+    stop: Sequence[Sequence[int]] = (),
+    stop_texts: Sequence[str] = (),
+    **settings: Any,
+) -> list[Request[Prompt]]:
+    """Return the requests for `n` completions of each prompt; see `generate`."""
     if n < 1:
         raise InputError(f"n={n}", "Each prompt gets at least one completion", "Give 1 or more")
-    if len(seeds) != len(rows):
-        raise InputError(
-            f"{len(seeds)} seeds for {len(rows)} completions", "One seed per completion", "Give prompts * n seeds"
-        )
+    if max_new_tokens < 1:
+        raise InputError(f"max_new_tokens={max_new_tokens}", "A completion has at least one token", "Give 1 or more")
+    asked = list(prompts)
+    if not asked:
+        raise InputError("No prompts", "There must be something to answer", "Give at least one prompt")
+    known = {id(prompt): tuple(map(int, prompt)) for prompt in asked}  # the same one often stands there many times
+    rows = [known[id(prompt)] for prompt in asked for _ in range(n)]
     if not all(rows):
         raise InputError(
             f"Prompt {rows.index(()) // n} has no tokens", "A prompt needs at least one", "Begin it with bos"
         )
-    longest = max(map(len, rows), default=0)
-    if positions is not None and longest + max_new_tokens > positions:
-        raise InputError(
-            f"A prompt of {longest} tokens and {max_new_tokens} new ones",
-            f"The model has room for {positions} positions",
-            "Lower max_new_tokens, shorten the prompts, or use a model with more positions",
-        )
+    stops = tuple(tuple(map(int, sequence)) for sequence in stop)
+    columns = (
+        rows,
+        _each("seeds", seeds, len(rows)),
+        _each("temperature", temperature, len(rows)),
+        _each("budgets", max_new_tokens if budgets is None else budgets, len(rows)),
+    )
+    over = [budget for budget in columns[3] if budget > max_new_tokens]
+    if over:
+        raise InputError(f"budgets holds {over[0]}", f"It lies between 1 and {max_new_tokens}")
+    return [
+        Request(prompt, budget, seed, heat, stop=stops, stop_texts=tuple(stop_texts), **settings)
+        for prompt, seed, heat, budget in zip(*columns, strict=True)
+    ]
+
+
+def _each(name: str, values: Value | Sequence[Value], rows: int) -> Sequence[Value]:
+    """Return one value per completion."""
+    if isinstance(values, int | float):
+        return [values] * rows
+    if len(values) != rows:
+        raise InputError(f"{len(values)} {name} for {rows} completions", "One per completion", f"Give {rows}")
+    return values

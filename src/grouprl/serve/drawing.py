@@ -15,7 +15,8 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
-from grouprl.rollout.sampler import generate
+from grouprl.protocols import Request, Sampler
+from grouprl.rollout.sampler import LocalSampler
 
 STRETCH = 32
 """Tokens drawn before requests may join, streams are told, and stop texts are looked for."""
@@ -56,10 +57,14 @@ class _Open:
 
 
 class Drawing:
-    """A thread that draws for whoever asks; `at_once` bounds the answers that are written at the same time."""
+    """A thread that draws for whoever asks; `at_once` bounds the answers that are written at the same time.
 
-    def __init__(self, policy: Any, at_once: int = 64) -> None:
+    Every answer comes from `sampler`; None: a `LocalSampler` of the policy.
+    """
+
+    def __init__(self, policy: Any, at_once: int = 64, sampler: Sampler[Any, int] | None = None) -> None:
         self.policy, self.at_once = policy, at_once
+        self.sampler: Sampler[Any, int] = sampler or LocalSampler(policy)
         self.largest = 0
         """Most answers that were written together so far."""
         self._queue: queue.Queue[_Open | None] = queue.Queue()
@@ -116,19 +121,20 @@ class Drawing:
         return active
 
     def _advance(self, group: list[_Open], greedy: bool, top_p: float) -> None:
-        budgets = [min(STRETCH, each.line.budget - len(each.ids)) for each in group]
-        drawn = generate(
-            self.policy,
-            [[*each.line.prompt_ids, *each.ids] for each in group],
-            n=1,
-            max_new_tokens=max(budgets),
-            temperature=[each.line.temperature or 1.0 for each in group],
-            seeds=[(each.line.seed + len(each.ids) // STRETCH) % 2**64 for each in group],
-            greedy=greedy,
-            top_p=top_p,
-            budgets=budgets,
+        drawn = self.sampler.sample(
+            [
+                Request(
+                    (*each.line.prompt_ids, *each.ids),
+                    min(STRETCH, each.line.budget - len(each.ids)),
+                    (each.line.seed + len(each.ids) // STRETCH) % 2**64,
+                    each.line.temperature or 1.0,
+                    greedy=greedy,
+                    top_p=top_p,
+                )
+                for each in group
+            ]
         )
-        for each, ids, logp in zip(group, drawn.response_ids, drawn.logp_bt.tolist(), strict=True):
+        for each, ids, logp in zip(group, drawn.actions, drawn.logp_bt.tolist(), strict=True):
             before = len(each.ids)
             each.ids += ids
             each.logp += logp[: len(ids)]

@@ -5,6 +5,7 @@ from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.asking import SelfSearch
 from grouprl.tasks.choosing import Choose
 from grouprl.tasks.code import CodeTask
+from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
 from grouprl.tasks.criticising import Critic
 from grouprl.tasks.diagnose import DiagnoseTask
@@ -20,6 +21,7 @@ from grouprl.tasks.maze import Maze
 from grouprl.tasks.mcp import McpTask
 from grouprl.tasks.openenv import OpenEnv
 from grouprl.tasks.options import OptionTask
+from grouprl.tasks.pairs import Pairs
 from grouprl.tasks.pettingzoo import PettingZoo
 from grouprl.tasks.program import Program
 from grouprl.tasks.reading import Chart, Counting
@@ -29,6 +31,7 @@ from grouprl.tasks.reflecting import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
+from grouprl.tasks.rollouts import Rollouts
 from grouprl.tasks.routing import Route
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
@@ -55,6 +58,7 @@ __all__ = [
     "Chart",
     "Choose",
     "CodeTask",
+    "Control",
     "Countdown",
     "Counting",
     "Critic",
@@ -76,6 +80,7 @@ __all__ = [
     "OpenEnv",
     "OptionTask",
     "OwnEnvironment",
+    "Pairs",
     "PettingZoo",
     "Ponder",
     "Program",
@@ -87,6 +92,7 @@ __all__ = [
     "Reflect",
     "Retell",
     "Reverse",
+    "Rollouts",
     "Route",
     "RowTask",
     "Schema",

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.errors import InputError, raised
+from grouprl.protocols import Spaces
 from grouprl.rewards import Example, Reward, import_object
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import OptionTask, without_folder
@@ -166,6 +167,7 @@ class OwnEnvironment(SeededTask):
     own_luck: bool = Field(False, description="whether every answer to a question has a seed of its own")
 
     _make: Callable[..., Any] = PrivateAttr()
+    _spaces: Spaces | None = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Import the class and make one environment.
@@ -180,6 +182,9 @@ class OwnEnvironment(SeededTask):
             environment = self._build()
         if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
             raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")
+        self._spaces = getattr(environment, "spaces", None)
+        if not isinstance(self._spaces, Spaces | None):
+            raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they are grouprl.protocols.Spaces")
         with self._named("cannot be closed", "close() raises nothing"):
             environment.close()
 
@@ -229,6 +234,15 @@ class OwnEnvironment(SeededTask):
     def alphabet(self) -> str:
         """As the option says."""
         return self.characters
+
+    @property
+    def spaces(self) -> Spaces | None:
+        """Those that the class names as `spaces`, where it acts by vectors."""
+        return self._spaces
+
+    def first_text(self, question: Question) -> str:
+        """Return the first observation, for people; of one that shows vectors its seed."""
+        return super().first_text(question) if self._spaces is None else f"seed {question.columns['seed']}"
 
     @property
     def needs_clock(self) -> bool:

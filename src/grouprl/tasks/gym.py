@@ -79,18 +79,7 @@ class Gym(SeededTask):
         env.close()
 
     def _make(self) -> Any:
-        try:
-            import gymnasium
-        except ImportError as error:
-            raise MissingExtra("gymnasium", "envs", f"The task 'gym:{self.id}'") from error
-        try:
-            return gymnasium.make(self.id, disable_env_checker=True, **self.config)
-        except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
-            raise InputError(
-                f"Gymnasium has no environment '{self.id}'", remedy=suggest(self.id, gymnasium.registry)
-            ) from error
-        except (gymnasium.error.Error, TypeError) as error:
-            raise InputError(f"Gymnasium refuses '{self.id}' with {self.config}", str(error)) from error
+        return made(self.id, self.config, f"The task 'gym:{self.id}'")
 
     def _words_of(self, env: Any) -> tuple[str, ...]:
         """Return the words of Discrete actions; () for others, which are numbers."""
@@ -152,3 +141,22 @@ class Gym(SeededTask):
             success=self._threshold,
             invalid=self.invalid,
         )
+
+
+def made(name: str, config: dict[str, Any], who: str) -> Any:
+    """Return a Gymnasium environment; `who` asks for it.
+
+    Raises:
+        MissingExtra: gymnasium is not installed.
+        InputError: there is no such environment, or it refuses `config`.
+    """
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingExtra("gymnasium", "envs", who) from error
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **config)
+    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+        raise InputError(f"Gymnasium has no environment '{name}'", remedy=suggest(name, gymnasium.registry)) from error
+    except (gymnasium.error.Error, TypeError) as error:
+        raise InputError(f"Gymnasium refuses '{name}' with {config}", str(error)) from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypedDict, get_args
 
 from grouprl.errors import InputError, suggest
+from grouprl.protocols import Spaces
 from grouprl.rewards import Example, Reward
 
 Split = Literal["train", "eval"]
@@ -106,6 +107,11 @@ class Task(ABC):
     def agents(self) -> tuple[str, ...]:
         """The names that observations give to who acts, in a fixed order; an episode is judged by its first agent."""
         return ("",)
+
+    @property
+    def spaces(self) -> Spaces | None:
+        """What environments show and are acted on with, for policies over vectors; None: text."""
+        return None
 
     def environment(self) -> Any:
         """Return a fresh `grouprl.envs.Environment` for one episode; None for tasks that are answered at once.

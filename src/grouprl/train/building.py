@@ -11,22 +11,48 @@ from grouprl.method import Method
 from grouprl.methods.compose import compose
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.load import load_policy
+from grouprl.policy.kinds import Build, make_policy, policy_kind
+from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
 from grouprl.policy.team import Team
+from grouprl.protocols import Policy
 from grouprl.tasks import Task
 from grouprl.train.agents import model_names
 from grouprl.train.config import Config
+from grouprl.train.optimizers import build_optimizer
 from grouprl.train.ways import pass_settings
 
 
-def build_policy(config: Config, task: Task) -> CausalPolicy | Team:
-    """Load or build the policy that the configuration asks for; one for each agent where they have their own."""
+def build_policy(config: Config, task: Task) -> Policy:
+    """Load or build the policy that the configuration asks for; one for each agent where they have their own.
+
+    Raises:
+        InputError: there is no such model or policy, its settings do not fit it, or it does not fit the task.
+    """
     keep_freed_memory()
+    if policy_kind(config.model.name) is not None:
+        return build_kind(config, task)
     names = model_names(config, task)
     if len(names) == 1:
         return _build_one(config, task, config.model.name, config.seed)
     members = {agent: _build_one(config, task, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
     return Team(members)
+
+
+def build_kind(config: Config, task: Task) -> Policy:
+    """Build a policy that is no language model; `dtype: auto` is float32 everywhere."""
+    model = config.model
+    place = resolve_device(model.device)
+    build = Build(
+        spaces=task.spaces,
+        task=task,
+        seed=config.seed,
+        temperature=config.sampling.temperature,
+        values=compose(config.method).method.critic is not None,
+        device=str(place),
+        dtype=torch.float32 if model.dtype == "auto" else resolve_dtype(model.dtype, place),
+        positions=config.batch.tokens_per_microbatch,
+    )
+    return make_policy(model.name, build, model.settings)
 
 
 def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy:
@@ -52,18 +78,13 @@ def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy
     )
 
 
-def make_optimizer(config: Config, policy: CausalPolicy | Team, phase: str) -> torch.optim.Optimizer:
-    """AdamW over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
+def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
+    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
-    return torch.optim.AdamW(policy.parameters(), lr=rate, betas=optim.betas, weight_decay=decay, fused=True)
+    return build_optimizer(optim, policy.parameters(), lr=rate, weight_decay=decay)
 
 
 def needs_reference(config: Config, method: Method) -> bool:
     """Whether a frozen reference policy must be kept."""
     return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
-
-
-def exact_sampler(policy: CausalPolicy | Team) -> bool:
-    """Whether the local sampler's log-probs are the trainer's: the same weights in full precision."""
-    return policy.dtype in (torch.float32, torch.float64)

@@ -6,7 +6,8 @@ other questions are asked beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +19,15 @@ from grouprl.data.collected import Collected, subset_scores
 from grouprl.envs.stage import Stage
 from grouprl.envs.stage_workers import open_stage
 from grouprl.errors import InputError
+from grouprl.protocols import EntropyScaling, Request, Sampler, StoredRows
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.array_episodes import play_arrays
+from grouprl.rollout.engines import local_engine
 from grouprl.rollout.episode import Record, Turn
 from grouprl.rollout.episodes import Episodes, play
-from grouprl.rollout.sampler import Adapt, Rollout, generate
+from grouprl.rollout.sampler import Rollout, as_rollout
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Task
 from grouprl.train.config import Config
@@ -36,6 +40,7 @@ from grouprl.train.episodes import (
     with_function,
 )
 from grouprl.train.stopwatch import Stopwatch
+from grouprl.train.stored import stored
 
 GREEDY = -1
 """Answer number of the greedy answer, which needs no seed of its own."""
@@ -48,13 +53,22 @@ Rows = Sequence[tuple[Ask, int]]
 class Collector:
     """Draws and scores answers, or episodes where the task has an environment; `watch` adds up the seconds of both.
 
-    `max_new_tokens` is the budget of an answer, or of one turn of an episode.
+    `max_new_tokens` is the budget of an answer, or of one turn of an episode. Every sample comes from `sampler`; None:
+    one of this process (`local_engine`).
     """
 
     def __init__(
-        self, config: Config, policy: Any, reward: Any, max_new_tokens: int, errors: ErrorPolicy, task: Task
+        self,
+        config: Config,
+        policy: Any,
+        reward: Any,
+        max_new_tokens: int,
+        errors: ErrorPolicy,
+        task: Task,
+        sampler: Sampler[Any, int] | None = None,
     ) -> None:
         self.config, self.policy, self.reward = config, policy, reward
+        self.sampler: Sampler[Any, int] = sampler or local_engine(policy)
         self.max_new_tokens, self.errors = max_new_tokens, errors
         self.make, self.task = environments(task), task
         self.stage: Stage | None = None
@@ -64,8 +78,6 @@ class Collector:
             self.stage, note = open_stage(task, acting.workers, timeout=acting.timeout, memory_gb=acting.memory_gb)
             self.notes = [note] if note else []
         self.watch = Stopwatch()
-        self.generate: Callable[..., Rollout] = generate
-        """What draws single answers."""
 
     @property
     def _stop(self) -> tuple[str, ...]:
@@ -77,42 +89,62 @@ class Collector:
         if self.stage is not None:
             self.stage.close()
 
+    @contextmanager
+    def acting(self, policy: Any) -> Iterator[None]:
+        """Let another policy of this process draw."""
+        before, self.policy, self.sampler = (self.policy, self.sampler), policy, local_engine(policy)
+        try:
+            yield
+        finally:
+            self.policy, self.sampler = before
+
     def draw(
-        self, asks: Sequence[Ask], *, greedy: bool = False, adapt: Adapt | None = None, count_failures: bool = True
+        self,
+        asks: Sequence[Ask],
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
     ) -> Collected:
         """Draw and score the answers that `asks` ask for; `count_failures` is off for probes nobody trains on."""
+        if isinstance(self.task, StoredRows):
+            return stored(self.task, self.policy, asks, self.max_new_tokens)
         rows = [(ask, ask.first + i) for ask in asks for i in range(ask.answers)]
         if greedy:
             rows = [(ask, GREEDY) for ask in asks]
         heat = self.config.sampling.temperature
-        foreign_b = np.array([ask.temperature not in (None, heat) or adapt is not None for ask, _ in rows], dtype=bool)
+        foreign_b = np.array(
+            [ask.temperature not in (None, heat) or scaling is not None for ask, _ in rows], dtype=bool
+        )
         if self.make is not None:
-            return self._played(rows, foreign_b, greedy=greedy, adapt=adapt, count_failures=count_failures)
+            return self._played(rows, foreign_b, greedy=greedy, scaling=scaling, count_failures=count_failures)
         budgets = [min(ask.max_new_tokens or self.max_new_tokens, self.max_new_tokens) for ask, _ in rows]
-        rollout = self._generate(rows, budgets, greedy=greedy, adapt=adapt)
+        rollout = self._generate(rows, budgets, greedy=greedy, scaling=scaling)
         return self.scored(rows, rollout, foreign_b, count_failures=count_failures)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Draw one answer or turn behind each of these token ids, drawn as in training; nothing comes of it."""
         sampling = self.config.sampling
         with self.watch("rollout"):
-            return self.generate(
-                self.policy,
-                beginnings,
-                n=1,
-                max_new_tokens=self.max_new_tokens,
-                temperature=sampling.temperature,
-                seeds=seeds,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                stop_texts=self._stop,
-            )
+            requests = [
+                Request(
+                    tuple(ids),
+                    self.max_new_tokens,
+                    seed,
+                    sampling.temperature,
+                    top_p=sampling.top_p,
+                    top_k=sampling.top_k,
+                    stop_texts=self._stop,
+                )
+                for ids, seed in zip(beginnings, seeds, strict=True)
+            ]
+            return as_rollout(requests, self.sampler.sample(requests))
 
     def spoken(self, asks: Sequence[Ask]) -> Collected:
         """Draw an answer to each of `asks` beside the environment: rows of one turn that nobody scored, reward 0."""
         rows = [(ask, ask.first) for ask in asks]
         budgets = [ask.max_new_tokens or self.max_new_tokens for ask, _ in rows]
-        rollout = self._generate(rows, budgets, greedy=False, adapt=None)
+        rollout = self._generate(rows, budgets, greedy=False, scaling=None)
         texts = tuple(self.policy.decode_all(rollout.response_ids))
         zero_b, none_b = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
         scores = Scores(zero_b, {}, none_b, np.full(len(rows), "ok"), [])
@@ -161,10 +193,10 @@ class Collector:
         return replace(collected, kept_b=self.errors.apply(scores, collected.group_b))
 
     def _played(
-        self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, adapt: Adapt | None, count_failures: bool
+        self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, scaling: EntropyScaling | None, count_failures: bool
     ) -> Collected:
         """Play the episodes asked for; rows without a token of the policy's own cannot be trained on."""
-        episodes = self._play(rows, greedy=greedy, adapt=adapt)
+        episodes = self._play(rows, greedy=greedy, scaling=scaling)
         which = [rows[e] for e in episodes.episode_b.tolist()]
         names = [sample_id(ask.question.id, n, c) for (ask, n), c in zip(which, episodes.context_b, strict=True)]
         with self.watch("score"):
@@ -225,24 +257,36 @@ class Collector:
             entropy_bt[row, where] = out.entropy_bt[place, where].cpu().to(entropy_bt)
         return replace(rollout, logp_bt=logp_bt, entropy_bt=entropy_bt)
 
-    def _play(self, rows: Rows, *, greedy: bool, adapt: Adapt | None) -> Episodes:
+    def _play(self, rows: Rows, *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         assert self.make is not None
         sampling, seed = self.config.sampling, self.config.seed
+        starts = [start_of(ask, number, seed, sampling.temperature) for ask, number in rows]
         with self.watch("rollout"):
+            if self.task.spaces is not None:
+                return play_arrays(
+                    self.sampler,
+                    self.make,
+                    starts,
+                    spaces=self.task.spaces,
+                    max_turns=self.task.max_turns,
+                    greedy=greedy,
+                    stage=self.stage,
+                )
             return play(
                 self.policy,
                 self.make,
-                [start_of(ask, number, seed, sampling.temperature) for ask, number in rows],
+                starts,
                 max_turns=self.task.max_turns,
                 max_new_tokens=self.max_new_tokens,
                 agents=self.task.agents,
                 greedy=greedy,
                 top_p=sampling.top_p,
                 top_k=sampling.top_k,
-                adapt=adapt,
+                entropy_scaling=scaling,
                 stop=self._stop,
                 history=sampling.history,
                 stage=self.stage,
+                sampler=self.sampler,
             )
 
     def _collected(
@@ -278,23 +322,24 @@ class Collector:
         found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
         return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
-    def _generate(self, rows: Rows, budgets: Sequence[int], *, greedy: bool, adapt: Adapt | None) -> Rollout:
+    def _generate(self, rows: Rows, budgets: Sequence[int], *, greedy: bool, scaling: EntropyScaling | None) -> Rollout:
         sampling = self.config.sampling
         with self.watch("rollout"):
-            return self.generate(
-                self.policy,
-                self._prompt_ids(rows),
-                n=1,
-                max_new_tokens=max(budgets),
-                temperature=[ask.temperature or sampling.temperature for ask, _ in rows],
-                seeds=[answer_seed("train", self.config.seed, ask.ordinal, number) for ask, number in rows],
-                greedy=greedy,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                budgets=budgets,
-                adapt=adapt,
-                stop_texts=self._stop,
-            )
+            requests = [
+                Request(
+                    ids,
+                    budget,
+                    answer_seed("train", self.config.seed, ask.ordinal, number),
+                    ask.temperature or sampling.temperature,
+                    greedy=greedy,
+                    top_p=sampling.top_p,
+                    top_k=sampling.top_k,
+                    stop_texts=self._stop,
+                    entropy_scaling=scaling,
+                )
+                for (ask, number), ids, budget in zip(rows, self._prompt_ids(rows), budgets, strict=True)
+            ]
+            return as_rollout(requests, self.sampler.sample(requests))
 
     def _prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:
         """Token ids that stand before each answer: the prompt and the ask's lead."""

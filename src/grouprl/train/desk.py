@@ -7,7 +7,7 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +20,12 @@ from grouprl.data.ledger import Ledger
 from grouprl.data.source import QuestionSource
 from grouprl.method import Method
 from grouprl.parts.part import Part
+from grouprl.protocols import SampleSource
 from grouprl.rollout.sampler import Rollout
 from grouprl.tasks.task import Task
 from grouprl.train.collect import Collector, under
 from grouprl.train.config import Config
-
-if TYPE_CHECKING:
-    from grouprl.overlap.ahead import Ahead
+from grouprl.train.synchronous import Round, Synchronous
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -60,8 +59,8 @@ class RunDesk:
         self.memory: dict[str, dict[str, Any]] = {}
         self._held: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
-        self.ahead: Ahead | None = None
-        """What draws ahead of the training, where the run does."""
+        self.rounds: SampleSource[Round, Any] = Synchronous(self)
+        """Where the rows of a step come from."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         reads_past = any(name.startswith("past.") for name in method.needs())
@@ -144,8 +143,8 @@ class RunDesk:
     def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
         """Draw and score the answers that `asks` ask for, by the method's sampling rule."""
         rule = self.method.sampling
-        adapt = None if rule is None or greedy else rule.adapt(self)
-        return self.collector.draw(asks, greedy=greedy, adapt=adapt, count_failures=count_failures)
+        scaling = None if rule is None or greedy else rule.scaling(self)
+        return self.collector.draw(asks, greedy=greedy, scaling=scaling, count_failures=count_failures)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
@@ -154,11 +153,8 @@ class RunDesk:
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
         """Let another policy draw."""
-        before, self.collector.policy = self.collector.policy, policy
-        try:
+        with self.collector.acting(policy):
             yield
-        finally:
-            self.collector.policy = before
 
     def spoken(self, asks: Sequence[Ask]) -> Collected:
         """Draw an answer to each of `asks` beside the environment."""
@@ -195,11 +191,10 @@ class RunDesk:
     def state(self) -> dict[str, Any]:
         """Everything remembered, for a checkpoint: plain containers and tensors."""
         state = {"ledger": self.ledger.state(), "memory": self.memory, "last_entropy": self.last_entropy}
-        return state if self.ahead is None else {**state, "ahead": self.ahead.state()}
+        return {**state, **self.rounds.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.ledger.restore(state["ledger"])
         self.memory, self.last_entropy = state["memory"], state["last_entropy"]
-        if self.ahead is not None:
-            self.ahead.restore(state["ahead"])
+        self.rounds.restore(state)

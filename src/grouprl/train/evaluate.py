@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.team import Team
+from grouprl.protocols import Policy, Sampler, StoredRows
 from grouprl.rewards import Reward
 from grouprl.rollout.between import History
+from grouprl.rollout.engines import local_engine
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Question, Task
 from grouprl.train.estimates import INTERVAL, Estimate
@@ -75,7 +76,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: CausalPolicy | Team,
+    policy: Policy,
     task: Task,
     *,
     questions: int,
@@ -93,6 +94,7 @@ def evaluate(
     history: History = "refuse",
     stage: Stage | None = None,
     progress: Progress | None = None,
+    sampler: Sampler[Any, int] | None = None,
 ) -> Evaluation:
     """Answer the first `questions` held-out questions of `task`, or act in its environments, and score the answers.
 
@@ -114,11 +116,14 @@ def evaluate(
         history: what happens where a chat template rewrites earlier turns (`sampling.history`).
         stage: where environments act; None: in this process.
         progress: called as answers are written.
+        sampler: what every answer is drawn with; None: one of this process.
 
     Raises:
         InputError: a task without held-out questions, nothing to draw, k beyond `samples`.
         RunError: the reward or the environment fails on too many answers.
     """
+    if isinstance(task, StoredRows):  # nothing is sampled: the likeliest of the stored completions is looked for
+        samples, greedy = 0, True
     _check_request(questions, samples, k, greedy)
     available = task.size("eval")
     count = questions if available is None else min(questions, available)
@@ -141,6 +146,7 @@ def evaluate(
         stage,
         reward,
         (*task.stop, *stop),
+        sampler or local_engine(policy),
     )
     meter = Meter(progress, count * (samples + greedy))
     greedy_answers = judge.answer(asked, 1, [[0]] * count, True, meter) if greedy else None

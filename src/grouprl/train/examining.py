@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,18 @@ from grouprl.data.collected import join_scores
 from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.errors import InputError, RunError
-from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.team import Team
+from grouprl.protocols import Request, Sampler, StoredRows
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
-from grouprl.rollout import generate
+from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.between import History
-from grouprl.rollout.episodes import Start, play
+from grouprl.rollout.episodes import Episodes, Start, play
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks.task import Message, Question, Task
 from grouprl.train.episodes import environments, score_outcomes, with_function
 from grouprl.train.estimates import Estimate, interval, mean_interval, pass_at_k_each
+from grouprl.train.stored import likeliest, scores_of
 
 Progress = Callable[[int, int], None]
 """Called with (answers written, answers in all)."""
@@ -96,7 +97,7 @@ class Answers:
 class Examiner:
     """The policy, the reward and how answers are drawn."""
 
-    policy: CausalPolicy | Team
+    policy: Any
     task: Task
     reward: Reward
     correct_at: float
@@ -107,11 +108,15 @@ class Examiner:
     stage: Stage | None
     added: Reward | None
     stop: tuple[str, ...]
+    sampler: Sampler[Any, int]
+    """Every answer comes from it."""
 
     def answer(
         self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
     ) -> Answers:
         """Draw `each` answers per question, as many questions at a time as `batch_rows` allows, and score them."""
+        if isinstance(self.task, StoredRows):
+            return self._likeliest(asked)
         at_once = max(1, self.batch_rows // each)
         make = environments(self.task)
         if make is not None:
@@ -127,20 +132,18 @@ class Examiner:
         truncated: list[bool] = []
         for start in range(0, len(asked), at_once):
             part = slice(start, start + at_once)
-            rollout = generate(
-                self.policy,
-                self.policy.encode_prompts([question.prompt for question in asked[part]]),
-                n=each,
-                max_new_tokens=self.max_new_tokens,
-                temperature=self.temperature,
-                seeds=[seed for row in seeds[part] for seed in row],
-                greedy=greedy,
-                stop_texts=self.stop,
+            prompts = [tuple(ids) for ids in self.policy.encode_prompts([question.prompt for question in asked[part]])]
+            drawn = self.sampler.sample(
+                [
+                    Request(prompt, self.max_new_tokens, seed, self.temperature, greedy, stop_texts=self.stop)
+                    for prompt, row in zip(prompts, seeds[part], strict=True)
+                    for seed in row
+                ]
             )
-            texts += self.policy.decode_all(rollout.response_ids)
-            lengths += [len(ids) for ids in rollout.response_ids]
-            truncated += rollout.truncated_b.tolist()
-            meter.add(len(rollout.response_ids))
+            texts += self.policy.decode_all(drawn.actions)
+            lengths += [len(ids) for ids in drawn.actions]
+            truncated += drawn.truncated_b.tolist()
+            meter.add(len(drawn))
         return self._score(asked, each, texts, lengths, truncated)
 
     def _play(
@@ -167,18 +170,7 @@ class Examiner:
         lengths: list[int] = []
         truncated: list[bool] = []
         for at in range(0, len(starts), self.batch_rows):
-            episodes = play(
-                self.policy,
-                make,
-                starts[at : at + self.batch_rows],
-                max_turns=self.task.max_turns,
-                max_new_tokens=self.max_new_tokens,
-                agents=self.task.agents,
-                greedy=greedy,
-                stop=self.stop,
-                history=self.history,
-                stage=self.stage,
-            )
+            episodes = self._episodes(make, starts[at : at + self.batch_rows], greedy)
             part = starts[at : at + self.batch_rows]
             ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]
             stated = score_outcomes(episodes, ids, self.correct_at)
@@ -192,6 +184,39 @@ class Examiner:
             truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()
             meter.add(len(part))
         return self._answers(join_scores(scores), each, texts, lengths, truncated)
+
+    def _likeliest(self, asked: Sequence[Question]) -> Answers:
+        """Return the stored completion to each question that the policy finds likeliest."""
+        assert isinstance(self.task, StoredRows)
+        found = [likeliest(self.task, self.policy, question, self.max_new_tokens) for question in asked]
+        rows = [row for row, _ in found]
+        late = [row.truncated for row in rows]
+        return self._answers(scores_of(rows), 1, [row.completion for row in rows], [n for _, n in found], late)
+
+    def _episodes(self, make: Callable[[], Environment], starts: Sequence[Start], greedy: bool) -> Episodes:
+        if self.task.spaces is not None:
+            return play_arrays(
+                self.sampler,
+                make,
+                starts,
+                spaces=self.task.spaces,
+                max_turns=self.task.max_turns,
+                greedy=greedy,
+                stage=self.stage,
+            )
+        return play(
+            self.policy,
+            make,
+            starts,
+            max_turns=self.task.max_turns,
+            max_new_tokens=self.max_new_tokens,
+            agents=self.task.agents,
+            greedy=greedy,
+            stop=self.stop,
+            history=self.history,
+            stage=self.stage,
+            sampler=self.sampler,
+        )
 
     def _score(
         self, asked: Sequence[Question], each: int, texts: list[str], lengths: list[int], truncated: list[bool]

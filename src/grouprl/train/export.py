@@ -8,7 +8,9 @@ from typing import Any
 
 from grouprl.errors import InputError
 from grouprl.policy import CausalPolicy, load_policy
+from grouprl.policy.kinds import policy_kind
 from grouprl.policy.team import Team
+from grouprl.protocols import Policy
 from grouprl.tasks import Task, load_task
 from grouprl.train.agents import model_names
 from grouprl.train.building import build_policy
@@ -23,7 +25,7 @@ class Trained:
 
     config: Config
     task: Task
-    policy: CausalPolicy | Team
+    policy: Policy
     when: str
 
 
@@ -39,12 +41,13 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     folder = RunFolder.open(run)
     config = load_config(str(folder.config))
     task = load_task(config.task, config.seed)
-    if checkpoint is None and folder.model.is_dir():
+    if checkpoint is None and folder.model.is_dir() and policy_kind(config.model.name) is None:
         return Trained(config, task, _final(folder.model, config, task), "the final model")
     state = load_policy_state(run, checkpoint)
     policy = build_policy(config, task)
     policy.load_trainable_state(state)
-    when = "the newest checkpoint (the run has no final model)" if checkpoint is None else f"checkpoint {checkpoint}"
+    newest = "the newest checkpoint" + " (the run has no final model)" * (not folder.model.is_dir())
+    when = newest if checkpoint is None else f"checkpoint {checkpoint}"
     return Trained(config, task, policy, when)
 
 

@@ -18,6 +18,7 @@ from grouprl.data.desk import alphabet_of
 from grouprl.errors import InputError
 from grouprl.methods.compose import compose
 from grouprl.policy.fit import check_config, check_files, check_state
+from grouprl.policy.kinds import policy_kind
 from grouprl.policy.lean import why_not_lean
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.logprobs import CHUNK_ELEMENTS
@@ -93,11 +94,13 @@ class Cost:
 def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
 
-    (None, None) for a Hub id that is not on this machine.
+    (None, None) for a Hub id that is not on this machine, and for a policy that is no language model.
 
     Raises:
         InputError: a folder that is not there or is no model.
     """
+    if policy_kind(config.model.name) is not None:
+        return None, None
     dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     models = []
     for name in model_names(config, task).values():

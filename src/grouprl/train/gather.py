@@ -1,30 +1,20 @@
 """One step's experience: choose questions, draw answers, explore, refill, replay; and what is learnt from it for later.
 
-Every stage that a method does not have is the plain one: questions in their order, equally many answers each.
+What is asked and drawn comes from the run's source (`grouprl.protocols.SampleSource`); this is what is made of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grouprl.batch import SOURCES, Batch
-from grouprl.data.ask import Ask
 from grouprl.data.collected import Collected, join, sort_by_group, subset
 from grouprl.data.ledger import Visit
-from grouprl.errors import RunError
-from grouprl.train.account import NO_ROWS, Fates, dropped
+from grouprl.train.account import Fates, dropped
 from grouprl.train.desk import RunDesk
-
-if TYPE_CHECKING:
-    from grouprl.overlap.ahead import Ahead
-
-Round = tuple[Collected, Collected | None, Fates]
-"""Rows of one round; rows that exploration took away, drawn but not trained on, and why each of these is not."""
+from grouprl.train.synchronous import among
 
 
 @dataclass(frozen=True)
@@ -49,11 +39,11 @@ def gather(desk: RunDesk) -> Gathered | None:
     good: list[Collected] = []
     fates: list[Fates] = []
     for _ in range(limit):
-        found = _round(desk, missing) if desk.ahead is None else _ahead(desk.ahead, missing)
+        found = desk.rounds.round(missing)
         if found is None:
             break
         part, gone, gone_b = found
-        whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=desk.ahead is not None)
+        whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=desk.rounds.ahead)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
             wanted_b = refill.wanted(desk.batch(kept)).numpy()
@@ -76,51 +66,6 @@ def gather(desk: RunDesk) -> Gathered | None:
     if replay is not None:
         fate_b[(fate_b == "") & ~among(drawn, wanted)] = replay.takes
     return Gathered(drawn, sort_by_group(wanted), len(parts), fate_b)
-
-
-def _ahead(ahead: Ahead, count: int) -> Round | None:
-    """The next `count` groups of those that were asked ahead of training; nothing is explored there."""
-    drawn = ahead.round(count)
-    return None if drawn is None else (drawn, None, NO_ROWS)
-
-
-def _round(desk: RunDesk, count: int) -> Round | None:
-    """Ask `count` questions; None when nothing is left to ask."""
-    method = desk.method
-    asks = choose(desk, count) if count > 0 else []
-    if not asks:
-        return None
-    collected = desk.draw(asks)
-    if method.greedy_baseline:
-        collected = _with_greedy(desk, asks, collected)
-    plain, fate_b = collected, dropped(collected)
-    for part in method.explore:
-        collected = part(collected, desk)
-        if not len(collected):
-            raise RunError(f"{part.name} left no row of {len(asks)} questions; a step needs at least one")
-        fate_b[(fate_b == "") & ~among(plain, collected)] = part.takes
-    gone_b = ~among(plain, collected)
-    return (collected, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (collected, None, NO_ROWS)
-
-
-def choose(desk: RunDesk, count: int) -> Sequence[Ask]:
-    """Choose `count` questions, with how often and in what way each is answered; fewer where there are no more."""
-    method = desk.method
-    asks: Sequence[Ask] = desk.take(count) if method.curriculum is None else method.curriculum.choose(count, desk)
-    if method.allocation is not None:
-        asks = [ask for ask in method.allocation.allot(asks, desk) if ask.answers > 0]
-    return asks if method.sampling is None else method.sampling.adjust(asks, desk)
-
-
-def among(rows: Collected, others: Collected) -> NDArray[np.bool_]:
-    """[B] bool: which of `rows` are there among the others, too."""
-    there = set(others.row_keys)
-    return np.array([key in there for key in rows.row_keys], dtype=bool)
-
-
-def _with_greedy(desk: RunDesk, asks: Sequence[Ask], collected: Collected) -> Collected:
-    reward_b = desk.collector.greedy_reward(asks, collected.group_b)
-    return replace(collected, greedy_reward_b=reward_b, kept_b=collected.kept_b & np.isfinite(reward_b))
 
 
 def remember(desk: RunDesk, gathered: Gathered, judged: Batch | None) -> None:

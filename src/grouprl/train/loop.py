@@ -21,6 +21,8 @@ from grouprl.data.collected import Collected
 from grouprl.data.desk import data_parts
 from grouprl.errors import InputError
 from grouprl.methods.registry import method as catalogue_method
+from grouprl.rollout.engines import local_engine
+from grouprl.rollout.sampler import MakeEngine
 from grouprl.terminal import Terminal
 from grouprl.train.account import NO_ROWS, account
 from grouprl.train.config import Config
@@ -67,14 +69,17 @@ def train(
     resume: bool = False,
     console: Console | None = None,
     profile: int = 0,
+    engine: MakeEngine = local_engine,
     changes: Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Summary:
     """Run a configuration from the start, or go on with the run in `folder`.
 
     The folder is left with resolved config, metrics, rollouts, checkpoints, the final model and a report.
-    With `profile` so many steps are profiled, and the table is printed and written into the folder. `changes` and
-    `accept_changes` are for a run that goes on: see `session.resume`.
+    With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes of
+    the policy what samples from it (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their
+    own, and their evaluations by the engine. `changes` and `accept_changes` are for a run that goes on: see
+    `session.resume`.
 
     Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
     """
@@ -85,9 +90,9 @@ def train(
         for line in prospect.short():
             console.print(line, highlight=False, markup=False)
     if resume:
-        session = resume_session(_required(folder), changes, accept_changes=accept_changes)
+        session = resume_session(_required(folder), changes, accept_changes=accept_changes, engine=engine)
     else:
-        session = start(config, folder)
+        session = start(config, folder, engine)
     try:
         after = profiled(session, console, profile, _run) if profile else _run(session, console)
         if after is None:
@@ -171,6 +176,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
 
 def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
     """Do what the method does once before its first step (its preludes), piece by piece."""
+    session.publish()
     pieces = session.prelude_pieces()
     display.phase("prelude", len(pieces), session.step)
     while session.step < len(pieces) and not stop.asked:
@@ -178,6 +184,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
         with clock.step:
             metrics = part.piece(number, session.desk)
             session.step += 1
+            session.publish()
         _log(session, display, clock, "prelude", {**metrics, **session.desk.read_notes()})
         if session.step % session.config.run.checkpoint_every == 0 and session.step < len(pieces):
             session.save()
@@ -188,8 +195,8 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
 def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
-    if session.desk.ahead is not None and session.step < config.steps:
-        session.desk.ahead.begin(display.message)
+    session.publish()
+    session.desk.rounds.begin(display.message)
     if session.step == 0 and not session.run.before.is_file():
         write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_questions, "before"))
         session.save()
@@ -231,8 +238,8 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
         session.step += 1
         if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
             _store(session, gathered.drawn, gathered.wanted, judged)
-        if session.desk.ahead is not None:
-            metrics |= session.desk.ahead.advance(gathered)
+        session.publish()
+        metrics |= session.desk.rounds.advance(gathered)
     seconds = session.collector.watch.read() | watch.read()
     metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.desk.read_notes()
     metrics |= _account(session, range(first, session.source.drawn), gathered, judged)
@@ -245,10 +252,11 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
 
 def _account(session: Session, asked: range, gathered: Gathered | None, judged: Batch | None) -> dict[str, float]:
     """What became of the questions asked in this step; of those whose answers arrived, where they are asked ahead."""
+    ahead = session.desk.rounds.ahead
     if gathered is None:
-        return account(() if session.desk.ahead is not None else asked, None, NO_ROWS, None, None)
+        return account(() if ahead else asked, None, NO_ROWS, None, None)
     drawn = gathered.drawn if gathered.rounds else None
-    ordinals = asked if session.desk.ahead is None else set(gathered.drawn.ordinal_b.tolist())
+    ordinals = set(gathered.drawn.ordinal_b.tolist()) if ahead else asked
     return account(ordinals, drawn, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, judged)
 
 
@@ -257,11 +265,11 @@ def _batch(session: Session, wanted: Collected) -> Batch | None:
     if not len(wanted):
         return None
     batch = session.desk.batch(wanted)
-    method, tokens = session.method, wanted.tokens
+    method, inputs = session.method, wanted.inputs
     batch = add_texts(batch, wanted, method, session.task, session.policy)
-    batch = with_scores(session, batch, tokens, torch.from_numpy(wanted.foreign_b))
+    batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
-        batch = batch.replace(ref_bt=session.reference.logp(tokens).logp_bt.cpu())
+        batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
     for part in data_parts(method.parts()):
         batch = part.fill(batch, wanted, session.desk)
     return add_statistics(session.policy, batch, method.needs())
@@ -334,6 +342,7 @@ def _evaluate(
             history=config.sampling.history,
             stage=session.collector.stage,
             progress=progress,
+            sampler=session.sampler,
         )
     session.evaluated = session.step
     _log(session, display, clock, "eval", found.record())

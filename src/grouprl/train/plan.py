@@ -12,8 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from grouprl.data.desk import data_parts
 from grouprl.data.second_model import SecondModel
 from grouprl.envs.stage_workers import open_stage
@@ -23,8 +21,10 @@ from grouprl.methods.compose import Resolved, compose
 from grouprl.methods.registry import CATALOGUE
 from grouprl.overlap.fit import words_ahead
 from grouprl.parts.part import RunFacts
+from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.passes import free_bytes
+from grouprl.rollout.sampler import exact_in
 from grouprl.tasks import Question, Task, load_task
 from grouprl.tasks.task import Split
 from grouprl.train.building import needs_reference
@@ -42,9 +42,12 @@ from grouprl.train.objections import (
     too_large,
     without_effect,
 )
+from grouprl.train.optimizers import check_optimizer
+from grouprl.train.other_policies import kind_notes, kind_refusals
 from grouprl.train.plan_settings import Setting, config_settings, method_settings
 from grouprl.train.rates import default_rate, foreseen
 from grouprl.train.reward import chosen_reward
+from grouprl.train.stored import stored_refusals
 from grouprl.train.ways import Way, computed_anew, way_refusals, ways
 
 LOOKED_AT = 32
@@ -130,6 +133,7 @@ def plan(config: Config) -> Plan:
     resolved = compose(config.method)
     task = load_task(config.task, config.seed)
     chosen_reward(config.reward, task)
+    check_optimizer(config.optim)
     method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
@@ -179,6 +183,8 @@ def plan(config: Config) -> Plan:
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(resolved)),
         refusals=(
+            *kind_refusals(config, method, task),
+            *stored_refusals(config, task, asked),
             *refusals(config, method, facts, task),
             *gold_refusals(config.reward, task),
             *complaints,
@@ -209,7 +215,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group,
         has_reference=needs_reference(config, method),
-        exact_sampler=dtype in (torch.float32, torch.float64) and not config.run.async_steps,
+        exact_sampler=exact_in(dtype) and not config.run.async_steps,
         ahead=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=max_new_tokens * task.max_turns,
@@ -294,12 +300,13 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
     card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
-    if model is None:
+    yield from kind_notes(config, task)
+    if model is None and policy_kind(config.model.name) is None:
         yield (
             f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
             "checked when it is downloaded"
         )
-    elif model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
+    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
         yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (

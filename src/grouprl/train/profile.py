@@ -160,13 +160,13 @@ class Profile:
 
     def _count(self, hooks: ExitStack) -> None:
         """Let rollouts and passes be counted."""
-        from grouprl.rollout.sampler import _Writer
+        from grouprl.rollout import sampler
 
-        rollout, engine = _Writer.rollout, self.policy._engine
+        decode, engine = sampler.decode, self.policy._engine
 
-        def counted_rollout(writer: Any, prompts: Any) -> Any:
-            found = rollout(writer, prompts)
-            self.work.draw(found.tokens)
+        def counted_decode(policy: Any, requests: Any, **settings: Any) -> Any:
+            found = decode(policy, requests, **settings)
+            self.work.draw(Tokens(tuple(request.prompt for request in requests), found.ids))
             return found
 
         def counted_read(tokens: Tokens, read: Callable[..., Any] = engine.read) -> Any:
@@ -174,7 +174,7 @@ class Profile:
                 self.work.run(tokens, torch.is_grad_enabled())
             return read(tokens)
 
-        hooks.enter_context(replaced(_Writer, "rollout", counted_rollout))
+        hooks.enter_context(replaced(sampler, "decode", counted_decode))
         hooks.enter_context(replaced(engine, "read", counted_read))
 
 
@@ -197,7 +197,7 @@ def timed_functions(policy: Any) -> list[tuple[Any, str, str]]:
     """Return what is timed: owner, attribute, part of a step."""
     from grouprl.method import Method
     from grouprl.policy.lean_weights import Affine
-    from grouprl.rollout import sampler
+    from grouprl.rollout import decoding
     from grouprl.rollout.cache import RowCache, SlotCache
     from grouprl.rollout.lean_decoder import LeanDecoder
     from grouprl.rollout.transformers_decoder import TransformersDecoder
@@ -211,10 +211,10 @@ def timed_functions(policy: Any) -> list[tuple[Any, str, str]]:
         *((loop, name, "records") for name in ("_store", "_log")),
         (loop, "_batch", "log-probs, statistics"),
         *((decoder, "start", "prefill") for decoder in (LeanDecoder, TransformersDecoder)),
-        (sampler, "make_decoder", "prefill"),
-        (sampler._Writer, "write", DECODE),
-        (sampler._Writer, "rollout", DECODE),
-        *((sampler._Writer, name, "sampling") for name in ("_choose", "_going_on")),
+        (decoding, "make_decoder", "prefill"),
+        (decoding._Writer, "write", DECODE),
+        (decoding._Writer, "written", DECODE),
+        *((decoding._Writer, name, "sampling") for name in ("_choose", "_going_on")),
         *((Affine, name, "products") for name in ("__call__", "add_to")),
         *caches,
         *_modules(policy),

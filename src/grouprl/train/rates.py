@@ -38,6 +38,7 @@ class Rate:
 
 RATES = {
     "tiny": Rate(1e-3, "tiny model trained from scratch: most recipes of its size here learn at 3e-4 to 1e-3"),
+    "other": Rate(1e-3, "a policy that is no language model, trained from scratch as the tiny model is"),
     "full": Rate(1e-6, "full training of a pretrained model: DAPO, arXiv:2503.14476, section 4.1; TRL's default, too"),
     "lora": Rate(
         1e-5,
@@ -48,16 +49,27 @@ RATES = {
 
 
 def kind_of_model(model: Model) -> str:
-    """Return "lora", "tiny" or "full"; adapters of the tiny model are "tiny", a team with one big model is "full"."""
+    """Return "lora", "tiny", "other" or "full".
+
+    Adapters of the tiny model are "tiny", a team with one big model is "full".
+    """
     names = model.agents.values() if isinstance(model.agents, dict) else (model.name,)
     if all(name == "tiny" for name in names):
         return "tiny"
+    if ":" in model.name or _registered(model.name):
+        return "other"
     return "full" if model.lora is None else "lora"
 
 
 def default_rate(model: Model) -> Rate:
     """Return the learning rate that a model has where `optim.lr` is not given."""
     return RATES[kind_of_model(model)]
+
+
+def _registered(name: str) -> bool:
+    from grouprl.policy.kinds import KINDS
+
+    return name in KINDS
 
 
 def reach_of_step(lr: float, hidden: int, layers: int, *, lora: bool) -> float:
@@ -103,16 +115,18 @@ def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int)
 
 
 def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
-    """Return the norm of Adam's last step over that of the weights; None before its first step.
+    """Return the norm of Adam's last step over that of the weights; None before its first step, and for others.
 
     Weight decay, which shrinks weights whatever is learnt, is left out.
     """
     moved = size = 0.0
     for group in optimizer.param_groups:
+        if "betas" not in group:
+            return None
         beta1, beta2 = group["betas"]
         for weight in group["params"]:
             state = optimizer.state.get(weight)
-            if not state:
+            if not state or "exp_avg_sq" not in state or "exp_avg" not in state:
                 continue
             count = float(state["step"])
             scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)

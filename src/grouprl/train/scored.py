@@ -5,22 +5,26 @@ from __future__ import annotations
 import torch
 
 from grouprl.batch import Batch
-from grouprl.policy.tokens import Tokens
-from grouprl.train.building import exact_sampler
+from grouprl.protocols import PolicyInputs
 from grouprl.train.session import Session
 
 
-def with_scores(session: Session, batch: Batch, tokens: Tokens, foreign_b: torch.Tensor) -> Batch:
-    """Let the policy compute values, and old log-probs where those of the sampler are not its own."""
+def with_scores(
+    session: Session, batch: Batch, inputs: PolicyInputs, foreign_b: torch.Tensor, *, exact: bool = True
+) -> Batch:
+    """Let the policy compute values, and old log-probs where those of the sampler are not its own.
+
+    `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with.
+    """
     policy, critic = session.policy, session.method.critic is not None
-    inexact = not exact_sampler(policy)
+    inexact = not exact
     if not (critic or inexact or bool(foreign_b.any())):
         return batch
     if not (critic or inexact):
         rows = foreign_b.nonzero()[:, 0]
-        logp_bt = policy.logp(tokens.rows(rows.tolist())).logp_bt.cpu()
+        logp_bt = policy.logp(inputs.rows(rows.tolist())).logp_bt.cpu()
         return with_foreign(batch, rows, torch.nn.functional.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
-    out = policy.logp(tokens, values=critic)
+    out = policy.logp(inputs, values=critic)
     batch = batch.replace(value_bt=None if out.value_bt is None else out.value_bt.cpu())
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]

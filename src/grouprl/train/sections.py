@@ -74,9 +74,14 @@ class Lora(Section):
 
 
 class Model(Section):
-    """What is trained: `tiny`, a folder, or the id of any causal language model of `transformers`."""
+    """What is trained: `tiny`, a folder, the id of any causal language model of `transformers`, or another policy.
+
+    Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
+    """
 
     name: str = "tiny"
+    settings: dict[str, Any] = {}
+    """Arguments of a policy that is no language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
     lora: Lora | None = None
     device: str = "auto"
@@ -143,8 +148,12 @@ class Sampling(Section):
 
 
 class Optim(Section):
-    """AdamW and its schedule."""
+    """The optimiser and its schedule."""
 
+    name: str = "adamw"
+    """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
+    settings: dict[str, Any] = {}
+    """Further arguments of that optimiser, for instance {momentum: 0.9} of sgd."""
     lr: Positive = 1e-6
     """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
@@ -153,6 +162,7 @@ class Optim(Section):
     rise: Whole = 0
     """Steps over which the learning rate rises linearly from 0."""
     betas: tuple[Share, Share] = (0.9, 0.95)
+    """Of optimisers that have betas."""
     weight_decay: NonNegative = 0.0
     grad_clip: NonNegative = 1.0
     """Largest norm of the gradient; 0 turns clipping off."""

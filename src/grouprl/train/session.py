@@ -21,13 +21,14 @@ from grouprl.methods.compose import compose
 from grouprl.overlap.ahead import Ahead, runs_ahead
 from grouprl.overlap.fit import threads_each
 from grouprl.parts.utterance import LateStart
-from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.second import second_policy
-from grouprl.policy.team import Team
+from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
+from grouprl.protocols import Engine, Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.engines import local_engine
+from grouprl.rollout.sampler import MakeEngine
 from grouprl.tasks import Task, load_task
-from grouprl.train.building import build_policy, exact_sampler, make_optimizer, needs_reference
+from grouprl.train.building import build_policy, make_optimizer, needs_reference
 from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.train.collect import Collector
 from grouprl.train.config import Config, load_config, with_absolute_paths
@@ -53,19 +54,21 @@ class Session:
     run: RunFolder
     task: Task
     method: Method
-    policy: CausalPolicy | Team
+    policy: Policy
     reward: Any
     source: QuestionSource
     errors: ErrorPolicy
     collector: Collector
     desk: RunDesk
+    sampler: Engine[Any, int]
+    """Every sample of this process comes from it."""
     health: Health
     phase: str
     lock: FolderLock | None = None
     step: int = 0
     elapsed: float = 0.0
     optimizer: torch.optim.Optimizer | None = None
-    reference: Any = None
+    reference: Scorer | None = None
     renewed: int | None = None
     """Step in which the reference last became the policy anew; None: it is the policy after the warm-up."""
     evaluated: int = 0
@@ -95,6 +98,10 @@ class Session:
                 save_file(self.policy.trainable_state(), temporary)
             self.reference = self.policy.reference()
 
+    def publish(self) -> None:
+        """Tell the sampler of the weights as they are; in training their version is the number of finished steps."""
+        self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
+
     def renew_reference(self) -> None:
         """Make the policy as it is now the reference; nothing where none is kept."""
         if self.reference is None:
@@ -102,7 +109,7 @@ class Session:
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
             save_file(self.policy.trainable_state(), temporary)
-        self.reference = second_policy(self.policy, trainable=False)
+        self.reference = self.policy.copied(trainable=False)
 
     def save(self) -> None:
         """Write a checkpoint of everything that has state, then drop the oldest."""
@@ -132,8 +139,7 @@ class Session:
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
-        if self.desk.ahead is not None:
-            self.desk.ahead.close()
+        self.desk.rounds.close()
         close_reward(self.reward)
         self.collector.close()
 
@@ -148,8 +154,8 @@ class Session:
         self.health.observe(values)
 
 
-def start(config: Config, folder: Path | None) -> Session:
-    """Make the run folder and build a fresh session."""
+def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine) -> Session:
+    """Make the run folder and build a fresh session; `engine` makes of the policy what samples from it."""
     config = with_absolute_paths(config)
     if folder is None:
         name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
@@ -170,7 +176,7 @@ def start(config: Config, folder: Path | None) -> Session:
         facts = {"threads": threads, "task": task.fingerprint(), "settings": known_by(settings), "versions": versions()}
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
-        session = assemble(config, run, task, policy, reward)
+        session = assemble(config, run, task, policy, reward, engine)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
     except BaseException as error:
@@ -182,7 +188,13 @@ def start(config: Config, folder: Path | None) -> Session:
     return session
 
 
-def resume(folder: Path, changes: Sequence[str] = (), *, accept_changes: bool = False) -> Session:
+def resume(
+    folder: Path,
+    changes: Sequence[str] = (),
+    *,
+    accept_changes: bool = False,
+    engine: MakeEngine = local_engine,
+) -> Session:
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
     `changes` are settings `key=value` among `extending.MAY_CHANGE`; with `accept_changes` the task, and the user's own
@@ -194,7 +206,7 @@ def resume(folder: Path, changes: Sequence[str] = (), *, accept_changes: bool = 
     run = RunFolder.open(folder)
     lock = FolderLock(run)
     try:
-        session = _resumed(run, changes, accept_changes)
+        session = _resumed(run, changes, accept_changes, engine)
     except BaseException:
         lock.release()
         raise
@@ -203,7 +215,7 @@ def resume(folder: Path, changes: Sequence[str] = (), *, accept_changes: bool = 
     return session
 
 
-def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool) -> Session:
+def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine) -> Session:
     before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
     known = known_by(read_text(run.config))
@@ -246,7 +258,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool) -> Se
     reward, notes = open_reward(config.reward, task)
     notes += said(before, config)
     try:
-        session = assemble(config, run, task, build_policy(config, task), reward)
+        session = assemble(config, run, task, build_policy(config, task), reward, engine)
         session.notes = complaints + notes
         _restore(session, checkpoint)
         if changes or accept_changes:
@@ -316,7 +328,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.renewed = state["reference_renewed"]
         policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.reference = policy.reference() if first else second_policy(policy, trainable=False)
+        session.reference = policy.reference() if first else policy.copied(trainable=False)
     policy.load_trainable_state(checkpoint.weights)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
@@ -332,13 +344,21 @@ def _lock_notes(lock: FolderLock) -> list[str]:
     return [] if lock.works else ["this file system has no locks: a second run on this folder would not be noticed"]
 
 
-def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy | Team, reward: Any) -> Session:
+def assemble(
+    config: Config,
+    run: RunFolder,
+    task: Task,
+    policy: Policy,
+    reward: Any,
+    engine: MakeEngine = local_engine,
+) -> Session:
     """Put the parts of a session together."""
     method = compose(config.method).method
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     budget = config.sampling.max_new_tokens or task.max_new_tokens
     source = QuestionSource(task, config.seed, config.data.questions)
-    collector = Collector(config, policy, reward, budget, errors, task)
+    sampler = engine(policy)
+    collector = Collector(config, policy, reward, budget, errors, task, sampler)
     desk = RunDesk(
         config,
         method,
@@ -360,18 +380,19 @@ def assemble(config: Config, run: RunFolder, task: Task, policy: CausalPolicy | 
         errors=errors,
         collector=collector,
         desk=desk,
-        health=Health(_health_facts(config, method, budget, policy), run.read_metrics()),
+        sampler=sampler,
+        health=Health(_health_facts(config, method, budget, sampler.exact, policy), run.read_metrics()),
         phase="train",
     )
     if runs_ahead(config):
-        desk.ahead = Ahead(desk, policy)
+        desk.rounds = Ahead(desk, policy)
     return session
 
 
-def _health_facts(config: Config, method: Method, max_tokens: int, policy: CausalPolicy | Team) -> HealthFacts:
-    facts = health_facts(config, method, max_tokens, exact_sampler(policy))
-    if method.learn is not None:
-        return facts  # a part that sets its steps itself does not go by the learning rate
+def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
+    facts = health_facts(config, method, max_tokens, exact)
+    if method.learn is not None or policy_kind(config.model.name) is not None or config.optim.name != "adamw":
+        return facts  # no rule tells how far steps of the rate lead, or a part sets them itself
     return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 
 

@@ -8,61 +8,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grouprl.batch import Batch
-from grouprl.errors import RunError
+from grouprl.errors import InputError, RunError
 from grouprl.method import Method
-from grouprl.policy.tokens import Tokens
+from grouprl.protocols import Policy, PolicyInputs
 from grouprl.train.sections import Optim
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
-
-
-class Policy(Protocol):
-    """What an update needs of a policy."""
-
-    def passes(self, tokens: Any, rows: Sequence[int]) -> list[list[int]]:
-        """Cut rows into passes that fit the token budget."""
-
-    def logp(
-        self,
-        tokens: Any,
-        *,
-        grad: bool = False,
-        entropy: bool = False,
-        values: bool = False,
-        cross: float | None = None,
-    ) -> Any:
-        """Score rows."""
-
-    def backward(
-        self,
-        tokens: Any,
-        grad_logp_bt: Tensor,
-        grad_entropy_bt: Tensor | None = None,
-        grad_value_bt: Tensor | None = None,
-        grad_cross_bt: Tensor | None = None,
-        *,
-        cross: float | None = None,
-    ) -> None:
-        """Add the gradients of a cotangent."""
-
-    def parameters(self) -> list[Any]:
-        """Trainable parameters."""
-
-    def owners(self) -> list[list[Any]]:
-        """The same by who owns them."""
-
-    def named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """The same with their names; those of the critic's own begin with `value_head.`."""
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
@@ -112,7 +73,9 @@ class Learner:
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss of one weighed step alone; returns its metrics."""
-        value_bt = self.policy.logp(step.inputs, values=True).value_bt.requires_grad_()
+        value_bt = self.policy.logp(step.inputs, values=True).value_bt
+        assert value_bt is not None, "a method with a critic has a policy that gives values"
+        value_bt.requires_grad_()
         loss = self.method.value_loss(value_bt, step)
         (grad_bt,) = torch.autograd.grad(loss.value, value_bt)
         self.policy.backward(step.inputs, torch.zeros_like(grad_bt), None, grad_bt)
@@ -190,7 +153,7 @@ def _one_pass(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
     """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
     alive_b = ~method.zero_rows(step)
     sums: dict[str, float] = defaultdict(float)
-    for rows in policy.passes(_tokens(step), alive_b.nonzero()[:, 0].tolist()):
+    for rows in policy.passes(_inputs(step), alive_b.nonzero()[:, 0].tolist()):
         part = _columns(step.rows(torch.tensor(rows)))
         out = _score(policy, method, part, grad=True)
         total, metrics = _losses(method, out, part)
@@ -221,11 +184,16 @@ def _two_passes(policy: Policy, method: Method, step: Batch) -> dict[str, float]
 
 def _columns(batch: Batch) -> Batch:
     """Cut the batch to the columns its rows use, as the policy will return them."""
-    return batch.trim(_tokens(batch).max_response)
+    return batch.trim(_inputs(batch).width)
 
 
-def _tokens(batch: Batch) -> Tokens:
-    assert isinstance(batch.inputs, Tokens), "a batch to update on carries its token ids"
+def _inputs(batch: Batch) -> PolicyInputs:
+    if not isinstance(batch.inputs, PolicyInputs):
+        raise InputError(
+            f"batch.inputs is {type(batch.inputs).__name__}",
+            "a batch to update on carries what its policy scores its rows from (grouprl.protocols.PolicyInputs)",
+            "Pass inputs=…, for instance grouprl.policy.Tokens",
+        )
     return batch.inputs
 
 

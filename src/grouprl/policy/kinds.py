@@ -1,0 +1,130 @@
+"""Kinds of policies by name: those of this package, and any class or function of yours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from ..errors import InputError, suggest
+from ..protocols import Policy, Spaces
+
+Maker = Callable[..., Policy]
+"""Called with a `Build` and the settings of `model.settings`; returns the policy."""
+M = TypeVar("M", bound=Maker)
+KINDS: dict[str, Maker] = {}
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a run tells the maker of its policy."""
+
+    spaces: Spaces | None = None
+    """What the task's environments show and are acted on with; None: text."""
+    task: Any = None
+    seed: int = 0
+    """Of the initial weights."""
+    temperature: float = 1.0
+    """Of the distribution that actions are sampled from and scored under."""
+    values: bool = False
+    """Whether the method has a critic, so that the policy must give values."""
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    positions: int = 65536
+    """Positions per pass (`batch.tokens_per_microbatch`)."""
+
+    def need_spaces(self, name: str) -> Spaces:
+        """Return the spaces; InputError naming the kind `name` where the task is made of text."""
+        if self.spaces is None:
+            raise InputError(
+                f"the policy {name} acts on vectors",
+                "this task is made of text",
+                "Take a language model (model: tiny), or a task such as control:CartPole-v1",
+            )
+        return self.spaces
+
+
+def register_policy(name: str) -> Callable[[M], M]:
+    """Make a policy's class or function loadable as `model: {name: …}` (a decorator).
+
+    Raises:
+        InputError: the name is taken, or is not a plain word.
+    """
+    if not name.isidentifier() or name == "tiny":
+        raise InputError(f"the policy name '{name}' cannot be registered", "a name is letters, digits and '_', new")
+
+    def register(maker: M) -> M:
+        taken = KINDS.get(name)
+        if taken is not None and getattr(taken, "__qualname__", "") != maker.__qualname__:
+            raise InputError(f"the policy name '{name}' is taken by {getattr(taken, '__qualname__', taken)}")
+        KINDS[name] = maker
+        return maker
+
+    return register
+
+
+def policy_kind(name: str) -> Maker | None:
+    """Return what makes the policy `name`: a registered one, or yours as pkg.module:Class or file.py:Class.
+
+    None for a language model: 'tiny', a folder or a Hub id. Raises InputError where yours cannot be imported.
+    """
+    if name in KINDS:
+        return KINDS[name]
+    if ":" not in name or Path(name).is_dir():
+        return None
+    from ..rewards.loading import import_object
+
+    found = import_object(name, "policy")
+    if not callable(found):
+        raise InputError(f"'{name}' is no policy", "it is a class or a function that returns one")
+    return found
+
+
+def make_policy(name: str, build: Build, settings: Mapping[str, Any]) -> Policy:
+    """Return the policy of kind `name`, its settings checked.
+
+    Raises:
+        InputError: unknown or missing settings (with the nearest known ones), a maker that refuses them, or what it
+            returns is no `grouprl.protocols.Policy`.
+    """
+    maker = policy_kind(name)
+    assert maker is not None, f"{name} is a language model"
+    _check_settings(name, maker, settings)
+    try:
+        policy = maker(build, **settings)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        said = ", ".join(f"{key}: {value}" for key, value in settings.items())
+        raise InputError(f"the policy {name} cannot be made with {{{said}}}", str(error)) from error
+    missing = [each for each in protocol_names() if not hasattr(policy, each)]
+    if missing:
+        raise InputError(
+            f"what {name} returns has no {', '.join(missing)}",
+            "a policy has all that grouprl.protocols.Policy names",
+            "Derive it from grouprl.policy.module.ModulePolicy, which brings most of it",
+        )
+    return policy
+
+
+def protocol_names() -> list[str]:
+    """Return the names of what a policy must have."""
+    return sorted(name for name in vars(Policy) if not name.startswith("_"))
+
+
+def _check_settings(name: str, maker: Maker, settings: Mapping[str, Any]) -> None:
+    parameters = list(inspect.signature(maker).parameters.values())[1:]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for key in settings:
+        if key not in known:
+            there = suggest(key, known) if known else "It has no settings."
+            raise InputError(f"unknown key 'model.settings.{key}' of the policy {name}", remedy=there)
+    for p in parameters:
+        if p.name in known and p.default is p.empty and p.name not in settings:
+            raise InputError(f"the policy {name} lacks its setting '{p.name}'", f"set model.settings.{p.name}")

@@ -1,0 +1,559 @@
+"""The seams of the house: policies, environments, sources of data, samplers, exchanges of weights.
+
+Everything may import this module; it imports nothing heavy and knows no engine, no tokenizer and no text: token ids,
+action numbers and vectors are all *actions*, and a method only ever sees their log-probs. What crosses a seam is data:
+a `Request` says what is to be sampled, `Samples` say what was, and neither holds a function. So the local decoder, a
+server in another process and a policy that is no language model stand behind the same names. `grouprl.testing` holds
+any implementation to what is written here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NO_VERSION = -1
+"""Version of a position that no policy wrote."""
+
+Observed_co = TypeVar("Observed_co", covariant=True)
+Action_contra = TypeVar("Action_contra", contravariant=True)
+Prompted_co = TypeVar("Prompted_co", covariant=True)
+Prompt_co = TypeVar("Prompt_co", covariant=True)
+Prompt_contra = TypeVar("Prompt_contra", contravariant=True)
+Action_co = TypeVar("Action_co", covariant=True)
+Rows_co = TypeVar("Rows_co", covariant=True)
+Step_contra = TypeVar("Step_contra", contravariant=True)
+
+
+@dataclass(frozen=True)
+class EntropyScaling:
+    """A temperature that follows the entropy H of each token's distribution: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
+
+    ĥ in [-1, 1] is log H less `pivot`, divided by `above` where that is positive and by `below` where it is negative
+    (both in nats, infinite where a side has no width: ĥ is 0 there). `released` divides the negative side by its signed
+    minimum, as the authors' code does, so that ĥ is never negative.
+    """
+
+    tau: float
+    pivot: float
+    above: float
+    below: float
+    released: bool = False
+
+
+@dataclass(frozen=True)
+class Request(Generic[Prompt_co]):
+    """One sample that is asked for: everything its outcome depends on besides the weights.
+
+    A prompt is whatever the policy acts on: token ids of a language model, an observation of an environment, the
+    condition of a denoising chain. Actions are the policy's, too: token ids, moves, vectors. What a policy of another
+    kind has no use for (`top_p`, `stop_texts` …) keeps its default, and such a sampler refuses other values.
+
+    Raises:
+        InputError: a setting out of range.
+    """
+
+    prompt: Prompt_co
+    budget: int
+    """Actions (tokens) at most, the one that ends the sample included."""
+    seed: int = 0
+    """The sample is a function of (prompt, settings, seed, weights), whatever is sampled beside it."""
+    temperature: float = 1.0
+    greedy: bool = False
+    """The most probable action each time; the seed has no effect, log-probs are those at `temperature`."""
+    top_p: float = 1.0
+    """Nucleus sampling; 1 keeps everything."""
+    top_k: int = 0
+    """Sampling from the k most probable actions; 0: from all."""
+    stop: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that end the sample beside the policy's end tokens; they stay in it."""
+    stop_texts: tuple[str, ...] = ()
+    """Texts that end the sample with the token that completes them, which stays in it whole."""
+    entropy_scaling: EntropyScaling | None = None
+    """Changes the temperature token by token. Log-probs are then those of the distribution sampled from, entropies
+    those at `temperature`."""
+    drawn: int = 0
+    """How many actions at the end of the prompt were sampled with this seed before: its random numbers go on behind
+    them, so that a sample taken in pieces is the sample taken at once."""
+    name: Hashable = None
+    """Within a session a request continues the one of the same name before it; None: it is on its own."""
+    agent: int = 0
+    """Whose policy acts, where there are several."""
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise InputError(f"budget={self.budget}", "A sample has at least one action", "Give 1 or more")
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise InputError(
+                f"temperature={self.temperature}", "It is positive", "For the most probable token use greedy"
+            )
+        if not 0 < self.top_p <= 1:
+            raise InputError(
+                f"top_p={self.top_p}", "It is a share of the probability, 0 < top_p <= 1", "1 keeps everything"
+            )
+        if self.top_k < 0:
+            raise InputError(f"top_k={self.top_k}", "It is a number of tokens", "0 keeps everything")
+        if not all(self.stop):
+            raise InputError("An empty stop sequence", "It would end every completion at once", "Leave it out")
+        if not all(self.stop_texts):
+            raise InputError("An empty stop text", "It would end every completion at once", "Leave it out")
+        if self.drawn < 0:
+            raise InputError(f"drawn={self.drawn}", "It is a number of actions", "0 for a sample that begins here")
+
+
+@dataclass(frozen=True)
+class Samples(Generic[Action_co]):
+    """What came of B requests, in their order; T is the length of the longest sample.
+
+    Raises:
+        InputError: arrays whose shapes do not belong to the actions.
+    """
+
+    actions: tuple[tuple[Action_co, ...], ...]
+    """[B] the actions of each sample; token ids of a language model, its end token included where it was sampled."""
+    logp_bt: NDArray[np.floating[Any]]
+    """[B,T] log-prob of each action at the request's temperature, before top-k and top-p; 0 beyond the end."""
+    truncated_b: NDArray[np.bool_]
+    """[B] True where the budget ran out before the sample ended by itself."""
+    exact: bool
+    """Whether `logp_bt` are, but for the rounding of single precision, what the policy in training computes for the
+    same actions under the weights of their version. If not, the trainer computes old log-probs itself, and those here
+    are the behaviour policy's alone."""
+    entropy_bt: NDArray[np.floating[Any]] | None = None
+    """[B,T] entropy in nats of the distribution at the request's temperature, 0 beyond the end; None: not known."""
+    version_bt: NDArray[np.int64] | None = None
+    """[B,T] version of the weights that sampled each action, `NO_VERSION` beyond the end; None: never published."""
+
+    def __post_init__(self) -> None:
+        rows, longest = len(self.actions), max(map(len, self.actions), default=0)
+        for name in ("logp_bt", "entropy_bt", "version_bt"):
+            array = getattr(self, name)
+            if array is not None and tuple(array.shape) != (rows, longest):
+                raise InputError(
+                    f"{name} has the shape {tuple(array.shape)}",
+                    f"the longest of {rows} samples has {longest} actions, so it is ({rows}, {longest})",
+                )
+        if tuple(self.truncated_b.shape) != (rows,):
+            raise InputError(f"truncated_b has the shape {tuple(self.truncated_b.shape)}", f"there are {rows} samples")
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+@runtime_checkable
+class SamplingSession(Protocol[Prompt_contra, Action_co]):
+    """Whoever answers requests: a sampler, or a session of one."""
+
+    def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
+        """Return the samples that `requests` ask for, in their order.
+
+        Raises:
+            InputError: a request that this sampler cannot honour. It never leaves a setting out silently.
+        """
+
+
+@runtime_checkable
+class Sampler(Protocol[Prompt_contra, Action_co]):
+    """Draws from a policy. Every sample of a run comes through one: training, episodes, evaluation, serving.
+
+    A sample depends on its request and the weights alone: not on the requests beside it, their number or their order.
+    """
+
+    @property
+    def exact(self) -> bool:
+        """Whether samples are `exact`, as far as it can be said beforehand; each `Samples` says it of itself."""
+
+    def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
+        """Return the samples that `requests` ask for, in their order. Names have no effect outside a session.
+
+        Raises:
+            InputError: a request that this sampler cannot honour. It never leaves a setting out silently.
+        """
+
+    def session(self) -> AbstractContextManager[SamplingSession[Prompt_contra, Action_co]]:
+        """Open a session: requests of one name continue each other in it (the turns of an episode).
+
+        What the sampler keeps for them (such as keys and values of what it has read) ends with the session, and
+        weights do not change while one is open. A sampler that keeps nothing returns itself.
+        """
+
+
+@runtime_checkable
+class WeightSync(Protocol):
+    """Brings weights from the trainer to whoever samples."""
+
+    @property
+    def version(self) -> int:
+        """The version that samples are drawn with from now on; `NO_VERSION` before the first one."""
+
+    def publish(self, version: int, policy: Any) -> None:
+        """Let the weights of `policy` as they are now be version `version`; a version published before is replaced.
+
+        `policy` is the one in training (`trainable_state()` are its weights). Versions never go back.
+
+        Raises:
+            InputError: a version below the last one.
+        """
+
+
+@runtime_checkable
+class Engine(Sampler[Prompt_contra, Action_co], WeightSync, Protocol[Prompt_contra, Action_co]):
+    """What samples for a run: a sampler that is told of new weights before it is asked again."""
+
+
+@runtime_checkable
+class SampleSource(Protocol[Rows_co, Step_contra]):
+    """Where a run's scored samples come from: drawn step by step, ahead of training, or by a cluster.
+
+    The loop calls `begin` once, then for every step `round` until it has enough, and `advance` after the update. It
+    does not ask which kind of source it has.
+    """
+
+    @property
+    def ahead(self) -> bool:
+        """Whether samples may be older than the weights they are trained on."""
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Get ready, with the weights as they are; `say` shows a sentence to the user."""
+
+    def round(self, count: int) -> Rows_co | None:
+        """Return the samples of `count` prompts, fewer where there are no more; None when nothing is left to ask."""
+
+    def advance(self, step: Step_contra | None) -> Mapping[str, float]:
+        """End a step whose samples were `step` (None: it had none) and whose update is done; return its metrics."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Return what a checkpoint keeps: plain values, empty where nothing is under way between steps."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, at the next `begin`."""
+
+    def close(self) -> None:
+        """End what it runs; may be called twice."""
+
+
+# ---------------------------------------------------------------------------------------------------- policies
+
+
+@dataclass(frozen=True)
+class PolicyOutput:
+    """What a policy says of each action, [B,T], exactly 0 beyond a row's length."""
+
+    logp_bt: Tensor
+    """Log-prob (or log-density) of the action that was taken."""
+    entropy_bt: Tensor | None = None
+    """Entropy in nats of the distribution it was drawn from."""
+    value_bt: Tensor | None = None
+    """Value of the state in which it was taken."""
+    cross_bt: Tensor | None = None
+    """Σ_a softmax(z/κ)_a log π(a), the first factor detached."""
+
+
+@runtime_checkable
+class PolicyInputs(Protocol):
+    """B rows of what a policy needs in order to score actions again: token ids, observations and actions, …
+
+    A batch carries them (`Batch.inputs`) and no method looks inside.
+    """
+
+    def __len__(self) -> int:
+        """Return B, the number of rows."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """T, the number of positions of the longest row; 0 without rows."""
+        ...
+
+    def rows(self, index: Any) -> PolicyInputs:
+        """Return the rows of `index` (integers), in its order and cut to their own width."""
+        ...
+
+    def present_bt(self) -> Tensor:
+        """[B,T] bool on the CPU: where a row has a position. Rows begin at position 0 and have no gaps."""
+        ...
+
+    def joined(self, others: Sequence[Any]) -> PolicyInputs:
+        """Return these rows and those of `others`, one after the other."""
+        ...
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """What can say how probable given actions are: a policy, or the frozen reference of a KL term."""
+
+    def logp(self, tokens: Any, /, *, entropy: bool = False) -> PolicyOutput:
+        """Score rows without a graph, [B,T]."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What is trained. It draws nothing: a `Sampler` does.
+
+    `value_bt` needs a value head, `cross_bt` a distribution with logits, `PolicyStatistics` is on demand: a policy that
+    has none raises InputError, in words, when it is asked for them.
+    """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live; results come back there."""
+        ...
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The type of log-probs, entropies and values: float32 or float64."""
+        ...
+
+    def logp(
+        self,
+        inputs: Any,
+        /,
+        *,
+        grad: bool = False,
+        entropy: bool = False,
+        values: bool = False,
+        cross: float | None = None,
+    ) -> PolicyOutput:
+        """Score rows, [B,T]; a row's numbers depend on that row alone.
+
+        `grad` keeps the graph; `entropy`, `values` and `cross` (a temperature) ask for more than log-probs.
+        """
+        ...
+
+    def backward(
+        self,
+        inputs: Any,
+        grad_logp_bt: Tensor,
+        grad_entropy_bt: Tensor | None = None,
+        grad_value_bt: Tensor | None = None,
+        grad_cross_bt: Tensor | None = None,
+        /,
+        *,
+        cross: float | None = None,
+    ) -> None:
+        """Add the parameter gradients of sum(cotangent * output) to `.grad`, bounding memory by passes.
+
+        A row whose cotangents are all exactly zero is never run; cotangents beyond a row's length are ignored.
+
+        Raises:
+            InputError: a cotangent that is not [B,T] of `inputs`, or one for what the policy does not have.
+        """
+        ...
+
+    def passes(self, inputs: Any, rows: Sequence[int], /) -> list[list[int]]:
+        """Cut `rows` into passes that fit into memory; each row is in exactly one. Results do not depend on it."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter with its name; those of a critic of its own begin with `value_head.`."""
+        ...
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return every trainable parameter, in the order of `named_parameters`."""
+        ...
+
+    def owners(self) -> list[list[nn.Parameter]]:
+        """Return the parameters by who owns them: gradients are clipped and steps taken owner by owner."""
+        ...
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Return copies of all trainable parameters on the CPU, by name."""
+        ...
+
+    def load_trainable_state(self, state: Mapping[str, Tensor], /) -> None:
+        """Copy what `trainable_state` returned into the parameters; InputError where names or shapes differ."""
+        ...
+
+    def reference(self) -> Scorer:
+        """Return the policy as training began, for KL terms (what the adapters of one with adapters sit on)."""
+        ...
+
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Policy:
+        """Return a copy as it is now, that shares no weights; `value_head`: with a fresh critic."""
+        ...
+
+    def save(self, folder: Path, /) -> None:
+        """Write the final model as files; `folder` is made if it does not exist."""
+        ...
+
+
+@runtime_checkable
+class PolicyStatistics(Protocol):
+    """A policy that can say more of the distributions it drew from than their log-probs."""
+
+    def statistics(self, inputs: Any, names: Sequence[str], /, **given: Tensor | None) -> dict[str, Tensor]:
+        """Return statistics by name, [B,T]; InputError for a name that it does not know."""
+        ...
+
+
+# ------------------------------------------------------------------------------------- environments and their spaces
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0 … count - 1."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Vectors of `size` finite numbers."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What an environment that is not made of text shows, and what it is acted on with."""
+
+    observation: Vector
+    action: Discrete | Vector
+
+
+@runtime_checkable
+class Environment(Protocol[Observed_co, Action_contra]):
+    """One episode: `reset` once, `step` until the end, `score`, `close`. Objects are single-use.
+
+    Text is one instance, `Environment[grouprl.envs.Observation, str]`; with `Spaces`, observations are vectors and
+    actions numbers or vectors, `Environment[np.ndarray, int]` or `Environment[np.ndarray, np.ndarray]`.
+    """
+
+    def reset(self, question: Any, seed: int, /) -> Observed_co:
+        """Begin the episode that (prompt, seed) determine; returns the first observation."""
+        ...
+
+    def step(self, action: Action_contra, /) -> Any:
+        """Act; returns a `grouprl.envs.Step`: observation, reward, terminated, truncated, valid, info."""
+        ...
+
+    def score(self) -> Mapping[str, float]:
+        """Return the reward components of the whole episode, beside its steps' rewards; `correct` is 0 or 1."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the environment holds; may be called twice."""
+        ...
+
+
+# ------------------------------------------------------------------------------------------ what is trained on
+
+
+@runtime_checkable
+class PromptTask(Protocol[Prompted_co]):
+    """Prompts by number. A prompt is what `question` returns: text, chat messages, or the beginning of an episode."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages and records."""
+        ...
+
+    def size(self, split: Literal["train", "eval"], /) -> int | None:
+        """Return how many prompts a split has; None if it is endless."""
+        ...
+
+    def question(self, split: Literal["train", "eval"], index: int, /) -> Prompted_co:
+        """Return prompt number `index` (from 0) of a split, always the same one; it has an `id` and `columns`.
+
+        Raises:
+            InputError: an unknown split, or an index beyond the size.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a hash of everything that decides what the prompts are; a resumed run refuses another one."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredRow:
+    """A completion that lies ready, with what is known of it."""
+
+    completion: str
+    reward: float
+    correct: bool = False
+    components: Mapping[str, float] = field(default_factory=dict)
+    ids: tuple[int, ...] | None = None
+    """Token ids as they were sampled; None: the text is encoded and an end token put behind it."""
+    prompt_ids: tuple[int, ...] | None = None
+    """Token ids of the prompt it was sampled behind; None: the prompt is encoded."""
+    behavior_logp: tuple[float, ...] | None = None
+    """Log-prob of each of `ids` under what sampled them; None: nobody did, the policy scores them itself."""
+    truncated: bool = False
+
+
+@runtime_checkable
+class StoredRows(Protocol):
+    """A task whose completions lie ready: pairs with a known winner, demonstrations, rollouts of another run.
+
+    Nothing is sampled for it: the rows of a prompt are its group.
+    """
+
+    def stored_rows(self, question: Any, /) -> Sequence[StoredRow]:
+        """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
+        ...
+
+
+class PromptSource(Protocol):
+    """Deals out a task's training prompts, and goes on where a checkpoint was taken."""
+
+    size: int | None
+    """How many there are; None: they never end."""
+    drawn: int
+    """How many have been dealt out in this run."""
+
+    def asks(self, count: int, answers: int, /) -> Sequence[Any]:
+        """Return the next `count` prompts in the source's own order, each to be sampled `answers` times."""
+        ...
+
+    def ask(self, index: int, answers: int, /) -> Any:
+        """Return prompt number `index` of the task under the next ordinal of this run."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return plain data for a checkpoint."""
+        ...
+
+    def restore(self, state: dict[str, Any], /) -> None:
+        """Go on where `state` was taken."""
+        ...
+
+
+__all__ = [
+    "NO_VERSION",
+    "Discrete",
+    "Engine",
+    "EntropyScaling",
+    "Environment",
+    "Policy",
+    "PolicyInputs",
+    "PolicyOutput",
+    "PolicyStatistics",
+    "PromptSource",
+    "PromptTask",
+    "Request",
+    "SampleSource",
+    "Sampler",
+    "Samples",
+    "SamplingSession",
+    "Scorer",
+    "Spaces",
+    "StoredRow",
+    "StoredRows",
+    "Vector",
+    "WeightSync",
+]

@@ -1,0 +1,100 @@
+"""Gymnasium environments for policies that read vectors."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.envs.control import ControlEnvironment
+from grouprl.errors import InputError
+from grouprl.protocols import Discrete, Spaces, Vector
+from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.gym import made
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import Question
+
+
+@register_task("control", argument="id")
+class Control(SeededTask):
+    """Act in a Gymnasium environment by vectors: control:CartPole-v1, control:Pendulum-v1.
+
+    A question is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
+    policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). The
+    episode is correct if its total reward reaches the environment's reward threshold, or is above 0 where it has none.
+    """
+
+    id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
+    config: dict[str, Any] = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    turns: int | None = Field(None, ge=1, description="most actions; none: the environment's own limit")
+    success: float | None = Field(None, description="total reward from which an episode is correct")
+
+    _spaces: Spaces = PrivateAttr()
+    _limit: int = PrivateAttr()
+    _threshold: float | None = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Make the environment once and look at its spaces.
+
+        Raises:
+            MissingExtra: if gymnasium is not installed.
+            InputError: if there is no such environment, it has no end, or its spaces are not of numbers.
+        """
+        env = self._make()
+        spec = env.spec
+        self._spaces = spaces_of(self.id, env)
+        limit = self.turns or getattr(spec, "max_episode_steps", None)
+        if limit is None:
+            raise InputError(f"'{self.id}' has no limit of steps", "an episode must end", "Set the option turns")
+        self._limit = limit
+        self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
+        env.close()
+
+    @property
+    def name(self) -> str:
+        """The id after "control:"."""
+        return f"control:{self.id}"
+
+    @property
+    def spaces(self) -> Spaces:
+        """As the environment says."""
+        return self._spaces
+
+    @property
+    def max_turns(self) -> int:
+        """As the option says, or the environment."""
+        return self._limit
+
+    @property
+    def max_new_tokens(self) -> int:
+        """One: a turn is one action."""
+        return 1
+
+    def first_text(self, question: Question) -> str:
+        """Return how the episode begins, for people."""
+        return f"{self.id}, seed {question.columns['seed']}"
+
+    @property
+    def needs_clock(self) -> bool:
+        """True: the environment is Gymnasium's, or who knows whose."""
+        return True
+
+    def environment(self) -> ControlEnvironment:
+        """Return a fresh episode."""
+        return ControlEnvironment(self._make, success=self._threshold)
+
+    def _make(self) -> Any:
+        return made(self.id, self.config, f"The task 'control:{self.id}'")
+
+
+def spaces_of(name: str, env: Any) -> Spaces:
+    """Return the spaces of a Gymnasium environment. Raises InputError where they are not boxes or numbered actions."""
+    seen, done = env.observation_space, env.action_space
+    if not hasattr(seen, "low"):
+        raise InputError(f"The observations of '{name}' are {seen}", "control reads boxes of numbers")
+    if hasattr(done, "low"):
+        return Spaces(Vector(prod(seen.shape)), Vector(prod(done.shape)))
+    if type(done).__name__ != "Discrete":
+        raise InputError(f"The actions of '{name}' are {done}", "control acts with numbered actions or vectors")
+    return Spaces(Vector(prod(seen.shape)), Discrete(int(done.n)))

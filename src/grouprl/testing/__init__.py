@@ -1,0 +1,22 @@
+"""Conformance tests: whatever stands behind a protocol of `grouprl.protocols` can be held against them.
+
+Call them from your own tests: `check_policy(my_policy, my_inputs)`. Each raises AssertionError, saying what does not
+hold.
+"""
+
+from grouprl.testing.policies import check_inputs, check_policy
+from grouprl.testing.samplers import check_sampler, check_samples, check_source, check_sync
+from grouprl.testing.sources import check_environment, check_prompt_source, check_stored_rows, check_task
+
+__all__ = [
+    "check_environment",
+    "check_inputs",
+    "check_policy",
+    "check_prompt_source",
+    "check_sampler",
+    "check_samples",
+    "check_source",
+    "check_stored_rows",
+    "check_sync",
+    "check_task",
+]

@@ -1,0 +1,140 @@
+"""What every environment, task and source of data must do (`grouprl.protocols`), whoever wrote them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from grouprl.envs.environment import Observation, Step
+from grouprl.protocols import Discrete, Environment, PromptSource, PromptTask, Spaces, StoredRow, StoredRows
+from grouprl.testing.holding import hold, refuses
+
+LOOKED_AT = 16
+"""Prompts of a split that are looked at."""
+
+
+def check_environment(
+    make: Callable[[], Any], question: Any, actions: Sequence[Any], *, spaces: Spaces | None = None, seed: int = 0
+) -> None:
+    """Hold an environment against the protocol: it is played twice with the same seed and actions.
+
+    Args:
+        make: returns a fresh environment.
+        question: the prompt of the episode.
+        actions: what is done, one after the other; the episode may end before them.
+        spaces: what is shown and done where that is no text.
+        seed: of the episode.
+
+    Raises:
+        AssertionError: saying what does not hold.
+    """
+    for action in actions:
+        _check_action(action, spaces)
+    one, other = (_played(make(), question, actions, spaces, seed) for _ in range(2))
+    hold(one == other, "the same prompt, seed and actions make the same episode: all chance comes from the seed")
+
+
+def _played(env: Any, question: Any, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
+    hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
+    story = [_shown(env.reset(question, seed), spaces)]
+    for action in actions:
+        step = env.step(action)
+        hold(isinstance(step, Step), f"step() returns a Step, not {type(step).__name__}")
+        finite = isinstance(step.reward, numbers.Real) and math.isfinite(step.reward)
+        hold(finite, f"a reward is a finite number, not {step.reward!r}")
+        hold(not (step.terminated and step.truncated), "an episode ends or is cut off, not both")
+        story.append((_shown(step.observation, spaces), float(step.reward), step.terminated, step.truncated))
+        if step.terminated or step.truncated:
+            break
+    score = env.score()
+    hold(isinstance(score, Mapping), "score() returns named components")
+    hold(all(isinstance(x, numbers.Real) for x in score.values()), "components of the score are numbers")
+    hold(float(score.get("correct", 0)) in (0.0, 1.0), "`correct` is 0 or 1")
+    env.close()
+    env.close()
+    return [*story, {name: float(x) for name, x in score.items()}]
+
+
+def _shown(observation: Any, spaces: Spaces | None) -> Any:
+    if spaces is None:
+        hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
+        return observation
+    seen_d = np.asarray(observation, dtype=np.float32)
+    size = spaces.observation.size
+    hold(seen_d.shape == (size,), f"an observation is {size} numbers, not of the shape {seen_d.shape}")
+    hold(bool(np.isfinite(seen_d).all()), "observations are finite")
+    return tuple(seen_d.tolist())
+
+
+def _check_action(action: Any, spaces: Spaces | None) -> None:
+    if spaces is None:
+        hold(isinstance(action, str), f"an action of text is a str, not {action!r}")
+    elif isinstance(spaces.action, Discrete):
+        hold(0 <= int(action) < spaces.action.count, f"an action is 0 … {spaces.action.count - 1}, not {action!r}")
+    else:
+        size = spaces.action.size
+        hold(np.shape(action) == (size,), f"an action is {size} numbers, not of the shape {np.shape(action)}")
+
+
+def check_task(task: PromptTask[Any]) -> None:
+    """Hold a task's prompts against the protocol. Raises AssertionError, saying what does not hold."""
+    hold(isinstance(task, PromptTask), f"{type(task).__name__} has name, size, question and fingerprint")
+    hold(task.fingerprint() == task.fingerprint(), "fingerprint() is always the same")
+    for split in ("train", "eval"):
+        size = task.size(split)
+        hold(size is None or size >= 0, "size() is a number of prompts, or None")
+        count = LOOKED_AT if size is None else min(size, LOOKED_AT)
+        found = [task.question(split, index) for index in range(count)]
+        again = [task.question(split, index) for index in reversed(range(count))]
+        hold(found == again[::-1], "a prompt depends on its split and number alone")
+        hold(len({question.id for question in found}) == count, "every prompt has an id of its own")
+        refuses(partial(task.question, split, -1), "there is no prompt number -1")
+        if size is not None:
+            refuses(partial(task.question, split, size), f"the split has {size} prompts")
+    refuses(lambda: task.question("test", 0), "there is no split 'test'")  # type: ignore[arg-type]
+
+
+def check_stored_rows(task: Any) -> None:
+    """Hold a task whose completions lie ready against the protocol. Raises AssertionError, saying what is wrong."""
+    check_task(task)
+    hold(isinstance(task, StoredRows), f"{type(task).__name__} has stored_rows")
+    for index in range(min(LOOKED_AT, task.size("train") or LOOKED_AT)):
+        question = task.question("train", index)
+        rows = list(task.stored_rows(question))
+        hold(bool(rows), "a prompt has at least one row")
+        hold(rows == list(task.stored_rows(question)), "the rows of a prompt are always the same")
+        for row in rows:
+            _check_row(row)
+
+
+def _check_row(row: StoredRow) -> None:
+    hold(isinstance(row, StoredRow), f"a row is a StoredRow, not {type(row).__name__}")
+    hold(math.isfinite(row.reward), "a reward is finite")
+    if row.behavior_logp is not None:
+        hold(row.ids is not None, "what has log-probs has the token ids that were sampled")
+        hold(len(row.behavior_logp) == len(row.ids or ()), "every token has one log-prob")
+    hold(row.ids is None or len(row.ids) > 0, "a completion has at least one token")
+
+
+def check_prompt_source(make: Callable[[], PromptSource]) -> None:
+    """Hold a source of prompts against the protocol; `make` returns a fresh one, always the same.
+
+    Raises:
+        AssertionError: saying what does not hold.
+    """
+    source, other = make(), make()
+    first = list(source.asks(5, 2))
+    hold([ask.ordinal for ask in first] == list(range(5)), "ordinals count the prompts of a run: 0, 1, 2 …")
+    hold(source.drawn == 5, "`drawn` counts them")
+    state = source.state()
+    rest = [(ask.ordinal, ask.question.id) for ask in source.asks(7, 2)]
+    other.restore(state)
+    hold(rest == [(ask.ordinal, ask.question.id) for ask in other.asks(7, 2)], "restored, it goes on where it was")
+    again = source.ask(first[0].index, 2)
+    hold(again.question.id == first[0].question.id, "ask(index) is prompt number `index`")
+    hold(again.ordinal == 12, "asked again, a prompt has an ordinal of its own")

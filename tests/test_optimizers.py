@@ -1,0 +1,63 @@
+"""The optimiser by name: any of torch's, with today's AdamW unless another is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from grouprl.errors import InputError
+from grouprl.train.optimizers import build_optimizer, check_optimizer, optimizer_names
+from grouprl.train.sections import Optim
+
+
+def stepped(optimizer: torch.optim.Optimizer, weight: nn.Parameter) -> torch.Tensor:
+    for slope in (1.0, -0.5, 2.0):
+        weight.grad = torch.full_like(weight, slope)
+        optimizer.step()
+    return weight.detach().clone()
+
+
+def test_the_default_is_fused_adamw_with_the_betas_of_the_run() -> None:
+    mine, plain = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(3, 2))
+    built = build_optimizer(Optim(weight_decay=0.1), [mine], lr=0.01, weight_decay=0.1)
+    known = torch.optim.AdamW([plain], lr=0.01, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    assert torch.equal(stepped(built, mine), stepped(known, plain))
+
+
+def test_another_one_is_torchs_own_with_its_settings() -> None:
+    mine, plain = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(3, 2))
+    settings = Optim(name="sgd", settings={"momentum": 0.9, "nesterov": True})
+    built = build_optimizer(settings, [mine], lr=0.1, weight_decay=0.0)
+    known = torch.optim.SGD([plain], lr=0.1, momentum=0.9, nesterov=True)
+    assert torch.equal(stepped(built, mine), stepped(known, plain))
+
+
+@pytest.mark.parametrize("name", optimizer_names())
+def test_every_name_that_is_offered_can_be_built_and_steps(name: str) -> None:
+    check_optimizer(Optim(name=name))
+    weight = nn.Parameter(torch.ones(3, 2))
+    built = build_optimizer(Optim(name=name), [weight], lr=0.1, weight_decay=0.0)
+    assert not torch.equal(stepped(built, weight), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"name": "adamv"}, "Did you mean 'adam"),
+        ({"name": "Optimizer"}, "no such optimiser"),
+        ({"name": "lbfgs"}, "evaluates the loss several times"),
+        ({"name": "sparseadam"}, "sparse gradients"),
+        ({"name": "sgd", "settings": {"momentun": 0.9}}, "momentum"),
+        ({"name": "sgd", "settings": {"momentum": -1.0}}, "Invalid momentum"),
+        ({"name": "sgd", "settings": {"momentum": "much"}}, "optim.name = sgd"),
+        ({"name": "rprop", "weight_decay": 0.1}, "has no weight_decay"),
+        ({"settings": {"betas": [0.5, 0.5]}}, "optim.betas"),
+        ({"settings": {"lr": 0.9}}, "optim.lr"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_words(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_optimizer(Optim(**settings))
