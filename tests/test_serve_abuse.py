@@ -451,15 +451,15 @@ def test_an_answer_that_nobody_reads_ends(policy):
 def test_time_limit_of_an_answer(policy, monkeypatch):
     from threading import Event
 
-    from grouprl.serve import drawing
+    from grouprl.rollout.sampler import LocalSampler
 
-    generate, held = drawing.generate, Event()
+    sample, held = LocalSampler.sample, Event()
 
     def holding(*given, **settings):
         held.wait(60)
-        return generate(*given, **settings)
+        return sample(*given, **settings)
 
-    monkeypatch.setattr(drawing, "generate", holding)
+    monkeypatch.setattr(LocalSampler, "sample", holding)
     with serving(policy, Limits(answer_seconds=1.0)) as endpoint:
         status, body = post(endpoint, HELLO)
         assert status == 504
@@ -575,17 +575,17 @@ def test_a_template_that_raises_is_that_request_s_own_failure():
 def test_a_failure_while_drawing_is_that_request_s_own(policy, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
-    from grouprl.serve import drawing
+    from grouprl.rollout.sampler import LocalSampler
 
-    generate = drawing.generate
+    sample = LocalSampler.sample
 
-    def failing(policy, prompts, **settings):
-        if any("BAD" in policy.decode(prompt) for prompt in prompts):
+    def failing(sampler, requests, **settings):
+        if any("BAD" in policy.decode(request.prompt) for request in requests):
             raise RuntimeError("x" * 10_000_000)
         time.sleep(0.05)  # so that requests meet
-        return generate(policy, prompts, **settings)
+        return sample(sampler, requests, **settings)
 
-    monkeypatch.setattr(drawing, "generate", failing)
+    monkeypatch.setattr(LocalSampler, "sample", failing)
     with serving(policy) as endpoint:
         asked = [{**HELLO, **said("BAD" if i % 3 == 0 else "good"), "max_tokens": 40} for i in range(12)]
         with ThreadPoolExecutor(12) as pool:
