@@ -19,7 +19,7 @@ import updating
 from rich.console import Console
 
 from grouprl.policy.allocator import keep_freed_memory
-from grouprl.train.files import write_json, write_text
+from grouprl.storage.run_folder import write_json, write_text
 
 NEAR = 2.0
 """Times what the products alone would take: the goal for drawing."""

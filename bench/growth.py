@@ -29,7 +29,7 @@ from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.arithmetic import Matrices
 from grouprl.policy.passes import bytes_per_token
 from grouprl.rollout import generate
-from grouprl.train.files import write_json, write_text
+from grouprl.storage.run_folder import write_json, write_text
 from grouprl.train.profile import Work
 
 ALPHABET = "".join(map(chr, range(33, 91)))

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from grouprl.methods import CATALOGUE
-from grouprl.train.files import write_text
+from grouprl.storage.run_folder import write_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from batches import Case, random_case

@@ -10,7 +10,7 @@ from gate import Gate
 from jobs import JOBS, smaller
 from rich.console import Console
 
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
 from grouprl.train.loop import train
 from grouprl.train.session import Session
 

@@ -22,8 +22,8 @@ import report
 import typer
 from rich.console import Console
 
-from grouprl.train.config import parse_config
-from grouprl.train.files import write_text
+from grouprl.config.run import parse_config
+from grouprl.storage.run_folder import write_text
 from grouprl.train.loop import train
 
 PACKAGES = ("grouprl", "torch", "transformers")

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from grouprl.rewards import Reward, load_reward, score
 from grouprl.rewards.workers import RewardWorkers
-from grouprl.train.files import write_text
+from grouprl.storage.run_folder import write_text
 
 COUNTS = (1, 2)
 CLOCK = 0.5

@@ -29,7 +29,7 @@ from warm import warm_folder
 from grouprl.policy import load_policy
 from grouprl.policy.histories import histories, read_rows
 from grouprl.rollout.sampler import generate
-from grouprl.train.files import write_json, write_text
+from grouprl.storage.run_folder import write_json, write_text
 
 
 def main(

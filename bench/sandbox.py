@@ -24,10 +24,10 @@ import report
 import typer
 from rich.console import Console
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.sandbox import LEVELS, Sandbox
 from grouprl.sandbox.level import LevelName
-from grouprl.train.files import write_text
+from grouprl.storage.run_folder import write_text
 
 PROGRAMS = {
     "prints": "print(sum(range(10)))",

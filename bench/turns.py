@@ -26,8 +26,8 @@ from grouprl.envs.stage_workers import WorkerStage
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.sampler import generate
+from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Question
-from grouprl.train.files import write_text
 
 ENVIRONMENTS = 256
 SLOW = 0.002

@@ -8,10 +8,10 @@ import torch
 from jobs import SEED, Job
 
 from grouprl import method
-from grouprl.batch import Batch
+from grouprl.config.sections import Warmup
+from grouprl.core.batch import Batch
 from grouprl.policy import CausalPolicy, Tokens, load_policy
 from grouprl.tasks.task import Task
-from grouprl.train.sections import Warmup
 from grouprl.train.update import update
 from grouprl.train.warmup import warmup_rate
 

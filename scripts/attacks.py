@@ -14,13 +14,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grouprl.errors import GrouprlError
+from grouprl.core.errors import GrouprlError
+from grouprl.evaluation.sampling import question_text
 from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, Case, Report, attack
 from grouprl.rewards.golds import own_answer
 from grouprl.rewards.stepwise import line_step_rewards, step_rewards
 from grouprl.tasks import load_task, task_names
-from grouprl.train.examining import question_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
 PROGRAMS = ("passes_tests", "code", "speed")

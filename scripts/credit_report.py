@@ -12,7 +12,7 @@ from credit_arenas import ARENAS, CONTESTS
 from effects import Run
 from effects_report import VERDICTS, setup_words, table
 
-from grouprl.train.files import write_text
+from grouprl.storage.run_folder import write_text
 
 MAIN = "eval/pass@1"
 Rows = Sequence[Mapping[str, Any]]

@@ -25,12 +25,12 @@ from claims import CLAIMS, NOT_RUN, Claim
 from learn import Settings, _clear_unfinished, merged
 from rich.console import Console
 
-from grouprl.errors import GrouprlError
+from grouprl.config.run import parse_config
+from grouprl.core.errors import GrouprlError
 from grouprl.methods import methods
 from grouprl.methods.compose import compose
+from grouprl.storage.run_folder import write_json
 from grouprl.tasks.task import digest
-from grouprl.train.config import parse_config
-from grouprl.train.files import write_json
 from grouprl.train.loop import train
 
 LAST = 10

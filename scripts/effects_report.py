@@ -11,7 +11,7 @@ from typing import Any
 
 from claims import Claim
 
-from grouprl.train.files import write_text
+from grouprl.storage.run_folder import write_text
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Two-sided 95 % quantile of Student's t for so many seeds."""

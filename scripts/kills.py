@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import kills  # noqa: E402
-from grouprl.train.files import write_json  # noqa: E402
+from grouprl.storage.run_folder import write_json  # noqa: E402
 
 
 def main() -> int:

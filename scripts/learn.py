@@ -20,10 +20,10 @@ from learn_report import CONTROL, TAUGHT
 from rich.console import Console
 
 from grouprl import methods
-from grouprl.errors import GrouprlError
-from grouprl.parts.part import RunFacts
-from grouprl.train.config import parse_config
-from grouprl.train.files import write_json
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.core.errors import GrouprlError
+from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train
 
 Settings = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from grouprl.train.files import write_text
+from grouprl.storage.run_folder import write_text
 
 Outcome = dict[str, Any]
 MARGIN = 0.1

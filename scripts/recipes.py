@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from grouprl.train.config import load_config, recipe_names
-from grouprl.train.files import write_json, write_text
+from grouprl.config.run import load_config, recipe_names
+from grouprl.storage.run_folder import write_json, write_text
 from grouprl.train.loop import train
 
 Record = dict[str, Any]

@@ -20,8 +20,8 @@ from effects import mean, merged
 from effects_report import interval
 from rich.console import Console
 
-from grouprl.train.config import parse_config
-from grouprl.train.files import write_json
+from grouprl.config.run import parse_config
+from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train
 
 COMMON: effects.Settings = {

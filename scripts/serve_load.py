@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from chat_policies import chatting  # noqa: E402
-from grouprl.train.files import write_json  # noqa: E402
+from grouprl.storage.run_folder import write_json  # noqa: E402
 
 TOKENS = 16
 MOST_GROWTH = 64.0

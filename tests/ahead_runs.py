@@ -24,9 +24,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from grouprl.overlap import child, process
-from grouprl.overlap.process import SamplerProcess
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
+from grouprl.orchestrator.asynchronous import process
+from grouprl.orchestrator.asynchronous import process_main as child
+from grouprl.orchestrator.asynchronous.process import SamplerProcess
 from grouprl.train.loop import train
 from kills import FORKS
 
@@ -205,7 +206,7 @@ def warm_here() -> None:
 def warm(patch: pytest.MonkeyPatch) -> None:
     """Let samplers be forked."""
     known = SimpleNamespace(Popen=_Forked, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
-    patch.setattr("grouprl.overlap.process.subprocess", known)
+    patch.setattr("grouprl.orchestrator.asynchronous.process.subprocess", known)
 
 
 def watched(patch: pytest.MonkeyPatch) -> list[int]:

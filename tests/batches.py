@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grouprl.batch import SOURCES, Batch
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.core.batch import SOURCES, Batch
 
 COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge")
 """Names that some methods know parts of the reward by."""

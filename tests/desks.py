@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from grouprl.batch import SOURCES, Batch
-from grouprl.data.ask import Ask, Prompt
-from grouprl.data.collected import Collected, to_batch
-from grouprl.data.ledger import Ledger, Visit
-from grouprl.data.source import QuestionSource
-from grouprl.parts.part import Part
+from grouprl.algorithms.part import Part
+from grouprl.core.batch import SOURCES, Batch
 from grouprl.rewards.scoring import Scores
+from grouprl.rollout.history import Ledger, Visit
+from grouprl.rollout.prompt_stream import QuestionSource
+from grouprl.rollout.requests import Ask, Prompt
 from grouprl.rollout.sampler import Rollout
+from grouprl.rollout.samples import Collected, to_batch
 from grouprl.tasks.task import Question, Task
 
 RIGHT, WRONG, END = 7, 8, 2
@@ -62,7 +62,7 @@ class CharacterPolicy:
 
 
 class FakeDesk:
-    """A `grouprl.data.desk.Desk` whose answers are drawn by coin.
+    """A `grouprl.algorithms.data_part.Desk` whose answers are drawn by coin.
 
     `rates` gives the chance that an answer to question i is right (list, or a function of (i, step)), `lengths` its
     number of tokens (a function of (i, number of the answer)). A right answer is made of token 7, a wrong one of token

@@ -59,26 +59,26 @@ ONE_STEP = ("trpo",)
 
 POINTS: dict[str, tuple[str, str, bool]] = {
     "rollout": ("grouprl.rollout.sampler", "LocalSampler.sample", False),
-    "episodes": ("grouprl.train.collect", "play", False),
-    "scoring": ("grouprl.train.collect", "score", False),
+    "episodes": ("grouprl.rollout.collector", "play", False),
+    "scoring": ("grouprl.rollout.collector", "score", False),
     "judging": ("grouprl.method", "Method.judge", True),
     "backward": ("grouprl.train.update", "accumulate", True),
     "optimiser step": ("torch.optim", "AdamW.step", True),
     "before memory": ("grouprl.train.loop", "remember", False),
     "after memory": ("grouprl.train.loop", "remember", True),
     "rollouts written": ("grouprl.train.loop", "write_rollouts", True),
-    "half a metrics line": ("grouprl.train.files", "RunFolder.append_metrics", False),
-    "after a metrics line": ("grouprl.train.files", "RunFolder.append_metrics", True),
+    "half a metrics line": ("grouprl.storage.run_folder", "RunFolder.append_metrics", False),
+    "after a metrics line": ("grouprl.storage.run_folder", "RunFolder.append_metrics", True),
     "checkpoint begins": ("grouprl.train.session", "save_checkpoint", False),
-    "weights of a checkpoint": ("grouprl.train.checkpoint", "save_file", True),
-    "state of a checkpoint": ("grouprl.train.checkpoint", "save_state", True),
+    "weights of a checkpoint": ("grouprl.storage.checkpoint", "save_file", True),
+    "state of a checkpoint": ("grouprl.storage.checkpoint", "save_state", True),
     "checkpoint ends": ("grouprl.train.session", "save_checkpoint", True),
     "pruning ends": ("grouprl.train.session", "prune", True),
     "a file before it is moved": ("os", "replace", False),
     "a file after it was moved": ("os", "replace", True),
     "a folder being removed": ("shutil", "rmtree", False),
     "on disk": ("os", "fsync", True),
-    "rewinding": ("grouprl.train.files", "RunFolder.rewind", True),
+    "rewinding": ("grouprl.storage.run_folder", "RunFolder.rewind", True),
     "evaluation": ("grouprl.train.loop", "evaluate", False),
     "evaluated": ("grouprl.train.loop", "evaluate", True),
     "before.json": ("grouprl.train.loop", "write_before", True),
@@ -149,7 +149,7 @@ FORKS.set_forkserver_preload(
 
 
 def _child(config: Path, folder: Path, moment: Moment | None, count: Path | None) -> None:
-    from grouprl.train.config import load_config
+    from grouprl.config.run import load_config
     from grouprl.train.loop import train
 
     with folder.with_suffix(".log").open("a") as file:

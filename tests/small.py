@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grouprl.batch import Batch
-from grouprl.method import Method
-from grouprl.parts.aggregate import TokenSum
-from grouprl.parts.objective import Objective
-from grouprl.parts.part import Part
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.part import Part
+from grouprl.algorithms.reductions.aggregate import TokenSum
+from grouprl.core.batch import Batch
 
 
 def f64(*values: Any) -> Tensor:

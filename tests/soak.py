@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 import toy_envs
-from grouprl.train.account import NOT_ANSWERED, REASONS
+from grouprl.orchestrator.accounting import NOT_ANSWERED, REASONS
 from kills import FORKS, TINY
 
 FAULTS = ("kill", "stop", "worker", "full", "flip", "cut", "half")
@@ -146,7 +146,7 @@ def launch(config: Path, folder: Path) -> BaseProcess:
 
 
 def _child(config: Path, folder: Path) -> None:
-    from grouprl.train.config import load_config
+    from grouprl.config.run import load_config
     from grouprl.train.loop import train
 
     with folder.with_suffix(".log").open("a") as file:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import toy_envs
-from grouprl.data.source import QuestionSource
-from grouprl.train.account import ELSEWHERE, REASONS, account, in_words, totals
+from grouprl.orchestrator.accounting import ELSEWHERE, REASONS, account, in_words, totals
+from grouprl.rollout.prompt_stream import QuestionSource
 from test_loop import launch, records
 
 ELSEWHERE_METRICS = [f"{what}_{name}" for what in ("rows", "questions") for name in ELSEWHERE]

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desks import Numbers
-from grouprl.data.ask import Ask
-from grouprl.errors import InputError
-from grouprl.overlap.admission import Admission
-from grouprl.overlap.asks import pack_ask, unpack_ask
-from grouprl.overlap.starvation import STARVED, Starvation
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.orchestrator.asynchronous.request_records import pack_ask, unpack_ask
+from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
+from grouprl.rollout.requests import Ask
 
 
 @pytest.mark.parametrize(

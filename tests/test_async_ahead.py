@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from desks import FakeDesk, Numbers
-from grouprl.data.ask import Ask
-from grouprl.data.collected import Collected, join, sort_by_group, subset
+from grouprl.config.run import parse_config
 from grouprl.methods import method as catalogue
-from grouprl.overlap.admission import Admission
-from grouprl.overlap.ahead import Ahead
-from grouprl.train.config import parse_config
-from grouprl.train.gather import Gathered
+from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.orchestrator.asynchronous.ahead import Ahead
+from grouprl.orchestrator.step import Gathered
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, join, sort_by_group, subset
 
 PROMPTS, GROUP, STEPS = 4, 3, 6
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from grouprl.overlap.canary import Report
-from grouprl.overlap.drawing import Follower, InFlight
-from grouprl.overlap.staleness import ages, oldest_b, spanning_b, split, staleness_metrics
-from grouprl.overlap.weights import SharedWeights
+from grouprl.orchestrator.asynchronous.canary import Report
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.staleness import ages, oldest_b, spanning_b, split, staleness_metrics
+from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.policy.tokens import Tokens
-from grouprl.rollout.choose import uniforms
 from grouprl.rollout.decoding import decode
 from grouprl.rollout.sampler import Rollout, as_rollout, generate, requests_of
+from grouprl.rollout.token_sampling import uniforms
 from policies import make_policy
 
 PROMPTS = [(3, 4, 5), (6,), (7, 8)]

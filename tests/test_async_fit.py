@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import toy_envs
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.stale import InterpolatedClip, ProbabilityMask, SecondMomentMask, interpolation
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
 from grouprl.methods import CATALOGUE
-from grouprl.overlap.fit import refusals_ahead, threads_each
-from grouprl.parts.objective import Clipped
-from grouprl.parts.part import RunFacts
-from grouprl.parts.stale import InterpolatedClip, ProbabilityMask, SecondMomentMask, interpolation
-from grouprl.train.config import parse_config
-from grouprl.train.plan import plan
+from grouprl.orchestrator.asynchronous.restrictions import refusals_ahead, threads_each
+from grouprl.plan.plan import plan
 from small import judged, near, ragged, slopes, small
 
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from ahead_runs import alive, warm_here
-from grouprl.train.checkpoint import load
+from grouprl.storage.checkpoint import load
 from test_resume import PRELOADED, finished, log_of
 from test_resume import child as trainer
 

@@ -31,9 +31,9 @@ from ahead_runs import (
     write_rewards,
 )
 from grouprl import InputError, RunError
-from grouprl.overlap.ahead import Ahead
+from grouprl.config.run import parse_config
+from grouprl.orchestrator.asynchronous.ahead import Ahead
 from grouprl.policy.tokens import Tokens
-from grouprl.train.config import parse_config
 from grouprl.train.export import load_trained
 from grouprl.train.loop import train
 
@@ -184,7 +184,9 @@ def test_several_samplers_draw_the_same_questions_in_the_same_order(
 
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:
     assert not alive(slow.sampler)
-    assert "grouprl.overlap.sampling" not in sys.modules, "the trainer needs nothing of the sampler's side"
+    assert "grouprl.orchestrator.asynchronous.worker" not in sys.modules, (
+        "the trainer needs nothing of the sampler's side"
+    )
 
 
 def test_old_log_probs_can_stay_the_samplers(tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ import time
 import pytest
 import torch
 
-from grouprl.errors import RunError
-from grouprl.overlap.canary import Canary, Report, canary_tokens, forced_logp
-from grouprl.overlap.drawing import Follower
-from grouprl.overlap.weights import SharedWeights, checksum, lay_out
+from grouprl.core.errors import RunError
+from grouprl.orchestrator.asynchronous.canary import Canary, Report, canary_tokens, forced_logp
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower
+from grouprl.orchestrator.asynchronous.weights import SharedWeights, checksum, lay_out
 from grouprl.policy import load_policy
 
 TINY = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32}
@@ -86,7 +86,7 @@ def test_damaged_weights_are_never_read() -> None:
 
 
 def test_a_version_half_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouprl.overlap.weights.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("grouprl.orchestrator.asynchronous.weights.PATIENCE_SECONDS", 0.05)
     shared = SharedWeights.create(filled(1))
     with pytest.raises(RunError, match="no whole version"):
         shared.read()

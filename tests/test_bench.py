@@ -17,7 +17,7 @@ from jobs import JOBS, A, smaller
 from race import Race, spread
 from warm import warm_folder
 
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
 
 ECHO = """
 import sys

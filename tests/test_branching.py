@@ -13,12 +13,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from grouprl.data.branching import EntropyBranching, turn_entropy
-from grouprl.data.horizon import Horizon
-from grouprl.parts.part import RunFacts
-from grouprl.train.config import parse_config
+from grouprl.algorithms.exploration.branching import EntropyBranching, turn_entropy
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.prompts.horizon import Horizon
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
 from grouprl.train.session import start
 from test_episodes_runs import launch, records, run_config
 from test_resume import evidence

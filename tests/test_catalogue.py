@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import Case, in_pieces, outcome, padded, pieces_of, random_case, same
-from grouprl.batch import Batch
-from grouprl.errors import InputError
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE, Entry, Golden, Reduction
 from grouprl.methods.compose import FLAGS, STAGES
 

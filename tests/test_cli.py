@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
-from grouprl.errors import InputError
-from grouprl.train.config import load_config
+from grouprl.config.run import load_config
+from grouprl.core.errors import InputError
 
 runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
 COMMANDS = ["train", "plan", "eval", "report", "export", "recipes", "tasks", "methods", "metrics"]

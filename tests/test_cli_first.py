@@ -79,7 +79,7 @@ def test_the_module_is_the_command():
 
 def test_what_the_package_offers_is_there_though_it_is_loaded_late():
     code = (
-        "import sys, grouprl, grouprl.errors\n"
+        "import sys, grouprl, grouprl.core.errors\n"
         "assert 'torch' not in sys.modules\n"
         "import grouprl.method, grouprl.methods.registry\n"
         "assert callable(grouprl.method) and callable(grouprl.methods)\n"

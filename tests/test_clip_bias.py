@@ -8,15 +8,15 @@ import torch
 
 from desks import FakeDesk
 from grouprl import InputError, method
-from grouprl.data.running_baseline import RunningBaseline
-from grouprl.method import Method
-from grouprl.parts.adaptive_clip import TurnClip
-from grouprl.parts.advantage import Given
-from grouprl.parts.aggregate import TokenMean
-from grouprl.parts.clip_bias import ClipBias, left_out_by
-from grouprl.parts.mean_scaled import MeanScaled
-from grouprl.parts.objective import Clipped, PolicyGradient
-from grouprl.parts.part import RunFacts
+from grouprl.algorithms.advantages.advantage import Given
+from grouprl.algorithms.advantages.mean_scaled import MeanScaled
+from grouprl.algorithms.features.running_baseline import RunningBaseline
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.adaptive_clip import TurnClip
+from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.updates.clip_bias import ClipBias, left_out_by
 from grouprl.train.update import Learner, update
 from small import f64, judged, near, ragged, small
 from test_update import gradient, make_batch, make_policy

@@ -15,15 +15,15 @@ import torch
 from rich.console import Console
 
 from desks import FakeDesk
-from grouprl.batch import Batch
-from grouprl.data.coaching import CoachAfterPlayer, MajorityVote, majority
-from grouprl.errors import InputError
-from grouprl.method import Method
+from grouprl.algorithms.exploration.coaching import CoachAfterPlayer, MajorityVote, majority
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.prompts.refill import EpisodeBand
+from grouprl.config.run import parse_config
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
 from grouprl.methods import method
-from grouprl.parts.part import RunFacts
-from grouprl.parts.refill import EpisodeBand
 from grouprl.rollout.episode import Record, Turn
-from grouprl.train.config import parse_config
 from grouprl.train.loop import train
 from test_episodes_runs import launch, records, run_config
 from test_resume import evidence

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grouprl
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE
 from grouprl.methods.compose import as_data, compose
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grouprl.errors import InputError, suggest
-from grouprl.train.config import Config, load_config, parse_config, recipe_names
-from grouprl.train.reading import read_yaml
+from grouprl.config.run import Config, load_config, parse_config, recipe_names
+from grouprl.config.yaml_files import read_yaml
+from grouprl.core.errors import InputError, suggest
 
 
 def refused(data):

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from grouprl.data.source import QuestionSource
+from grouprl.core.errors import InputError
 from grouprl.envs import Step
-from grouprl.errors import InputError
 from grouprl.policy import ArrayInputs, CausalPolicy, Mlp, Tokens, build_tiny
 from grouprl.policy.kinds import Build
 from grouprl.policy.lora import add_lora
 from grouprl.policy.team import Team
 from grouprl.protocols import Discrete, Request, Spaces, Vector
 from grouprl.rollout.engines import local_engine
+from grouprl.rollout.prompt_stream import QuestionSource
 from grouprl.tasks import Question, load_task
 from grouprl.testing import (
     check_environment,

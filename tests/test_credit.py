@@ -15,9 +15,9 @@ import effects
 from claims import OF_TURNS
 from credit_arenas import ARENAS, CONTESTS
 
-from grouprl.train.config import parse_config
-from grouprl.train.files import write_json
-from grouprl.train.plan import plan
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
+from grouprl.storage.run_folder import write_json
 
 EXPECTED = ("warmup.", "dynamic_sampling has no effect: max_rounds is 1")
 """What plans may call idle: runs begin with a warmed-up model, and one draws as many episodes as its rival."""

@@ -15,15 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desks import CharacterPolicy, FakeDesk, seen
-from grouprl.batch import SOURCES
-from grouprl.data.allocation import GradientVariance, GreedyFilter, Knapsack, gradient_weight, knapsack, rounded, value
-from grouprl.data.ask import Ask
-from grouprl.data.budget import EntropyTemperature, LengthBudget
-from grouprl.data.collected import Collected, join, subset
-from grouprl.data.ledger import Visit
-from grouprl.data.rounds import Standing, UncertaintyRounds, half_width, standing, student
-from grouprl.parts import RunFacts
+from grouprl.algorithms.exploration.rounds import Standing, UncertaintyRounds, half_width, standing, student
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.prompts.allocation import (
+    GradientVariance,
+    GreedyFilter,
+    Knapsack,
+    gradient_weight,
+    knapsack,
+    rounded,
+    value,
+)
+from grouprl.algorithms.prompts.budget import EntropyTemperature, LengthBudget
+from grouprl.core.batch import SOURCES
 from grouprl.rollout.decoding import factors
+from grouprl.rollout.history import Visit
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, join, subset
 
 
 def counts(asks: Sequence[Ask]) -> list[int]:

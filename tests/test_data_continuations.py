@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from desks import END, FakeDesk, Numbers
-from grouprl.batch import SOURCES
-from grouprl.data.ask import Ask
-from grouprl.data.collected import Collected, subset
-from grouprl.data.continuations import Continuations, PlanTree, PrefixRestarts
-from grouprl.data.segments import BudgetCuts
-from grouprl.parts.part import RunFacts
-from grouprl.parts.prefix_mask import PrefixMask
+from grouprl.algorithms.exploration.continuations import Continuations, PlanTree, PrefixRestarts
+from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.token_weights.prefix_mask import PrefixMask
+from grouprl.core.batch import SOURCES
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, subset
 from grouprl.tasks import load_task
 from test_loop import launch as run
 from test_loop import records
@@ -257,7 +257,7 @@ def test_single_answers_are_judged_among_the_thoughts():
 
 
 def test_segments_are_credited_by_the_advantage():
-    from grouprl.parts.segments import BudgetSegments
+    from grouprl.algorithms.advantages.segments import BudgetSegments
 
     desk, rows = cut()
     adv_bt = BudgetSegments()(desk.batch(rows))

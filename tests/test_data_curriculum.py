@@ -11,15 +11,15 @@ import torch
 
 from desks import CharacterPolicy, FakeDesk, Numbers, seen
 from grouprl import InputError
-from grouprl.data.bandit import BanditOverSources, ThompsonSampling, ucb
-from grouprl.data.budget import EntropyTemperature, LengthBudget
-from grouprl.data.collected import subset
-from grouprl.data.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
-from grouprl.data.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
-from grouprl.data.probe import probe_questions
-from grouprl.data.selection import RewardSelection, selected
-from grouprl.errors import RunError
-from grouprl.parts import RunFacts
+from grouprl.algorithms.exploration.probe import probe_questions
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling, ucb
+from grouprl.algorithms.prompts.budget import EntropyTemperature, LengthBudget
+from grouprl.algorithms.prompts.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
+from grouprl.algorithms.prompts.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
+from grouprl.algorithms.prompts.selection import RewardSelection, selected
+from grouprl.core.errors import RunError
+from grouprl.rollout.samples import subset
 
 ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSampling(), BanditOverSources()]
 ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0), RewardSelection(keep=8, answers=2)]
@@ -440,7 +440,7 @@ def test_a_selection_among_questions_that_nobody_can_score_ends_in_words(monkeyp
         drawn = probe_questions(desk, indices, answers)
         return subset(drawn, np.zeros(len(drawn), dtype=bool))
 
-    monkeypatch.setattr("grouprl.data.selection.probe_questions", none_scored)
+    monkeypatch.setattr("grouprl.algorithms.prompts.selection.probe_questions", none_scored)
     with pytest.raises(RunError, match="not one answer to the 8 questions could be scored"):
         RewardSelection(keep=3).choose(4, FakeDesk())
 

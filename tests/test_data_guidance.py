@@ -17,14 +17,14 @@ from rich.console import Console
 import grouprl
 from desks import END, FakeDesk, Numbers
 from grouprl import InputError, RunError
-from grouprl.batch import SOURCES
-from grouprl.data.again import again, drawn_rows, further_numbers, leads, splice, through
-from grouprl.data.ask import Ask
-from grouprl.data.collected import Collected, subset
-from grouprl.data.demonstrations import DemonstrationRow, Demonstrations, DemonstrationSwitch
-from grouprl.data.guidance import GroupHints, RowHint, SolvedExemplars, overlap
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.train.config import parse_config
+from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, Demonstrations, DemonstrationSwitch
+from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars, overlap
+from grouprl.algorithms.exploration.resampling import again, drawn_rows, further_numbers, leads, splice, through
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.config.run import parse_config
+from grouprl.core.batch import SOURCES
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, subset
 from grouprl.train.loop import train
 from test_loop import launch as run
 from test_loop import records, run_config

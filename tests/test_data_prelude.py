@@ -17,16 +17,16 @@ from rich.console import Console
 
 import grouprl
 from desks import FakeDesk
-from grouprl.batch import SOURCES, Batch
-from grouprl.data.collected import Collected
-from grouprl.data.initial_answers import InitialAnswers, InitialRate, ReferenceRows, soft_value
-from grouprl.data.second_model import GlobalValue, PreferenceModel
-from grouprl.data.value_pretraining import ValuePretraining, foreseen
-from grouprl.errors import InputError, RunError
-from grouprl.parts.part import RunFacts
-from grouprl.parts.pretrained import ExpertReward, GuidedGAE, KnownBaseline
+from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE, KnownBaseline
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.pretraining.initial_completions import InitialAnswers, InitialRate, ReferenceRows, soft_value
+from grouprl.algorithms.pretraining.second_model import GlobalValue, PreferenceModel
+from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining, foreseen
+from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.errors import InputError, RunError
 from grouprl.policy.load import load_policy
 from grouprl.policy.second import second_policy
+from grouprl.rollout.samples import Collected
 from small import f64, near, small
 
 # --- the initial policy's answers -------------------------------------------------------------------------------------
@@ -418,8 +418,8 @@ def test_a_given_value_model_stands_in_for_a_critic() -> None:
 
 
 def test_the_plan_counts_the_memory_of_a_second_model() -> None:
-    from grouprl.train.config import parse_config
-    from grouprl.train.plan import plan
+    from grouprl.config.run import parse_config
+    from grouprl.plan.plan import plan
 
     costs = {name: {c.what: c.bytes for c in plan(parse_config({"method": name})).costs} for name in ("ppo", "rto")}
     assert costs["rto"]["second models"] == 2 * costs["rto"]["weights"]
@@ -446,7 +446,7 @@ def config(method: Any, **changes: Any) -> dict[str, Any]:
 
 
 def run(folder: Path, method: Any = "grpo", *, resume: bool = False, **changes: Any) -> Path:
-    from grouprl.train.config import parse_config
+    from grouprl.config.run import parse_config
     from grouprl.train.loop import train
 
     console = Console(file=io.StringIO(), width=100)

@@ -14,13 +14,13 @@ import torch
 from rich.console import Console
 
 from desks import FakeDesk, Numbers
-from grouprl.batch import SOURCES, Batch
-from grouprl.data.collected import Collected, join, sort_by_group, subset
-from grouprl.data.replay import PolicyReplay, RolloutReplay, SampleBuffer
-from grouprl.data.store import pack, unpack
-from grouprl.errors import InputError
-from grouprl.parts.part import RunFacts
+from grouprl.algorithms.buffers.replay import PolicyReplay, RolloutReplay, SampleBuffer
+from grouprl.algorithms.part import RunFacts
+from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.errors import InputError
 from grouprl.rewards.scoring import Problem
+from grouprl.rollout.samples import Collected, join, sort_by_group, subset
+from grouprl.rollout.serialize import pack, unpack
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -308,7 +308,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def train(folder: Path, **changes: Any) -> Path:
-    from grouprl.train.config import parse_config
+    from grouprl.config.run import parse_config
     from grouprl.train.loop import train as run
 
     return run(parse_config(config(**changes)), folder=folder, console=Console(file=io.StringIO(), width=100)).folder
@@ -323,7 +323,7 @@ def resumed_is_the_same(whole: Path, cut: Path, at: str) -> None:
     """Go on from checkpoint `at` of a copy of a finished run; it must end as the run did."""
     import shutil
 
-    from grouprl.train.config import parse_config
+    from grouprl.config.run import parse_config
     from grouprl.train.loop import train as run
 
     shutil.copytree(whole, cut)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from grouprl import InputError
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
 from grouprl.train.loop import train
 from test_loop import launch, records, run_config
 from test_resume import evidence

@@ -14,15 +14,15 @@ import torch
 import grouprl
 from desks import FakeDesk, Numbers
 from grouprl import InputError
-from grouprl.batch import SOURCES
-from grouprl.data.ask import Ask
-from grouprl.data.budget_prompts import BudgetPrompts, in_tokens
-from grouprl.data.collected import Collected, join, subset
-from grouprl.data.extra import TemperedExtras, VerificationRows
-from grouprl.data.variants import CrossPairs, Variants, shares
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.parts.variants import SharedVariants
+from grouprl.algorithms.advantages.variants import SharedVariants
+from grouprl.algorithms.exploration.extra import TemperedExtras, VerificationRows
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.prompts.budget_prompts import BudgetPrompts, in_tokens
+from grouprl.algorithms.prompts.variants import CrossPairs, Variants, shares
+from grouprl.core.batch import SOURCES
 from grouprl.rewards import score
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, join, subset
 from grouprl.rollout.verdicts import verdict_scores, weighted_vote
 from grouprl.tasks import Question, load_task
 from grouprl.train.session import resume

@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from grouprl.train.display import Display, Sample, side_by_side, summary_table
-from grouprl.train.findings import Finding
-from grouprl.train.screen import clock_text, plain, sample_line, shorten, spark, thousands
+from grouprl.monitor.display import Display, Sample, side_by_side, summary_table
+from grouprl.monitor.finding import Finding
+from grouprl.monitor.screen import clock_text, plain, sample_line, shorten, spark, thousands
 
 SAMPLES = [Sample("47+25=", "7+5=12, 4+2+1=7: 72", 1.0, True), Sample("3+9=", "13", 0.0, False)]
 DEAD = Finding("dead_groups", "warning", "38 % of the groups are dead.", "Harder questions.", 5, 7)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grouprl.config.run import parse_config
 from grouprl.envs.check import check_environment
 from grouprl.tasks import load_task
 from grouprl.tasks.registry import task_names
-from grouprl.train.config import parse_config
 
 DOCS = Path(__file__).parents[1] / "docs"
 

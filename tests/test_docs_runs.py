@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from grouprl.errors import MissingExtra
-from grouprl.train.config import parse_config
-from grouprl.train.plan import plan
+from grouprl.config.run import parse_config
+from grouprl.core.errors import MissingExtra
+from grouprl.plan.plan import plan
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

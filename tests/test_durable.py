@@ -21,12 +21,12 @@ import torch
 from rich.console import Console
 
 from grouprl import InputError, RunError
-from grouprl.train.checkpoint import FILES, inspect, newest, prune
-from grouprl.train.config import parse_config
-from grouprl.train.files import RunFolder, digest, replacing, settle
-from grouprl.train.lock import FolderLock
+from grouprl.config.run import parse_config
+from grouprl.storage.checkpoint import FILES, inspect, newest, prune
+from grouprl.storage.lock import FolderLock
+from grouprl.storage.run_folder import RunFolder, digest, replacing, settle
+from grouprl.storage.tensors import load_state, load_weights, save_state
 from grouprl.train.loop import train
-from grouprl.train.tensors import load_state, load_weights, save_state
 from test_loop import run_config
 from test_resume import evidence
 
@@ -323,7 +323,7 @@ def test_a_checkpoint_is_never_absent_while_it_is_replaced(tmp_path: Path, monke
         monkeypatch.setattr(os, "replace", killed)
         monkeypatch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            from grouprl.train.files import _put
+            from grouprl.storage.run_folder import _put
 
             _put(temporary, path)
         monkeypatch.undo()

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import toy_envs
+from grouprl.algorithms.token_weights.duration import DurationWeight
 from grouprl.envs import Step
-from grouprl.parts.duration import DurationWeight
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Question

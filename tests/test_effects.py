@@ -13,7 +13,7 @@ import effects_report
 from claims import CLAIMS, NOT_RUN, Claim
 
 from grouprl import methods
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
 
 
 def test_interval_by_hand():

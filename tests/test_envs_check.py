@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
+from grouprl.core.errors import InputError
 from grouprl.envs import Observation, Step
 from grouprl.envs.check import check_environment
-from grouprl.errors import InputError
 from grouprl.tasks import Question, load_task
 
 COUNTER = itertools.count()

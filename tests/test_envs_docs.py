@@ -9,8 +9,8 @@ import yaml
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
+from grouprl.config.run import parse_config
 from grouprl.tasks import load_task
-from grouprl.train.config import parse_config
 
 PAGE = (Path(__file__).parents[1] / "docs" / "environments.md").read_text(encoding="utf-8")
 

@@ -5,15 +5,15 @@ import random
 import pytest
 import torch
 
+from grouprl.algorithms.filters.excluded import DropAgent, DropSpan
+from grouprl.algorithms.part import RunFacts
 from grouprl.envs.check import check_environment
 from grouprl.envs.faithful import READER, WRITER, Faithful
 from grouprl.envs.wordle import Wordle, marks
 from grouprl.methods.compose import compose
-from grouprl.parts.left_out import DropAgent, DropSpan
-from grouprl.parts.part import RunFacts
+from grouprl.orchestrator.text_features import add_texts, spans
 from grouprl.rewards import check_reward
 from grouprl.tasks import FaithfulTask, Question, WordleTask, load_task
-from grouprl.train.enrich import add_texts, spans
 from small import small
 
 TASKS = [FaithfulTask, WordleTask]

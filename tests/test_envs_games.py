@@ -5,12 +5,12 @@ import random
 
 import pytest
 
+from grouprl.core.errors import InputError
 from grouprl.envs import Calculator, Demonstrator, Environment, Guess, Keys, TicTacToe
 from grouprl.envs.calculator import running_totals
 from grouprl.envs.keys import critique
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.envs.tictactoe import best_cells, value, winner
-from grouprl.errors import InputError
 from grouprl.rewards import check_reward
 from grouprl.tasks import CalculatorTask, GuessTask, KeysTask, Question, TicTacToeTask, load_task
 from grouprl.tasks.task import split_of

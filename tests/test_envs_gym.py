@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
 from grouprl.envs.gym import GymEnvironment
 from grouprl.envs.spaces import action_numbers, countable, read_action, signs, spell, spell_action
-from grouprl.errors import InputError, MissingExtra
 from grouprl.tasks import Question, load_task
 
 gymnasium = pytest.importorskip("gymnasium")

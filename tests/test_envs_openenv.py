@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Environment
 from grouprl.envs.check import check_environment
 from grouprl.envs.openenv import Wording
-from grouprl.errors import InputError, MissingExtra
 from grouprl.tasks import Question, load_task
 
 pytest.importorskip("websockets", reason="websockets is not installed: pip install 'grouprl[agents]'")

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from grouprl.core.errors import InputError
 from grouprl.envs import Demonstrator, Environment
-from grouprl.errors import InputError
 from grouprl.tasks import load_task
 from grouprl.tasks.task import split_of
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import pytest
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Environment, Judging
 from grouprl.envs.check import check_environment
-from grouprl.errors import InputError, MissingExtra
 from grouprl.tasks import load_task
 
 pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[agents]'")

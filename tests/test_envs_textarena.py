@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment, Judging
 from grouprl.envs.check import check_environment
-from grouprl.errors import InputError, MissingExtra
 from grouprl.tasks import Question, load_task
 
 textarena = pytest.importorskip("textarena", reason="textarena is not installed: pip install 'grouprl[agents]'")

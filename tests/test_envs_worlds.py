@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.adventure import Adventure
 from grouprl.envs.check import check_environment
@@ -15,7 +16,6 @@ from grouprl.envs.signals import Signals, agreed
 from grouprl.envs.sql import Sql
 from grouprl.envs.subgoals import Subgoals
 from grouprl.envs.team import Team
-from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import check_reward
 from grouprl.tasks import (
     AdventureTask,

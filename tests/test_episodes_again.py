@@ -14,17 +14,17 @@ import torch
 from rich.console import Console
 
 import toy_envs
-from grouprl.batch import Batch
-from grouprl.data.ask import Ask
-from grouprl.data.collected import Collected, join, subset, to_batch
-from grouprl.data.store import pack, unpack
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.config.run import parse_config
+from grouprl.core.batch import Batch
 from grouprl.methods.compose import compose
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.train.collect import Collector
-from grouprl.train.config import parse_config
+from grouprl.rollout.collector import Collector
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, join, subset, to_batch
+from grouprl.rollout.serialize import pack, unpack
 from grouprl.train.loop import train
 from grouprl.train.update import Learner
 from test_episodes_runs import launch, records, run_config

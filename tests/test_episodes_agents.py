@@ -15,20 +15,20 @@ import torch
 from rich.console import Console
 
 import toy_envs
-from grouprl.batch import Batch
-from grouprl.data.ask import Ask
-from grouprl.data.collected import Collected, join, sort_by_group, subset, to_batch
-from grouprl.data.store import pack, unpack
+from grouprl.config.run import parse_config
+from grouprl.core.batch import Batch
 from grouprl.envs import Observation, Step
+from grouprl.evaluation.evaluate import evaluate
+from grouprl.plan.plan import plan
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
-from grouprl.train.collect import Collector
-from grouprl.train.config import parse_config
-from grouprl.train.evaluate import evaluate
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, join, sort_by_group, subset, to_batch
+from grouprl.rollout.serialize import pack, unpack
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
 from grouprl.train.warmup import demonstration_batch
 from test_episodes_runs import launch, records, run_config
 

@@ -20,7 +20,7 @@ from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.contract import Failure
-from grouprl.rewards.sending import CannotSend
+from grouprl.rewards.transport import CannotSend
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
 from grouprl.tasks import load_task
 from test_episodes_runs import launch, records

@@ -8,13 +8,13 @@ import pytest
 
 import toy_envs
 from grouprl import InputError
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
-from grouprl.rollout.between import Between
+from grouprl.rollout.episode_rows import measured
 from grouprl.rollout.episodes import Start, play
+from grouprl.rollout.turn_text import Between
 from grouprl.tasks import Question
-from grouprl.train.config import parse_config
-from grouprl.train.episodes import measured
-from grouprl.train.plan import plan
 from test_episodes_runs import run_config
 from test_rollout_episodes import CHATML, FORGETFUL
 

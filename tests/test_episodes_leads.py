@@ -13,19 +13,19 @@ import torch
 
 import toy_envs
 from grouprl import InputError
-from grouprl.data.again import splice
-from grouprl.data.ask import Ask
-from grouprl.data.collected import Collected, subset, to_batch
-from grouprl.data.desk import Exploration
-from grouprl.data.leads import led, turns_of
+from grouprl.algorithms.data_part import Exploration
+from grouprl.algorithms.exploration.prefix_turns import led, turns_of
+from grouprl.algorithms.exploration.resampling import splice
+from grouprl.algorithms.part import part
+from grouprl.config.run import parse_config
 from grouprl.envs import Observation, Step
-from grouprl.parts.part import part
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Start, play
-from grouprl.train.collect import Collector
-from grouprl.train.config import parse_config
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, subset, to_batch
 from test_episodes_agents import _resumed_is_the_same
 from test_episodes_runs import launch, run_config
 

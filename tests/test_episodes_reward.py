@@ -10,7 +10,7 @@ import pytest
 
 import toy_envs
 from grouprl.rewards.scoring import score
-from grouprl.train.episodes import with_function
+from grouprl.rollout.episode_rows import with_function
 from test_episodes_runs import launch, records
 
 VERDICTS = [{"turn_rewards": 1.0, "correct": 1.0}, {"turn_rewards": 0.5, "correct": 0.0}, {"turn_rewards": 2.0}]

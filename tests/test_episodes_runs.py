@@ -13,9 +13,9 @@ from rich.console import Console
 
 import toy_envs
 from grouprl import RunError
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
 
 
 def run_config(**changes: Any) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError, RunError
+from grouprl.core.errors import InputError, RunError
+from grouprl.evaluation.evaluate import evaluate
+from grouprl.evaluation.pass_at_k import interval, pass_at_k, pass_at_k_each, wilson
+from grouprl.monitor.glossary import check_names
 from grouprl.policy import load_policy
 from grouprl.rollout.seeds import answer_seed
 from grouprl.tasks import Question, Task
-from grouprl.train.estimates import interval, pass_at_k, pass_at_k_each, wilson
-from grouprl.train.evaluate import evaluate
-from grouprl.train.glossary import check_names
 
 
 class Letters(Task):

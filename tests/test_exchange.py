@@ -19,11 +19,11 @@ import torch
 import yaml
 
 from desks import FakeDesk
-from grouprl.data.exchange import Exchange, SendCalled, TakeCalled, awaited, read, with_outcome, write
-from grouprl.errors import InputError, RunError
-from grouprl.parts.part import RunFacts
-from grouprl.train.config import parse_config
-from grouprl.train.plan import plan
+from grouprl.algorithms.exploration.exchange import Exchange, SendCalled, TakeCalled, awaited, read, with_outcome, write
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, RunError
+from grouprl.plan.plan import plan
 from test_episodes_runs import launch, records, run_config
 from test_resume import evidence
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from grouprl.errors import InputError, RunError
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, RunError
+from grouprl.orchestrator.build import build_policy
+from grouprl.storage.checkpoint import save_checkpoint
+from grouprl.storage.run_folder import RunFolder
 from grouprl.tasks import load_task
-from grouprl.train.building import build_policy
-from grouprl.train.checkpoint import save_checkpoint
-from grouprl.train.config import parse_config
 from grouprl.train.export import export, load_trained
-from grouprl.train.files import RunFolder
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}}
 

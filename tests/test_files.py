@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from grouprl import InputError, RunError
-from grouprl.train.checkpoint import inspect, load, load_policy_state, newest, prune, save_checkpoint
-from grouprl.train.files import RunFolder, free_folder, replacing, write_json
+from grouprl.storage.checkpoint import inspect, load, load_policy_state, newest, prune, save_checkpoint
+from grouprl.storage.run_folder import RunFolder, free_folder, replacing, write_json
 
 
 @pytest.fixture

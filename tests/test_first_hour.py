@@ -17,26 +17,27 @@ from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
 
 from grouprl.cli.train import choose
-from grouprl.errors import InputError
+from grouprl.config.paths import absolute_paths, folder_name
+from grouprl.config.rates import RATES, update_ratio
+from grouprl.config.run import load_config, parse_config
+from grouprl.core.errors import InputError
+from grouprl.evaluation.evaluate import evaluate
+from grouprl.evaluation.pass_at_k import mean_interval, t_quantile
+from grouprl.monitor.finding import HealthFacts
+from grouprl.monitor.health import examine
+from grouprl.monitor.screen import Screen, line, verdict_mark
+from grouprl.monitor.summary import summary_table
+from grouprl.plan import checks as objections
+from grouprl.plan.memory import Cost
+from grouprl.plan.plan import plan
 from grouprl.policy import build_tiny, load_policy
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.rewards import combine, score
 from grouprl.tasks import Question, Task, load_task
-from grouprl.train import interrupt, loop, objections
-from grouprl.train.config import load_config, parse_config
-from grouprl.train.estimates import mean_interval, t_quantile
-from grouprl.train.evaluate import evaluate
-from grouprl.train.findings import HealthFacts
-from grouprl.train.footprint import Cost
-from grouprl.train.health import examine
+from grouprl.train import interrupt, loop
 from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.loop import train
-from grouprl.train.paths import absolute_paths, folder_name
-from grouprl.train.plan import plan
-from grouprl.train.rates import RATES, update_ratio
-from grouprl.train.screen import Screen, line, verdict_mark
 from grouprl.train.session import resume
-from grouprl.train.summary import summary_table
 from grouprl.view.report import write_report
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
@@ -302,7 +303,7 @@ def test_a_run_that_needs_more_memory_than_is_free_is_refused(monkeypatch):
     assert objections.too_large(costs, 7 * 2**30, "cpu") == []
     (said,) = objections.too_large(costs, 4 * 2**30, "cpu")
     assert all(words in said for words in ("6 GiB", "4 GiB", "rollout cache", "batch.group"))
-    monkeypatch.setattr("grouprl.train.plan.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("grouprl.plan.plan.free_bytes", lambda device: 1000)
     assert any(
         "free on cpu" in refusal
         for refusal in plan(parse_config({**SMALL, "model": {**TINY, "device": "cpu"}})).refusals

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from grouprl import InputError
+from grouprl.algorithms.part import KINDS, PARTS
+from grouprl.config.run import Config, load_config, parse_config
+from grouprl.config.sections import Section
 from grouprl.methods.compose import compose
 from grouprl.methods.registry import CATALOGUE
-from grouprl.parts.part import KINDS, PARTS
 from grouprl.rewards import load_reward
-from grouprl.train.config import Config, load_config, parse_config
-from grouprl.train.sections import Section
 
 FAST = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 

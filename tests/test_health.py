@@ -9,8 +9,8 @@ import pytest
 
 import grouprl
 from batches import random_case
-from grouprl.train.findings import WINDOW, History, percent
-from grouprl.train.health import Finding, Health, HealthFacts, examine
+from grouprl.monitor.finding import WINDOW, History, percent
+from grouprl.monitor.health import Finding, Health, HealthFacts, examine
 
 FACTS = HealthFacts(
     answers=128,

@@ -7,7 +7,7 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE
 
 COUPLED = [name for name in CATALOGUE if grouprl.method(name).couples != "sequence"]

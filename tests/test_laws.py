@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from grouprl.errors import InputError
-from grouprl.laws import fit_entropy_law, fit_sigmoid_law
+from grouprl.core.errors import InputError
+from grouprl.monitor.laws import fit_entropy_law, fit_sigmoid_law
 
 
 def sigmoid(c: float, start: float = 0.2, ceiling: float = 0.6, b: float = 1.5, mid: float = 3000.0) -> float:

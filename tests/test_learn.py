@@ -58,7 +58,7 @@ def test_every_method_of_the_catalogue_has_a_run():
 
 def test_on_policy_methods_make_one_update_per_rollout():
     from grouprl import methods
-    from grouprl.train.config import parse_config
+    from grouprl.config.run import parse_config
 
     for name, entry in methods().items():
         if name == learn_report.TAUGHT or not entry.build().on_policy:

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl import levels
-from grouprl.errors import InputError
+from grouprl.core import levels
+from grouprl.core.errors import InputError
 from small import f64, near
 
 ID = torch.tensor([7, 3, 7, 7, 3])

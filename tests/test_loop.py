@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from grouprl import InputError, RunError
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
 from grouprl.train.loop import Summary, train
 
 

@@ -9,16 +9,16 @@ import torch
 
 import grouprl
 from grouprl import InputError, Method
-from grouprl.parts.advantage import Given, RawReward, Relative
-from grouprl.parts.aggregate import SequenceMean, TokenMean
-from grouprl.parts.critic import ValueLoss
-from grouprl.parts.normalize import Whiten
-from grouprl.parts.objective import Clipped, PolicyGradient
-from grouprl.parts.regularize import EntropyBonus, KLLoss
-from grouprl.parts.returns import GAE
-from grouprl.parts.selection import DropTruncated, MixedGroups
-from grouprl.parts.shaping import RewardClip, SoftOverlong
-from grouprl.parts.weighting import OffPolicyMask, TruncatedImportance
+from grouprl.algorithms.advantages.advantage import Given, RawReward, Relative
+from grouprl.algorithms.advantages.normalize import Whiten
+from grouprl.algorithms.advantages.returns import GAE
+from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.filters.selection import DropTruncated, MixedGroups
+from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.rewards.shaping import RewardClip, SoftOverlong
+from grouprl.algorithms.token_weights.weighting import OffPolicyMask, TruncatedImportance
 from small import f64, gradient, near, ragged, small, summed
 
 BASIC = Method(objective=PolicyGradient(), advantage=Relative(scale="none"), aggregate=TokenMean())

@@ -9,9 +9,9 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.parts.certainty import AddOutcome, CertaintyReward
-from grouprl.parts.consistency import QuestionAdvantage, SemanticScale, TwoLevelClip, answer_entropy
-from grouprl.parts.part import RunFacts
+from grouprl.algorithms.advantages.certainty import AddOutcome, CertaintyReward
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.consistency import QuestionAdvantage, SemanticScale, TwoLevelClip, answer_entropy
 from small import f64, gradient, near, slopes, small
 
 

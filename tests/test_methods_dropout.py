@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.data.ledger import Ledger, Visit
-from grouprl.errors import InputError
-from grouprl.parts.adaptive_clip import DynamicClip
-from grouprl.parts.dropout import DropoutClip
-from grouprl.parts.history import OnlyTokenMean, SmoothStandardized
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.parts.schedule import ConvexKL, ScheduledKL
+from grouprl.algorithms.advantages.history import OnlyTokenMean, SmoothStandardized
+from grouprl.algorithms.objectives.adaptive_clip import DynamicClip
+from grouprl.algorithms.objectives.dropout import DropoutClip
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.regularizers.schedule import ConvexKL, ScheduledKL
+from grouprl.core.errors import InputError
+from grouprl.rollout.history import Ledger, Visit
 from small import f64, judged, near, slopes, small
 from test_loop import launch, records
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
-from grouprl.errors import InputError
-from grouprl.parts.distribution import TemperedBlend
-from grouprl.parts.influence import HiddenReward, SparedTokens
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.parts.planning import PlanningBoost
+from grouprl.algorithms.advantages.distribution import TemperedBlend
+from grouprl.algorithms.advantages.influence import HiddenReward, SparedTokens
+from grouprl.algorithms.advantages.planning import PlanningBoost
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.core.errors import InputError
+from grouprl.orchestrator import text_features as enrich
 from grouprl.policy.load import load_policy
-from grouprl.train import enrich
 from small import f64, near, ragged, small
 from test_loop import launch, records
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from grouprl import Batch, method
+from grouprl.algorithms.updates.learn import PHASE, TwoPhase, only
+from grouprl.config.run import parse_config
 from grouprl.methods.compose import compose
-from grouprl.parts.learn import PHASE, TwoPhase, only
-from grouprl.train.config import parse_config
-from grouprl.train.plan import plan
+from grouprl.plan.plan import plan
 from grouprl.train.update import Learner, update
 from small import near
 from test_update import gradient, make_batch, make_policy

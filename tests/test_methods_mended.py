@@ -12,19 +12,19 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.data.success_replay import SuccessReplay, middle
-from grouprl.errors import InputError
-from grouprl.method import Method
+from grouprl.algorithms.advantages.advantage import Given
+from grouprl.algorithms.advantages.token_credit import information_gain
+from grouprl.algorithms.buffers.success_replay import SuccessReplay, middle
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.covariance import KLCov
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.soft import GeometricMean
+from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.regularizers.coverage import Coverage
+from grouprl.algorithms.updates.clip_bias import left_out_by
+from grouprl.algorithms.updates.trust_region import natural_step
+from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
-from grouprl.parts.advantage import Given
-from grouprl.parts.aggregate import TokenMean
-from grouprl.parts.clip_bias import left_out_by
-from grouprl.parts.covariance import KLCov
-from grouprl.parts.coverage import Coverage
-from grouprl.parts.objective import Clipped
-from grouprl.parts.soft import GeometricMean
-from grouprl.parts.token_credit import information_gain
-from grouprl.parts.trust_region import natural_step
 from small import f64, gradient, judged, near, ragged, slopes, small
 
 

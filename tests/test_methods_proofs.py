@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grouprl
-from grouprl.parts.part import RunFacts
+from grouprl.algorithms.part import RunFacts
 from small import f64, gradient, near, small
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=3, max_size=6).filter(lambda r: len(set(r)) > 1)
@@ -145,7 +145,7 @@ def test_gspo_clips_whole_answers():
 
 
 def test_gspo_token_takes_advantages_that_differ_within_an_answer():
-    from grouprl.parts.advantage import Given
+    from grouprl.algorithms.advantages.advantage import Given
 
     batch = small([0.0], [2]).replace(advantage_bt=f64([[1.0, -3.0]]))
     same = [grouprl.method(n).with_parts(advantage=Given()) for n in ("gspo", "gspo_token")]

@@ -9,8 +9,8 @@ import torch
 
 import grouprl
 from grouprl import Method
-from grouprl.train.config import parse_config
-from grouprl.train.plan import plan
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
 from small import f64, gradient, near, small
 from test_loop import launch, records
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import grouprl
+from grouprl.algorithms.advantages.returns import GAE
+from grouprl.algorithms.part import RunFacts
 from grouprl.methods import CATALOGUE
-from grouprl.parts.part import RunFacts
-from grouprl.parts.returns import GAE
 from small import f64, gradient, near, small
 from test_loop import launch, records
 

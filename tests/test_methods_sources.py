@@ -11,13 +11,13 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.batch import SOURCES
-from grouprl.parts.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.parts.coverage import Coverage
-from grouprl.parts.objective import Clipped
-from grouprl.parts.one_token import OneToken
-from grouprl.parts.part import RunFacts
-from grouprl.parts.shifted_clip import ShiftedClip
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.one_token import OneToken
+from grouprl.algorithms.objectives.shifted_clip import ShiftedClip
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
+from grouprl.algorithms.regularizers.coverage import Coverage
+from grouprl.core.batch import SOURCES
 from small import f64, gradient, judged, near, slopes, small
 from test_loop import launch, records
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from grouprl import Batch, method
-from grouprl.data.align import AlignCalls
+from grouprl.algorithms.advantages.roles import CalledReward, LateAgent, OutcomeAndActions, RoleRelative
+from grouprl.algorithms.exploration.align import AlignCalls
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
 from grouprl.envs.host import Host
 from grouprl.envs.playing import total_reward
 from grouprl.envs.propose import Propose, proposer_pay, value
-from grouprl.errors import InputError
-from grouprl.parts.part import RunFacts
-from grouprl.parts.roles import CalledReward, LateAgent, OutcomeAndActions, RoleRelative
 from grouprl.tasks import load_task
 from grouprl.tasks.task import Question
-from grouprl.train.config import parse_config
 from grouprl.train.session import start
 from grouprl.train.update import update
 from grouprl.train.warmup import demonstration_batch

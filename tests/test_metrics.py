@@ -12,8 +12,8 @@ from rich.console import Console
 
 import grouprl
 from grouprl.cli.metrics import show_metrics
-from grouprl.errors import InputError
-from grouprl.train.glossary import GLOSSARY, GROUPS, check_names, define, lookup
+from grouprl.core.errors import InputError
+from grouprl.monitor.glossary import GLOSSARY, GROUPS, check_names, define, lookup
 
 LOGGED = [
     "phase",
@@ -105,7 +105,7 @@ def test_a_family_does_not_swallow_other_names():
 
 
 def test_a_metric_of_ones_own_is_defined_once(monkeypatch):
-    monkeypatch.setattr("grouprl.train.glossary.entry.GLOSSARY", dict(GLOSSARY))
+    monkeypatch.setattr("grouprl.monitor.glossary.entry.GLOSSARY", dict(GLOSSARY))
     define("my_gate", "share", "update", "share of tokens my gate lets through", "close to 1")
     check_names({"my_gate": 1.0})
     with pytest.raises(InputError, match="twice"):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from grouprl.errors import InputError
-from grouprl.train.optimizers import build_optimizer, check_optimizer, optimizer_names
-from grouprl.train.sections import Optim
+from grouprl.config.sections import Optim
+from grouprl.core.errors import InputError
+from grouprl.policy.optimizers import build_optimizer, check_optimizer, optimizer_names
 
 
 def stepped(optimizer: torch.optim.Optimizer, weight: nn.Parameter) -> torch.Tensor:

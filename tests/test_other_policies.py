@@ -15,13 +15,13 @@ import torch
 import yaml
 from rich.console import Console
 
+from grouprl.config.run import load_config, parse_config
+from grouprl.core.errors import InputError
 from grouprl.envs import Step
-from grouprl.errors import InputError
+from grouprl.plan.plan import plan
 from grouprl.protocols import Spaces, Vector
-from grouprl.train.config import load_config, parse_config
 from grouprl.train.export import load_trained
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
 
 gymnasium = pytest.importorskip("gymnasium")
 

@@ -7,13 +7,13 @@ from math import exp, log, sqrt
 import pytest
 import torch
 
-from grouprl.errors import InputError
-from grouprl.parts.adaptive_clip import BalancedClip, DynamicClip, EntropyClip, TurnClip, turn_log_ratio
-from grouprl.parts.covariance import ClipCov, KLCov, covariance
-from grouprl.parts.objective import Clipped
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.parts.ratio import log_ratio
-from grouprl.parts.token_credit import TokenRelative
+from grouprl.algorithms.advantages.token_credit import TokenRelative
+from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, DynamicClip, EntropyClip, TurnClip, turn_log_ratio
+from grouprl.algorithms.objectives.covariance import ClipCov, KLCov, covariance
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.ratio import log_ratio
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.core.errors import InputError
 from small import f64, judged, near, slopes, small
 
 # --- covariance ------------------------------------------------------------------------------------------------------

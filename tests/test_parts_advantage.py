@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.errors import InputError
-from grouprl.parts.advantage import Given, GreedyBaseline, LengthWeighted, Ones, RawReward, Relative
-from grouprl.parts.normalize import ValidFraction, Whiten
-from grouprl.parts.part import RunFacts, build_part
+from grouprl.algorithms.advantages.advantage import Given, GreedyBaseline, LengthWeighted, Ones, RawReward, Relative
+from grouprl.algorithms.advantages.normalize import ValidFraction, Whiten
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.core.errors import InputError
 from small import f64, near, small
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.errors import InputError
-from grouprl.parts.aggregate import ConstantLength, GroupMean, SequenceMean, SequenceSum, TokenMean, TokenSum
-from grouprl.parts.part import RunFacts
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.reductions.aggregate import (
+    ConstantLength,
+    GroupMean,
+    SequenceMean,
+    SequenceSum,
+    TokenMean,
+    TokenSum,
+)
+from grouprl.core.errors import InputError
 from small import near, small
 
 BATCH = small([0.0] * 3, [3, 1, 2], [0, 0, 1], max_length=5)

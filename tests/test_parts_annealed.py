@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from grouprl.errors import InputError
+from grouprl.algorithms.rewards.annealed import Annealed
+from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
-from grouprl.parts.annealed import Annealed
 from small import small
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import grouprl
-from grouprl.errors import InputError
-from grouprl.parts.beta import BetaNormalized, beta_shape, inverse_density, moments
-from grouprl.parts.part import build_part
+from grouprl.algorithms.advantages.beta import BetaNormalized, beta_shape, inverse_density, moments
+from grouprl.algorithms.part import build_part
+from grouprl.core.errors import InputError
 from small import f64, near, small
 
 

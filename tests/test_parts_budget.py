@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.batch import SOURCES, Batch
-from grouprl.errors import InputError
-from grouprl.parts.budget import BudgetCosine, BudgetGap
-from grouprl.parts.part import RunFacts
-from grouprl.parts.segments import BudgetSegments, earlier
-from grouprl.parts.truncation import FailTruncated
+from grouprl.algorithms.advantages.segments import BudgetSegments, earlier
+from grouprl.algorithms.advantages.truncation import FailTruncated
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.budget import BudgetCosine, BudgetGap
+from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.errors import InputError
 from small import f64, near, small
 
 LONGEST = 4096

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
-from grouprl.parts.likelihood import LikelihoodGuard
-from grouprl.parts.part import RunFacts
-from grouprl.parts.prefix_tree import OncePerNode, PrefixTree, Probability
-from grouprl.parts.token_credit import KeyTokens, SharedEnds, fisher_strength, information_gain
+from grouprl.algorithms.advantages.prefix_tree import OncePerNode, PrefixTree, Probability
+from grouprl.algorithms.advantages.token_credit import KeyTokens, SharedEnds, fisher_strength, information_gain
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.regularizers.likelihood import LikelihoodGuard
+from grouprl.core.errors import InputError
 from small import f64, judged, near, ragged, slopes, small
 
 

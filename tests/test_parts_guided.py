@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.batch import SOURCES, Batch
-from grouprl.errors import InputError
-from grouprl.parts.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
-from grouprl.parts.formats import FormatDiversity, ParallelReward
-from grouprl.parts.novelty import NoveltyBonus, novelty
-from grouprl.parts.part import RunFacts
-from grouprl.parts.variants import SharedVariants
+from grouprl.algorithms.advantages.novelty import NoveltyBonus, novelty
+from grouprl.algorithms.advantages.variants import SharedVariants
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
+from grouprl.algorithms.rewards.formats import FormatDiversity, ParallelReward
+from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.errors import InputError
 from small import f64, near, small
 
 SHOWN = SOURCES["demonstration"]

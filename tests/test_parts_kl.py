@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from grouprl.errors import InputError
-from grouprl.parts.kl import GRADIENT, estimate
-from grouprl.parts.part import RunFacts
-from grouprl.parts.regularize import EntropyBonus, KLLoss
-from grouprl.parts.shaping import KLInReward
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.regularizers.kl import GRADIENT, estimate
+from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.rewards.shaping import KLInReward
+from grouprl.core.errors import InputError
 from small import f64, judged, near, small
 
 LOGITS = f64([0.3, -0.8, 1.1, 0.0])

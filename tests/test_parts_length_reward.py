@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from grouprl.errors import InputError
-from grouprl.parts.length_reward import (
+from grouprl.algorithms.advantages.outcome import right, right_share
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.length_reward import (
     CosineLength,
     LengthWhenSolved,
     MinMaxLength,
@@ -16,8 +17,7 @@ from grouprl.parts.length_reward import (
     ShortestRight,
     relative_length,
 )
-from grouprl.parts.outcome import right, right_share
-from grouprl.parts.part import RunFacts
+from grouprl.core.errors import InputError
 from small import near, small
 
 

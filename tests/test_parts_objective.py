@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
-from grouprl.parts.objective import Clipped, PolicyGradient
-from grouprl.parts.part import RunFacts
-from grouprl.parts.soft import GeometricMean, SoftGate
-from grouprl.parts.stop_gradient import Capped, MaskedImportance
+from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportance
+from grouprl.algorithms.part import RunFacts
+from grouprl.core.errors import InputError
 from small import f64, judged, near, slopes
 
 LEFT, RIGHT = -0.5, 0.5

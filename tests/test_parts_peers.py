@@ -9,17 +9,17 @@ import torch
 
 import grouprl
 from batches import random_case
-from grouprl.errors import InputError
-from grouprl.parts.best_of_group import BestOverSecond
-from grouprl.parts.decoupled_components import DecoupledComponents
-from grouprl.parts.divergence_mask import DivergenceMask, binary_kl
-from grouprl.parts.gamma_weight import GammaWeight
-from grouprl.parts.kl import estimate
-from grouprl.parts.mismatch_rejection import MismatchRejection
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.parts.regularize import EntropyBonus, KLLoss
-from grouprl.parts.shaping import RewardClip
-from grouprl.parts.token_baseline import TokenBaseline
+from grouprl.algorithms.advantages.best_of_group import BestOverSecond
+from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantages.token_baseline import TokenBaseline
+from grouprl.algorithms.filters.mismatch_rejection import MismatchRejection
+from grouprl.algorithms.objectives.divergence_mask import DivergenceMask, binary_kl
+from grouprl.algorithms.objectives.gamma_weight import GammaWeight
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.regularizers.kl import estimate
+from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.rewards.shaping import RewardClip
+from grouprl.core.errors import InputError
 from grouprl.policy.statistics import collision
 from small import f64, judged, slopes, small
 

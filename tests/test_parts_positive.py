@@ -7,16 +7,16 @@ import math
 import pytest
 import torch
 
-from grouprl.batch import Batch
-from grouprl.errors import InputError
-from grouprl.parts.aggregate import SequenceMean, TokenMean
-from grouprl.parts.control import ControlToken
-from grouprl.parts.objective import Clipped
-from grouprl.parts.part import RunFacts
-from grouprl.parts.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
-from grouprl.parts.preclip import PreClipped
-from grouprl.parts.regularize import KLLoss
-from grouprl.parts.reweigh import DifficultyWeight, DropOutliers, LongWrong
+from grouprl.algorithms.advantages.reweigh import DifficultyWeight, DropOutliers, LongWrong
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.outer_clip import PreClipped
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.reductions.control import ControlToken
+from grouprl.algorithms.regularizers.positive import DifficultyKL, PositiveNLL, Unlikeliness, shared_rank
+from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
 from small import f64, judged, near, slopes, small
 
 

@@ -10,15 +10,15 @@ import torch
 
 import grouprl
 from batches import outcome, random_case, same
-from grouprl.batch import SOURCES, Batch
-from grouprl.errors import InputError
-from grouprl.parts.difficulty import DifficultyBand, band_rows
-from grouprl.parts.part import RunFacts, build_part
-from grouprl.parts.plan_credit import PlanRelative
-from grouprl.parts.prefix_mask import ContinuationReward, PrefixMask
-from grouprl.parts.selection import MixedGroups, mixed_rows
-from grouprl.parts.stored import ReplayApart, StoredAdvantage
-from grouprl.parts.truncation import ZeroTruncated
+from grouprl.algorithms.advantages.plan_credit import PlanRelative
+from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
+from grouprl.algorithms.advantages.truncation import ZeroTruncated
+from grouprl.algorithms.filters.difficulty import DifficultyBand, band_rows
+from grouprl.algorithms.filters.selection import MixedGroups, mixed_rows
+from grouprl.algorithms.part import RunFacts, build_part
+from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask
+from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.errors import InputError
 from small import f64, gradient, near, small
 
 # --- prefixes -----------------------------------------------------------------------------------------------------

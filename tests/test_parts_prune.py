@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
+from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance, kept_count, ordered, shuffled, widest
+from grouprl.algorithms.part import RunFacts
 from grouprl.methods.compose import as_data, compose
-from grouprl.parts.part import RunFacts
-from grouprl.parts.prune import ByAdvantage, MaxVariance, kept_count, ordered, shuffled, widest
 from small import f64, judged, near, small
 
 LIVE = RunFacts(group_size=8)

@@ -10,15 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
-from grouprl.parts.advantage import Given, Relative
-from grouprl.parts.aggregate import SequenceMean, TokenMean
-from grouprl.parts.discriminative import Classify, ImplicitNegative, KLConstraint, Labels, Separate, SuccessWeight
-from grouprl.parts.normalize import ValidFraction
-from grouprl.parts.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, RegionGradient, Shift
-from grouprl.parts.pairwise import PairwiseGradient
-from grouprl.parts.part import RunFacts
-from grouprl.parts.regression import GroupRegression, Regression, SoftBaseline, answer_value
+from grouprl.algorithms.advantages.advantage import Given, Relative
+from grouprl.algorithms.advantages.normalize import ValidFraction
+from grouprl.algorithms.objectives.discriminative import (
+    Classify,
+    ImplicitNegative,
+    KLConstraint,
+    Labels,
+    Separate,
+    SuccessWeight,
+)
+from grouprl.algorithms.objectives.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, RegionGradient, Shift
+from grouprl.algorithms.objectives.pairwise import PairwiseGradient
+from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, answer_value
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.core.errors import InputError
 from small import f64, judged, near, slopes, small
 
 SUMS = st.lists(st.floats(-2, 2), min_size=3, max_size=6).filter(lambda x: max(x) - min(x) > 0.1)

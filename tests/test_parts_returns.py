@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.errors import InputError
-from grouprl.parts.critic import ValueLoss
-from grouprl.parts.part import RunFacts
-from grouprl.parts.returns import GAE, ReturnsToGo, token_rewards
+from grouprl.algorithms.advantages.returns import GAE, ReturnsToGo, token_rewards
+from grouprl.algorithms.critics.critic import ValueLoss
+from grouprl.algorithms.part import RunFacts
+from grouprl.core.errors import InputError
 from small import f64, near, small
 
 GAP = [[True, True, False, False, True, True]]

@@ -7,12 +7,17 @@ from math import exp
 import pytest
 import torch
 
-from grouprl.errors import InputError
-from grouprl.parts.part import RunFacts
-from grouprl.parts.refill import DynamicSampling
-from grouprl.parts.selection import DropTruncated, MixedGroups, RejectMismatch
-from grouprl.parts.shaping import MissingEOS, RewardClip, SoftOverlong
-from grouprl.parts.weighting import MaskedImportance, OffPolicyMask, TruncatedImportance, mismatch_ratio
+from grouprl.algorithms.filters.selection import DropTruncated, MixedGroups, RejectMismatch
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.prompts.refill import DynamicSampling
+from grouprl.algorithms.rewards.shaping import MissingEOS, RewardClip, SoftOverlong
+from grouprl.algorithms.token_weights.weighting import (
+    MaskedImportance,
+    OffPolicyMask,
+    TruncatedImportance,
+    mismatch_ratio,
+)
+from grouprl.core.errors import InputError
 from small import f64, near, small
 
 EXACT, ROUGH = RunFacts(exact_sampler=True), RunFacts(exact_sampler=False)

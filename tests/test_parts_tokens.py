@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
-from grouprl.parts.part import RunFacts
-from grouprl.parts.token_selection import (
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.token_weights.token_selection import (
     TokenSubset,
     TopTokens,
     VarianceSubset,
@@ -20,7 +19,8 @@ from grouprl.parts.token_selection import (
     hashed,
     largest_spread,
 )
-from grouprl.parts.token_weighting import EntropyGuided, ProbabilityWeight
+from grouprl.algorithms.token_weights.token_weighting import EntropyGuided, ProbabilityWeight
+from grouprl.core.errors import InputError
 from small import f64, judged, near, small
 
 # --- top tokens ------------------------------------------------------------------------------------------------------

@@ -9,9 +9,17 @@ import torch
 from torch import nn
 
 from grouprl import Batch, InputError, method
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.updates.trust_region import (
+    Fisher,
+    TrustRegion,
+    conjugate_gradients,
+    flat,
+    mean_kl,
+    natural_step,
+    thinned,
+)
 from grouprl.methods.compose import compose
-from grouprl.parts.part import RunFacts
-from grouprl.parts.trust_region import Fisher, TrustRegion, conjugate_gradients, flat, mean_kl, natural_step, thinned
 from grouprl.policy.tokens import Tokens
 from grouprl.protocols import PolicyOutput
 from grouprl.train.update import update

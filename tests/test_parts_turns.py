@@ -7,9 +7,9 @@ import torch
 
 import grouprl
 from grouprl import InputError
-from grouprl.parts.advantage import Relative
-from grouprl.parts.turn_credit import TurnRelative
-from grouprl.parts.turn_level import has_turn, turn_returns
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantages.turn_credit import TurnRelative
+from grouprl.algorithms.advantages.turn_level import has_turn, turn_returns
 from small import near, small
 
 

@@ -5,18 +5,18 @@ import re
 import pytest
 import torch
 
-from grouprl.data.segments import BudgetCuts
-from grouprl.errors import InputError
-from grouprl.method import Method
+from grouprl.algorithms.exploration.segments import BudgetCuts
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.evaluation.evaluate import evaluate
 from grouprl.methods.compose import compose
-from grouprl.parts.part import RunFacts
+from grouprl.plan.checks import refusals, room, without_effect
+from grouprl.plan.memory import Cost, batch_arithmetic, human, memory, peak, read_model
+from grouprl.plan.plan import objective, plan, run_facts
 from grouprl.policy import Tokens, build_tiny, load_policy
 from grouprl.tasks import load_task
-from grouprl.train.config import parse_config
-from grouprl.train.evaluate import evaluate
-from grouprl.train.footprint import Cost, batch_arithmetic, human, memory, peak, read_model
-from grouprl.train.objections import refusals, room, without_effect
-from grouprl.train.plan import objective, plan, run_facts
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from grouprl.config.run import parse_config
+from grouprl.plan.memory import activations
+from grouprl.plan.plan import plan
 from grouprl.policy import char_tokenizer
-from grouprl.train.config import parse_config
-from grouprl.train.footprint import activations
-from grouprl.train.plan import plan
 
 
 def make(**data):

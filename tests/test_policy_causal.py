@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, build_tiny, char_tokenizer, load_policy
 from policies import ALPHABET, make_policy, make_tokens
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, build_tiny, char_tokenizer
 from grouprl.policy.engine import head_is_plain
 from grouprl.policy.lean import why_not_lean

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import load_policy
 from grouprl.policy.hub import check_on_hub
 

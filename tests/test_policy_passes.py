@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, MambaConfig, MistralConfig
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy.passes import (
     PassSettings,

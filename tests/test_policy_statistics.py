@@ -10,9 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, GPT2Config, LlamaConfig
 
 from grouprl import Batch, method
-from grouprl.errors import InputError
-from grouprl.parts.part import TokenLoss
-from grouprl.parts.regularize import Regularizer
+from grouprl.algorithms.part import TokenLoss
+from grouprl.algorithms.regularizers.regularize import Regularizer
+from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy import logprobs as logprobs_module
 from grouprl.policy.lora import add_lora

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import choose_threads, set_threads
 from grouprl.policy import threads as module
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import PRINTABLE, build_tiny, char_tokenizer, load_policy
 
 

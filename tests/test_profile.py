@@ -7,10 +7,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from grouprl.config.run import parse_config
 from grouprl.policy import Tokens, build_tiny
 from grouprl.policy.arithmetic import RATES, Matrices, backward, operations, rate, timed
 from grouprl.train import loop, profile
-from grouprl.train.config import parse_config
 from grouprl.train.profile import PARTS, Clock, Work, replaced
 from grouprl.train.profile_table import WORDS, profile_rows
 

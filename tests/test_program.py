@@ -14,14 +14,14 @@ import torch
 from rich.console import Console
 
 from chat_policies import chatting
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
 from grouprl.envs.stage_workers import open_stage
-from grouprl.errors import InputError, MissingExtra
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Question, load_task
-from grouprl.train.config import parse_config
 from grouprl.train.loop import train
 
 pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")

@@ -18,23 +18,23 @@ from rich.console import Console
 
 from ahead_runs import run_config
 from chat_policies import chatting
-from grouprl.data.source import QuestionSource
-from grouprl.errors import InputError
-from grouprl.overlap.drawing import Follower, InFlight
-from grouprl.overlap.sampling import Sampler as ChildSampler
-from grouprl.overlap.weights import SharedWeights
+from grouprl.config.run import Config, parse_config
+from grouprl.core.errors import InputError
+from grouprl.evaluation.evaluate import evaluate
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.weights import SharedWeights
+from grouprl.orchestrator.asynchronous.worker import Sampler as ChildSampler
+from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.step import gather
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import Team
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout import decoding
+from grouprl.rollout.prompt_stream import QuestionSource
 from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import Drawing, Line
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
-from grouprl.train.building import build_policy
-from grouprl.train.config import Config, parse_config
-from grouprl.train.evaluate import evaluate
-from grouprl.train.gather import gather
 from grouprl.train.loop import _batch, train
 from grouprl.train.session import Session, start
 from policies import make_policy

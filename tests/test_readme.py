@@ -11,8 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
+from grouprl.config.run import parse_config
 from grouprl.rewards import load_reward, score
-from grouprl.train.config import parse_config
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

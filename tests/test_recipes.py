@@ -9,12 +9,12 @@ import pytest
 import yaml
 from rich.console import Console
 
+from grouprl.config.run import load_config, recipe_names
 from grouprl.papers import listings
+from grouprl.plan.plan import plan
 from grouprl.rewards import load_reward, score
 from grouprl.tasks import load_task
-from grouprl.train.config import load_config, recipe_names
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
 
 TINY = (
     "model.tiny.hidden=16",

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from grouprl.cli.listing import catalogue, listed
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE, Paper, find
 from grouprl.methods.contrast import EXAMPLES, contrast, numbers
 from grouprl.methods.describe import AMBIGUOUS, describe, other_claims, settings_of, type_words

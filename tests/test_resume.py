@@ -69,7 +69,7 @@ PRELOADED = ["grouprl.train.loop", "grouprl.policy.tiny", "transformers.models.l
 
 def child(config: Path, folder: Path, resume: bool, log: Path) -> None:
     """Run in a process of its own, with its output in `log`."""
-    from grouprl.train.config import load_config
+    from grouprl.config.run import load_config
     from grouprl.train.loop import train
 
     with log.open("w") as file:

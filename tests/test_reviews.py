@@ -18,27 +18,27 @@ from rich.console import Console
 import toy_envs
 from chat_policies import TOOLS
 from grouprl import InputError
-from grouprl.data.collected import Collected, subset
-from grouprl.data.lessons import Lesson, Shown
-from grouprl.data.reflect_retry import ReflectRetry
-from grouprl.data.regenerate import CutAndRegenerate
-from grouprl.data.retrospect import Retrospect
-from grouprl.data.review_forms import CompactReview, JsonReview, Review, review_form
-from grouprl.data.review_model import ReviewModel
-from grouprl.data.reviewing import ALONE
+from grouprl.algorithms.advantages.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
+from grouprl.algorithms.exploration.reflect_retry import ReflectRetry
+from grouprl.algorithms.exploration.regenerate import CutAndRegenerate
+from grouprl.algorithms.exploration.retrospect import Retrospect
+from grouprl.algorithms.exploration.review_forms import CompactReview, JsonReview, Review, review_form
+from grouprl.algorithms.exploration.review_model import ReviewModel
+from grouprl.algorithms.exploration.reviewing import ALONE
+from grouprl.algorithms.lessons import Lesson, Shown
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.regularizers.observation_likelihood import ObservationLikelihood
+from grouprl.config.run import load_config, parse_config
 from grouprl.envs import Observation, Step
-from grouprl.parts.observed import ObservationLikelihood
-from grouprl.parts.part import RunFacts
-from grouprl.parts.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
+from grouprl.plan.plan import plan
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text import Chat
 from grouprl.policy.tiny import build_tiny
 from grouprl.rollout.episode import Turn
+from grouprl.rollout.samples import Collected, subset
 from grouprl.tasks import Question
 from grouprl.tasks.task import generator
-from grouprl.train.config import load_config, parse_config
 from grouprl.train.loop import _batch, train
-from grouprl.train.plan import plan
 from grouprl.train.session import Session, start
 from grouprl.train.warmup import demonstration_batch
 from small import f64, near, small

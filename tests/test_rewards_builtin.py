@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import (
     Example,
     check_reward,

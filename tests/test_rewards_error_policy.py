@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from grouprl.errors import InputError, RunError
+from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import ErrorPolicy, score
 from grouprl.rewards.contract import Failure
 

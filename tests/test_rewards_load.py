@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from grouprl.errors import InputError, MissingExtra
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import exact_match, load_reward, score
 
 

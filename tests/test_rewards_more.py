@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.bleu import bleu, matches, sentence_bleu, words
-from grouprl.rewards.choosing import helped
-from grouprl.rewards.criticising import critique
+from grouprl.rewards.critique import critique
 from grouprl.rewards.graded import fuzzy_count
 from grouprl.rewards.gui import GuiAction, GuiTarget, craft_gui
-from grouprl.rewards.improving import afterburner, improvement
 from grouprl.rewards.quality import quality
-from grouprl.rewards.reflecting import answers, reflection, target_length, truth_table
+from grouprl.rewards.reflection import answers, reflection, target_length, truth_table
 from grouprl.rewards.routes import whole_path
+from grouprl.rewards.search_steps import answering, cosine, route_step, word_f1
 from grouprl.rewards.self_search import self_search, valid
+from grouprl.rewards.speedup import afterburner, improvement
 from grouprl.rewards.sql import run_query, sql_components
-from grouprl.rewards.stepping import answering, cosine, route_step, word_f1
+from grouprl.rewards.tool_choice import helped
 from grouprl.tasks.choosing import reasons, tool_gain
 from grouprl.tasks.criticising import gui_critic
 from grouprl.tasks.speeding import run, shortest, speed_up

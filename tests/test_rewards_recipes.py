@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import check_reward, combine, load_reward, score
 from grouprl.rewards.gates import product
 from grouprl.rewards.graded import (
@@ -19,10 +19,10 @@ from grouprl.rewards.graded import (
     written_number,
 )
 from grouprl.rewards.gui import GuiAction, GuiTarget, gui_r1, gui_reward, hits, inside, text_f1, ui_r1
-from grouprl.rewards.knowing import knowledge, true_share
+from grouprl.rewards.recall import knowledge, true_share
 from grouprl.rewards.routes import walk, whole_path
 from grouprl.rewards.rubric import concise, worked
-from grouprl.rewards.searching import Searched, exact, formatted, sem
+from grouprl.rewards.search import Searched, exact, formatted, sem
 from grouprl.rewards.sql import (
     PARTIAL,
     QueryError,
@@ -33,7 +33,15 @@ from grouprl.rewards.sql import (
     sql_reward,
     sql_tokens,
 )
-from grouprl.rewards.structured import call_score, json_after_thought, json_match, overlap, read_calls, same, tool_calls
+from grouprl.rewards.structured import (
+    call_score,
+    json_after_thought,
+    json_match,
+    overlap,
+    read_calls,
+    same,
+    tool_calls,
+)
 
 GRADED = [fuzzy_count, mean_relative_accuracy, relaxed_accuracy, tolerance_ramp]
 

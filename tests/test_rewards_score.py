@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError, MissingExtra
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import combine, score
 from grouprl.rewards.contract import LONGEST_MESSAGE
-from grouprl.rewards.judging import judge
+from grouprl.rewards.validation import judge
 
 
 def run(reward, completions=("a", "b"), columns=None, **options):

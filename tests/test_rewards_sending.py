@@ -14,7 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from grouprl.errors import InputError, RunError
+from grouprl.config.run import parse_config
+from grouprl.config.sections import Reward as Settings
+from grouprl.core.errors import InputError, RunError
+from grouprl.orchestrator.reward import open_reward, opened_reward
 from grouprl.rewards import (
     combine,
     contains_answer_tag,
@@ -25,15 +28,12 @@ from grouprl.rewards import (
     regex_format,
 )
 from grouprl.rewards import workers as module
-from grouprl.rewards.judging import Judge
 from grouprl.rewards.loading import import_object
-from grouprl.rewards.sending import CannotSend, harmless, pack, unpack
+from grouprl.rewards.transport import CannotSend, harmless, pack, unpack
+from grouprl.rewards.validation import Judge
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import load_task
-from grouprl.train.config import parse_config
 from grouprl.train.loop import train
-from grouprl.train.reward import open_reward, opened_reward
-from grouprl.train.sections import Reward as Settings
 from reward_processes import FILE, children, scores_of
 
 

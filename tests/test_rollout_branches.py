@@ -5,9 +5,9 @@ import torch
 
 from grouprl.rollout import cache, decoding
 from grouprl.rollout.branches import Branches
-from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
+from grouprl.rollout.turn_cache import KeptTurns
 from policies import FAMILIES, kept_rows, make_policy, precise_norms
 
 PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.rollout.choose import draw, keep_top_k, keep_top_p, uniforms
+from grouprl.rollout.token_sampling import draw, keep_top_k, keep_top_p, uniforms
 
 
 def reference_splitmix(state):

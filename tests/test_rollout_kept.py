@@ -9,11 +9,11 @@ import torch
 
 import toy_envs
 from grouprl.policy import load_policy
-from grouprl.rollout import kept as kept_module
+from grouprl.rollout import turn_cache as kept_module
 from grouprl.rollout.episodes import Start, play
-from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
+from grouprl.rollout.turn_cache import KeptTurns
 from grouprl.tasks import Question
 from policies import kept_rows
 

@@ -24,9 +24,9 @@ from transformers import (
 import toy_envs
 from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.rollout.episodes import Start, play
-from grouprl.rollout.kept import KeptTurns
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.transformers_decoder import TransformersDecoder
+from grouprl.rollout.turn_cache import KeptTurns
 from grouprl.tasks import Question
 from policies import SIZES, kept_rows, make_model
 

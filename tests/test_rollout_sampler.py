@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import GPT2Config, MambaConfig, MistralConfig
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.policy.lora import add_lora
 from grouprl.rollout import cache, decoder, generate

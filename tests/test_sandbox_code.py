@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError, RunError
+from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.clock import each_within
 from grouprl.rewards.code import compiles, extract_code, passes_tests, same
-from grouprl.rewards.sending import harmless
+from grouprl.rewards.transport import harmless
 from grouprl.rewards.workers import RewardWorkers
 from grouprl.sandbox import Outcome, SandboxSettings
 from grouprl.tasks import CodeTask, load_task

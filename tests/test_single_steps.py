@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import grouprl
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.components import AgentsInTurn, WeightedComponents
+from grouprl.core.errors import InputError
 from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals, read_subgoal
-from grouprl.errors import InputError
-from grouprl.parts.components import AgentsInTurn, WeightedComponents
-from grouprl.parts.part import RunFacts
 from grouprl.rewards.stepwise import LINES, final_line, in_order, key_step_share, line_step_rewards, step_rewards
 from grouprl.tasks import Question, StepsTask, SubgoalsTask
 from small import near, small

@@ -11,8 +11,8 @@ import torch
 import grouprl
 from desks import FakeDesk
 from grouprl import InputError
-from grouprl.data.span_feedback import SpanFeedback, covered, most_alike, spans
-from grouprl.parts.part import RunFacts
+from grouprl.algorithms.features.span_feedback import SpanFeedback, covered, most_alike, spans
+from grouprl.algorithms.part import RunFacts
 from small import near, small
 from test_loop import launch, records
 

@@ -12,15 +12,15 @@ import torch
 import yaml
 from rich.console import Console
 
-from grouprl.data.ask import Ask
-from grouprl.errors import InputError
+from grouprl.config.run import load_config, parse_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.stored import likeliest, stored
+from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
+from grouprl.rollout.requests import Ask
 from grouprl.tasks import load_task
 from grouprl.testing import check_stored_rows
-from grouprl.train.config import load_config, parse_config
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
-from grouprl.train.stored import likeliest, stored
 
 SMALL = {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}}
 

@@ -11,12 +11,12 @@ import torch
 
 from desks import FakeDesk
 from grouprl import method
-from grouprl.batch import SOURCES
-from grouprl.data.collected import Collected, subset
-from grouprl.data.success_replay import SelfImitation, SuccessReplay
-from grouprl.parts.part import RunFacts
-from grouprl.parts.replay_pass import ReplayPass
-from grouprl.parts.turn_bonus import TurnBonus
+from grouprl.algorithms.buffers.success_replay import SelfImitation, SuccessReplay
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.turn_bonus import TurnBonus
+from grouprl.algorithms.updates.replay_pass import ReplayPass
+from grouprl.core.batch import SOURCES
+from grouprl.rollout.samples import Collected, subset
 from small import near
 from test_data_replay import judged_of
 from test_loop import launch, records

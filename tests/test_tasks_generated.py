@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import check_reward, reaches_target, score
 from grouprl.tasks import (
     Addition,

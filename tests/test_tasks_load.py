@@ -4,8 +4,17 @@ import sys
 
 import pytest
 
-from grouprl.errors import InputError, MissingExtra
-from grouprl.tasks import Addition, Question, Task, describe_tasks, load_task, register_task, registry, task_names
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.tasks import (
+    Addition,
+    Question,
+    Task,
+    describe_tasks,
+    load_task,
+    register_task,
+    registry,
+    task_names,
+)
 
 OWN = '''
 from grouprl.tasks import Question, Task

@@ -2,9 +2,9 @@
 
 import pytest
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import check_reward, library, score
-from grouprl.rewards.apart import Apart, Spoiled
+from grouprl.rewards.isolated import Apart, Spoiled
 from grouprl.tasks import load_task
 
 pytest.importorskip("reasoning_gym")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import score
 from grouprl.tasks import load_task
 

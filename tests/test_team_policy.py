@@ -11,15 +11,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from grouprl.errors import InputError
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.evaluation.evaluate import evaluate
+from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
 from grouprl.policy.second import second_policy
 from grouprl.policy.team import Team
-from grouprl.train.config import parse_config
-from grouprl.train.evaluate import evaluate
 from grouprl.train.export import export, load_trained
 from grouprl.train.loop import train
-from grouprl.train.plan import plan
 from grouprl.train.session import start
 from grouprl.train.update import _clipped_norm, _let_idle_rest
 from test_episodes_runs import launch, records, run_config

@@ -19,8 +19,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from grouprl.cli.app import RUN_FAILED, app, out_of_memory
-from grouprl.overlap import child
-from grouprl.terminal import CONTROL, Terminal, harmless
+from grouprl.core.terminal import CONTROL, Terminal, harmless
+from grouprl.orchestrator.asynchronous import process_main as child
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 from grouprl.view.trajectory_text import lines, table
 

@@ -11,9 +11,9 @@ import torch
 
 import grouprl
 import toy_envs
-from grouprl.parts.good_tokens import GoodTokensNLL, ThoughtEntropy
-from grouprl.parts.part import RunFacts
-from grouprl.train.enrich import thoughts
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.regularizers.good_tokens import GoodTokensNLL, ThoughtEntropy
+from grouprl.orchestrator.text_features import thoughts
 from small import f64, judged, near, small
 from test_episodes_runs import launch, records
 

@@ -12,15 +12,26 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grouprl.config.run import load_config
+from grouprl.core.errors import InputError
 from grouprl.envs.check import check_environment
 from grouprl.envs.playing import total_reward
-from grouprl.errors import InputError
 from grouprl.rewards import check_reward, exact_match, score
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks import PythonToolTask, Question, load_task
-from grouprl.tools import FORMS, Call, Malformed, PythonTool, Result, Said, Toolbox, ToolEnvironment, as_tool, tool
+from grouprl.tools import (
+    FORMS,
+    Call,
+    Malformed,
+    PythonTool,
+    Result,
+    Said,
+    Toolbox,
+    ToolEnvironment,
+    as_tool,
+    tool,
+)
 from grouprl.tools.python import python
-from grouprl.train.config import load_config
 from tools_at_hand import CALLS, add, count, describe, misbehave
 
 JSON, COMPACT = FORMS["json"], FORMS["compact"]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from grouprl.chat.calls import Call
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.check import check_environment
-from grouprl.errors import InputError, MissingExtra
 from grouprl.tasks import Question, load_task
-from grouprl.tools.calls import Call
 
 pytest.importorskip("mcp", reason="mcp is not installed: pip install 'grouprl[agents]'")
 from grouprl.tools import Toolbox, ToolError

@@ -11,13 +11,19 @@ import grouprl
 from batches import random_case
 from desks import CharacterPolicy, FakeDesk, Numbers
 from grouprl import InputError
-from grouprl.data.belief import AnswerBelief
-from grouprl.parts.advantage import Relative
-from grouprl.parts.turn_credit import NormalisedTurns, TurnRelative
-from grouprl.parts.turn_entropy import EntropyModulated
-from grouprl.parts.turn_level import accumulated, last_tokens, next_turn, same_actions, turns_of
-from grouprl.parts.turn_rewards import DenseTurns, InformationGain, ProgressReward, RankDiscount, RewardAtTurnEnd
-from grouprl.parts.turn_shared import SharedPrefix, SharedSteps
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.advantages.turn_credit import NormalisedTurns, TurnRelative
+from grouprl.algorithms.advantages.turn_entropy import EntropyModulated
+from grouprl.algorithms.advantages.turn_level import accumulated, last_tokens, next_turn, same_actions, turns_of
+from grouprl.algorithms.advantages.turn_shared import SharedPrefix, SharedSteps
+from grouprl.algorithms.features.belief import AnswerBelief
+from grouprl.algorithms.rewards.turn_rewards import (
+    DenseTurns,
+    InformationGain,
+    ProgressReward,
+    RankDiscount,
+    RewardAtTurnEnd,
+)
 from small import f64, near, small
 
 HOLES = torch.tensor([[True, False, True, True], [True, True, False, True]])

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import grouprl
 from desks import CharacterPolicy, FakeDesk
 from grouprl import InputError
-from grouprl.data.fewest_calls import FewestCalls
-from grouprl.data.progress import ProgressModel, answered
-from grouprl.parts.part import RunFacts
-from grouprl.parts.turn_gates import RewardGate, ToolProductivity, TryAgain
-from grouprl.parts.turn_rewards import ProactiveRewards
+from grouprl.algorithms.features.fewest_calls import FewestCalls
+from grouprl.algorithms.features.progress import ProgressModel, answered
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
+from grouprl.algorithms.rewards.turn_rewards import ProactiveRewards
 from grouprl.rewards.shapley import importance, information_gain, shapley
 from small import f64, near, small
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import toy_envs
-from grouprl.train.config import parse_config
+from grouprl.config.run import parse_config
 from grouprl.train.loop import train
 from test_episodes_runs import launch, records, run_config
 from test_resume import evidence

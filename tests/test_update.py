@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from grouprl import Batch, RunError, method
+from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.policy.tokens import Tokens
-from grouprl.train.sections import Optim
 from grouprl.train.update import Learner, accumulate, learning_rate, minibatches, update
 
 
@@ -94,8 +94,8 @@ def test_two_passes_give_the_gradient_of_one(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_coupled_objective_equals_its_dense_gradient() -> None:
     """An objective that looks across the group (variance of sequence log-probs) through the two-pass route."""
-    from grouprl.parts.objective import Objective
-    from grouprl.parts.part import TokenLoss
+    from grouprl.algorithms.objectives.objective import Objective
+    from grouprl.algorithms.part import TokenLoss
 
     @dataclasses.dataclass(frozen=True)
     class Spread(Objective):

@@ -20,18 +20,18 @@ from torch import Tensor, nn
 import toy_envs
 from desks import CharacterPolicy, FakeDesk
 from grouprl import method
-from grouprl.batch import SOURCES
-from grouprl.data.collected import Collected, to_batch
-from grouprl.data.stored_turns import add_turns, read_turns, turns_stored
-from grouprl.data.utterance_replay import APART, UtteranceReplay
-from grouprl.parts.part import RunFacts
-from grouprl.parts.utterance import LateStart, TokenBaseline, UtteranceAdvantage
+from grouprl.algorithms.buffers.utterance_replay import APART, UtteranceReplay
+from grouprl.algorithms.critics.utterance import LateStart, TokenBaseline, UtteranceAdvantage
+from grouprl.algorithms.exploration.stored_turns import add_turns, read_turns, turns_stored
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.core.batch import SOURCES
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
 from grouprl.policy.tiny import build_tiny
 from grouprl.policy.utterance_critic import UtteranceCritic, follow, judged, td_losses
 from grouprl.rollout.sampler import Rollout
-from grouprl.train.config import parse_config
+from grouprl.rollout.samples import Collected, to_batch
 from grouprl.train.loop import train
 from small import near, small
 from test_data_replay import judged_of

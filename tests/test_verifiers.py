@@ -19,9 +19,9 @@ import yaml
 from rich.console import Console
 
 from chat_policies import chatting
+from grouprl.config.run import parse_config
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import load_task
-from grouprl.train.config import parse_config
 from grouprl.train.loop import train
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.view.charts import POINTS, Series, chart, downsample, number, ticks
 from grouprl.view.report import write_report
 from grouprl.view.runfiles import read_records, read_run
@@ -422,7 +422,7 @@ def test_the_curve_as_a_picture(tmp_path):
 def test_the_curve_says_what_to_install(tmp_path, monkeypatch):
     import sys
 
-    from grouprl.errors import MissingExtra
+    from grouprl.core.errors import MissingExtra
     from grouprl.view.curve import save_curve_png
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import toy_envs
 from grouprl import InputError
+from grouprl.algorithms.exploration.prefix_turns import led
 from grouprl.cli.app import app
-from grouprl.data.leads import led
-from grouprl.train.observe import write_rollouts
+from grouprl.monitor.metrics import write_rollouts
 from grouprl.view.runfiles import read_rollouts
 from grouprl.view.trajectory import Trajectory, find, of_step
 from grouprl.view.trajectory_page import episode_groups

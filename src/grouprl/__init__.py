@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grouprl.batch import Batch
-    from grouprl.errors import GrouprlError, InputError, MissingExtra, RunError
-    from grouprl.method import Loss, Method
+    from grouprl.algorithms.method import Loss, Method
+    from grouprl.core.batch import Batch
+    from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.methods import entry, method, methods
 
 __version__ = "0.1.0"
@@ -31,9 +31,9 @@ __all__ = [
     "methods",
 ]
 _HOMES = {
-    "Batch": "grouprl.batch",
-    **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.errors"),
-    **dict.fromkeys(("Loss", "Method"), "grouprl.method"),
+    "Batch": "grouprl.core.batch",
+    **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
+    **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
     **dict.fromkeys(("entry", "method", "methods"), "grouprl.methods"),
 }
 

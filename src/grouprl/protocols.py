@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, runt
 import torch
 from torch import Tensor, nn
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from grouprl.chat.limits import Limits
-from grouprl.errors import MissingExtra
+from grouprl.core.errors import MissingExtra
 
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grouprl.chat.refusal import Refusal
-from grouprl.errors import shortened
+from grouprl.core.errors import shortened
 
 LONGEST_KEY = 256
 

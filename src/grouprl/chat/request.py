@@ -14,7 +14,7 @@ from pydantic import Field
 
 from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
-from grouprl.errors import shortened, suggest
+from grouprl.core.errors import shortened, suggest
 
 MOST_ANSWERS = 64
 MOST_TOKENS = 2**20

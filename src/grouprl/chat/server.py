@@ -16,7 +16,7 @@ from grouprl.chat.limits import Access, Limits, key_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion, as_json, last_pieces, piece
 from grouprl.chat.request import ChatRequest, read_request
-from grouprl.errors import MissingExtra, RunError, shortened
+from grouprl.core.errors import MissingExtra, RunError, shortened
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""

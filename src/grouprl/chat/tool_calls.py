@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from grouprl.tools.calls import FORMS, Malformed
+from grouprl.chat.calls import FORMS, Malformed
 
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 

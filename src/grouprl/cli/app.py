@@ -13,8 +13,8 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from grouprl.cli.quiet import Telling
-from grouprl.errors import GrouprlError, InputError, RunError
-from grouprl.terminal import Terminal
+from grouprl.core.errors import GrouprlError, InputError, RunError
+from grouprl.core.terminal import Terminal
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
 """Exit codes beside 0."""

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.errors import InputError
-from grouprl.terminal import Terminal
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.envs.findings import Episode, Finding, Report
@@ -85,7 +85,7 @@ def _target(name: str) -> Target:
     from grouprl.tasks import Question, Task, load_task, task_names
 
     if name.endswith((".yaml", ".yml")):
-        from grouprl.train.config import load_config
+        from grouprl.config.run import load_config
 
         config = load_config(name)
         return _of_task(load_task(config.task, config.seed))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.rewards.attacks import Case, Report
@@ -99,7 +99,7 @@ def _task(name: str) -> tuple[Task, Any]:
     from grouprl.tasks import load_task
 
     if name.endswith((".yaml", ".yml")):
-        from grouprl.train.config import load_config
+        from grouprl.config.run import load_config
 
         config = load_config(name)
         return load_task(config.task, config.seed), config.reward.function
@@ -107,9 +107,9 @@ def _task(name: str) -> tuple[Task, Any]:
 
 
 def _cases(reward: Any, task: Task, questions: int) -> list[Case]:
+    from grouprl.evaluation.sampling import question_text
     from grouprl.rewards.attacks import Case
     from grouprl.rewards.golds import own_answer
-    from grouprl.train.examining import question_text
 
     if task.environment() is not None:
         raise InputError(

@@ -18,15 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.quiet import Telling, telling
-from grouprl.errors import InputError
-from grouprl.terminal import Terminal
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from grouprl.config.sections import Reward, Sampling
+    from grouprl.evaluation.evaluate import Evaluation
+    from grouprl.evaluation.pass_at_k import Estimate
     from grouprl.protocols import Policy
     from grouprl.tasks import Task
-    from grouprl.train.estimates import Estimate
-    from grouprl.train.evaluate import Evaluation
-    from grouprl.train.sections import Reward, Sampling
 
 
 def eval_command(
@@ -75,8 +75,8 @@ def eval_command(
     """
     from grouprl.cli.quiet import silence_loading_bars
     from grouprl.envs.stage_workers import open_stage
-    from grouprl.train.evaluate import evaluate
-    from grouprl.train.reward import opened_reward
+    from grouprl.evaluation.evaluate import evaluate
+    from grouprl.orchestrator.reward import opened_reward
 
     silence_loading_bars()
     subject = _subject(source, task, checkpoint, device)
@@ -148,9 +148,9 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
             "a model is evaluated on a task",
             folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
         )
+    from grouprl.config.sections import Acting, Reward, Sampling
     from grouprl.policy import load_policy
     from grouprl.tasks import load_task
-    from grouprl.train.sections import Acting, Reward, Sampling
 
     loaded = load_task(_task_spec(task))
     defaults = {
@@ -248,7 +248,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
 
 
 def _show_answers(found: Evaluation, console: Console) -> None:
-    from grouprl.train.screen import verdict_mark
+    from grouprl.monitor.screen import verdict_mark
 
     if not found.samples:
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grouprl.terminal import Terminal
+from grouprl.core.terminal import Terminal
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 

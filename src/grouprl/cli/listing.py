@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 
 FILE, TASKS = "methods/listing.json", "tasks/listing.json"
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}

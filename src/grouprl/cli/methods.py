@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from grouprl.cli.listing import catalogue, names, selected
-from grouprl.terminal import Terminal
+from grouprl.core.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
 Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.terminal import Terminal
-from grouprl.train.glossary import GLOSSARY, GROUPS, Metric, lookup
+from grouprl.core.terminal import Terminal
+from grouprl.monitor.glossary import GLOSSARY, GROUPS, Metric, lookup
 
 
 def show_metrics(name: str | None = None, console: Console | None = None) -> None:

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from grouprl.papers import Standing

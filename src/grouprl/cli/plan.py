@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.train import Changes, Source
-from grouprl.terminal import Terminal
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.train.plan import Plan
-    from grouprl.train.plan_settings import Setting
+    from grouprl.plan.plan import Plan
+    from grouprl.plan.settings import Setting
 
 
 def plan_command(
@@ -40,10 +40,10 @@ def plan_command(
 
     Exit code 2 if the run cannot work.
     """
-    from grouprl.train.config import load_config
+    from grouprl.config.run import load_config
 
     config = load_config(source, changes or [])
-    from grouprl.train.plan import plan
+    from grouprl.plan.plan import plan
 
     found = plan(config)
     if as_json:
@@ -129,7 +129,7 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
 
 
 def _memory(plan: Plan) -> Table:
-    from grouprl.train.footprint import human
+    from grouprl.plan.memory import human
 
     table = _plain_table("what", "size", "arithmetic")
     table.columns[1].justify = "right"

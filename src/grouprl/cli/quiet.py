@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouprl.terminal import Terminal
+from grouprl.core.terminal import Terminal
 
 
 class Telling:

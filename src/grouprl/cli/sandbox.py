@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.terminal import Terminal
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.sandbox import Level
@@ -64,7 +64,7 @@ def _facts(level: Level) -> Row:
 
 
 def _checked(sandbox: Any) -> list[Row]:
-    from grouprl.sandbox.world import self_check
+    from grouprl.sandbox.baits import self_check
 
     return [
         {"escape": escape.name, "aim": escape.aim, "must_be_contained": must, "contained": contained}

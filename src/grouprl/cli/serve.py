@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 
 def serve_command(

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from grouprl.errors import InputError
-from grouprl.terminal import Terminal
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
 
 
 def show_command(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.terminal import Terminal
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.cli.listing import ListedTask

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.table import Table
 
-from grouprl.errors import InputError
-from grouprl.terminal import Terminal
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.train.config import Config
+    from grouprl.config.run import Config
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
 Changes = Annotated[
@@ -107,7 +107,7 @@ def recipes_command(
     grouprl plan addition      what the recipe does
     grouprl train addition     do it
     """
-    from grouprl.train.config import load_config, recipe_names
+    from grouprl.config.run import load_config, recipe_names
 
     columns = ("recipe", "task", "model", "method", "steps")
     found = [(name, load_config(name)) for name in recipe_names()]
@@ -127,13 +127,13 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     Raises:
         InputError: a run folder without `--resume`, nothing to resume, another folder for a run that is resumed.
     """
-    from grouprl.train.config import load_config, recipe_names
-    from grouprl.train.reading import is_file
+    from grouprl.config.run import load_config, recipe_names
+    from grouprl.config.yaml_files import is_file
 
     if Path(source).is_dir():
         return _run_folder(Path(source), changes, folder, resume)
     if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():
-        from grouprl.train.files import runs_meant
+        from grouprl.storage.run_folder import runs_meant
 
         raise InputError(f"there is no run {source}", "--resume goes on with a run", runs_meant(Path(source)))
     config = load_config(source, changes)
@@ -143,7 +143,7 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
 
 
 def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
-    from grouprl.train.config import load_config
+    from grouprl.config.run import load_config
 
     stored = run / "config.yaml"
     if not stored.is_file():
@@ -181,7 +181,7 @@ def _missing(path: Path) -> bool:
 
 def _fingerprint(path: Path) -> str | None:
     """Return the fingerprint of a stored configuration; None if this version cannot read it."""
-    from grouprl.train.config import load_config
+    from grouprl.config.run import load_config
 
     try:
         return load_config(str(path)).fingerprint()

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
+from grouprl.core.errors import InputError, raised
 from grouprl.envs.environment import Step
 from grouprl.envs.findings import Episode, Findings, Report
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
-from grouprl.errors import InputError, raised
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Step
-from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
-from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grouprl.core.errors import InputError
 from grouprl.envs import minigrid
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import Wording, countable, spell
-from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

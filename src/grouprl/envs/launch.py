@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.environment import Observation, Step
-from grouprl.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

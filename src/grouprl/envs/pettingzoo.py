@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import Wording, countable, number_words, spell
-from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

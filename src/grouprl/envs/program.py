@@ -21,9 +21,9 @@ from grouprl.chat.limits import Limits
 from grouprl.chat.reply import Choice, Completion, said
 from grouprl.chat.request import ChatRequest, Refusal, continues
 from grouprl.chat.server import Endpoint, Pieces
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.launch import MODEL, Crashed, Finished, Launch
-from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     import random

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from grouprl.core.errors import MissingExtra
 from grouprl.envs.game import Game, Outcome
-from grouprl.errors import MissingExtra
-from grouprl.rewards.searching import SEARCH_REWARDS, Searched
+from grouprl.rewards.search import SEARCH_REWARDS, Searched
 
 
 class Corpus:
@@ -49,7 +49,7 @@ class Search(Game):
     answered with the document that fits best and '>', with "none>" where no word fits; "a miru" answers and ends the
     episode. Anything else is invalid and answered with "!>". The state is the documents read.
 
-    `reward` is one of `grouprl.rewards.searching.SEARCH_REWARDS`.
+    `reward` is one of `grouprl.rewards.search.SEARCH_REWARDS`.
     """
 
     def __init__(self, documents: tuple[str, ...], max_turns: int, reward: str = "exact", noise: float = 0.3) -> None:

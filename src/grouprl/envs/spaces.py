@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 LARGEST_BOX = 100
 """Numbers in an observation beyond which it is an image or the like."""

@@ -37,7 +37,7 @@ def serve(parcel: Any, calls: Iterator[Any], requests: int, replies: int) -> Non
     from grouprl.envs.environment import Patient
     from grouprl.envs.plain import to_plain
     from grouprl.envs.stage import WAITING, Environments
-    from grouprl.rewards.sending import unpack
+    from grouprl.rewards.transport import unpack
 
     task: Any = unpack(parcel)
     held, own = Environments(task.environment), os.getpid()

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from grouprl.core.errors import InputError, RunError
 from grouprl.envs import stage_worker
 from grouprl.envs.plain import from_plain
 from grouprl.envs.stage import Call, HereStage, Stage
-from grouprl.errors import InputError, RunError
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
-from grouprl.rewards.sending import CannotSend, pack
+from grouprl.rewards.transport import CannotSend, pack
 
 MOST_WORKERS = 8
 """So many at most where the number is left to `auto`."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
-from grouprl.errors import InputError
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Question

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grouprl.errors import InputError, suggest
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import KINDS, Part, build_part, checked, own_names
+from grouprl.core.errors import InputError, suggest
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
 from grouprl.methods.registry import CATALOGUE, Entry
-from grouprl.parts.part import KINDS, Part, build_part, checked, own_names
 
 LISTS = ("shape", "select", "normalize", "prune", "weight", "regularize", "explore", "prelude")
 """Stages that hold any number of parts."""

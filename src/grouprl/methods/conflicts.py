@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import torch
 
-from grouprl.batch import Batch
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.core.batch import Batch
 
 Refusal = tuple[str, str, str]
 """What, rule, remedy: the three sentences of an InputError."""

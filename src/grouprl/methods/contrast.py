@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grouprl.batch import Batch
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.core.batch import Batch
 from grouprl.methods.compose import STAGES
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry

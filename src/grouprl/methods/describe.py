@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
 from grouprl.methods.compose import LISTS, STAGES
 from grouprl.methods.registry import CATALOGUE, Entry
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grouprl.errors import InputError, suggest
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import KINDS
+from grouprl.core.errors import InputError, suggest
 from grouprl.methods.card import Card
 from grouprl.methods.registry import CATALOGUE, Entry, find
-from grouprl.parts.part import KINDS
 
 
 def read_names(spec: Any) -> tuple[str, Entry | None, dict[str, Any]]:

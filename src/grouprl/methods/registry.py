@@ -10,12 +10,14 @@ from typing import Any
 
 import pydantic
 
-from grouprl.errors import InputError, suggest
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import checked
+from grouprl.core.discovery import Discovered
+from grouprl.core.errors import InputError, suggest
 from grouprl.methods.card import Card
-from grouprl.parts.part import checked
 
-CATALOGUE: dict[str, Entry] = {}
+CATALOGUE: Discovered[Entry] = Discovered("grouprl.methods")
+"""Every entry by name; the families are imported when it is first looked into."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """Module of the catalogue that holds the entry."""
-        return self.compose.__module__.rsplit(".", 1)[-1]
+        """Family of the catalogue that holds the entry: the folder of its module."""
+        return self.compose.__module__.rsplit(".", 2)[-2]
 
     @property
     def dialect_of(self) -> str:
@@ -121,7 +123,7 @@ def entry(
     """
 
     def register(compose: Callable[..., Method]) -> Callable[..., Method]:
-        if name in CATALOGUE:
+        if CATALOGUE.registered(name):
             raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
         new = {old: to if isinstance(to, Renamed) else Renamed(to) for old, to in (renamed or {}).items()}
         CATALOGUE[name] = Entry(name, card, compose, new)

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
+from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.algorithms.rewards.shaping import KLInReward
 from grouprl.methods.card import Paper
-from grouprl.parts.kl import Estimator, ValueEstimator
-from grouprl.parts.regularize import KLLoss
-from grouprl.parts.shaping import KLInReward
 
 NonNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]

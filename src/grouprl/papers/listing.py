@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 SCOPES = {
     "core": "a method for the policies that grouprl trains",

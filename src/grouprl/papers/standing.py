@@ -110,8 +110,8 @@ def _entries_by_title() -> dict[str, list[str]]:
 @cache
 def _train(*changes: str) -> list[str]:
     """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused."""
-    from grouprl.train.config import load_config
-    from grouprl.train.plan import plan
+    from grouprl.config.run import load_config
+    from grouprl.plan.plan import plan
 
     once, few = "batch.minibatches=1", "data.questions=512"
     for more in ((), (once,), (few,), (once, few), ("task=ponder",)):

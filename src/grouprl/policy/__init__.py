@@ -1,18 +1,18 @@
 """What is trained: policies that give log-probs and take their cotangents."""
 
-from ..protocols import PolicyOutput
-from .array_policy import ArrayPolicy
-from .arrays import ArrayInputs
-from .causal_lm import CausalPolicy
-from .frozen import FrozenPolicy
-from .kinds import Build, register_policy
-from .load import load_policy
-from .mlp import Mlp
-from .module import ModulePolicy
-from .text import Message
-from .threads import choose_threads, set_threads
-from .tiny import PRINTABLE, build_tiny, char_tokenizer
-from .tokens import Tokens
+from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.arrays import ArrayInputs
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.frozen import FrozenPolicy
+from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.load import load_policy
+from grouprl.policy.mlp import Mlp
+from grouprl.policy.module import ModulePolicy
+from grouprl.policy.text import Message
+from grouprl.policy.threads import choose_threads, set_threads
+from grouprl.policy.tiny import PRINTABLE, build_tiny, char_tokenizer
+from grouprl.policy.tokens import Tokens
+from grouprl.protocols import PolicyOutput
 
 __all__ = [
     "PRINTABLE",

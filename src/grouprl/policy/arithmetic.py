@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .lean import base_model
-from .passes import layers_of, sizes_of
+from grouprl.policy.lean import base_model
+from grouprl.policy.passes import layers_of, sizes_of
 
 PASS_TOKENS = 2048
 """Rows of a product in training: about what a pass through the model holds."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from ..errors import InputError
-from ..protocols import Spaces
-from .arrays import ArrayInputs
-from .kinds import Build
-from .module import ModulePolicy
+from grouprl.core.errors import InputError
+from grouprl.policy.arrays import ArrayInputs
+from grouprl.policy.kinds import Build
+from grouprl.policy.module import ModulePolicy
+from grouprl.protocols import Spaces
 
 
 class Drawn(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from grouprl.core.errors import InputError
 
 
 @dataclass(frozen=True)

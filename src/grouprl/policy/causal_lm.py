@@ -12,19 +12,19 @@ import torch
 from torch import nn
 from torch.nn.utils import skip_init
 
-from ..errors import InputError
-from ..protocols import PolicyOutput
-from . import gradient_norms, statistics
-from .choose_engine import choose_engine
-from .engine import Engine, Readout
-from .frozen import FrozenPolicy
-from .lean import LeanEngine, LeanModel
-from .lora import dropping, is_adapted
-from .microbatch import join_passes
-from .passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
-from .text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
-from .tokens import Tokens
-from .trainable import Trainable, check_cotangents
+from grouprl.core.errors import InputError
+from grouprl.policy import gradient_norms, statistics
+from grouprl.policy.choose_engine import choose_engine
+from grouprl.policy.engine import Engine, Readout
+from grouprl.policy.frozen import FrozenPolicy
+from grouprl.policy.lean import LeanEngine, LeanModel
+from grouprl.policy.lora import dropping, is_adapted
+from grouprl.policy.microbatch import join_passes
+from grouprl.policy.passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
+from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
+from grouprl.policy.tokens import Tokens
+from grouprl.policy.trainable import Trainable, check_cotangents
+from grouprl.protocols import PolicyOutput
 
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}

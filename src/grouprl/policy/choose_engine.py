@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import InputError, suggest
-from .engine import Engine
-from .lean import AUTO_LIMIT, LeanEngine, why_not_lean
-from .passes import AUTO, PassSettings
-from .transformers_engine import TransformersEngine
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.engine import Engine
+from grouprl.policy.lean import AUTO_LIMIT, LeanEngine, why_not_lean
+from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.policy.transformers_engine import TransformersEngine
 
 ENGINES = ("auto", "lean", "transformers")
 

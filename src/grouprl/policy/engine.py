@@ -12,9 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..errors import InputError
-from .logprobs import TokenScores, chunk_rows, chunks, entropy_of, log_softmax_of, softened, token_logprobs
-from .tokens import Tokens
+from grouprl.core.errors import InputError
+from grouprl.policy.logprobs import (
+    TokenScores,
+    chunk_rows,
+    chunks,
+    entropy_of,
+    log_softmax_of,
+    softened,
+    token_logprobs,
+)
+from grouprl.policy.tokens import Tokens
 
 
 @dataclass(frozen=True)

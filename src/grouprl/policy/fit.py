@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from .engine import accepts
-from .lean import base_model
+from grouprl.core.errors import InputError
+from grouprl.policy.engine import accepts
+from grouprl.policy.lean import base_model
 
 STATES = ("past_key_values", "cache_params")
 """By one of these a forward pass hands on what it knows of earlier tokens."""

@@ -6,12 +6,12 @@ import copy
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from ..protocols import PolicyOutput
-from .lora import is_adapted
-from .tokens import Tokens
+from grouprl.policy.lora import is_adapted
+from grouprl.policy.tokens import Tokens
+from grouprl.protocols import PolicyOutput
 
 if TYPE_CHECKING:
-    from .causal_lm import CausalPolicy
+    from grouprl.policy.causal_lm import CausalPolicy
 
 
 class FrozenPolicy:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..errors import InputError, suggest
-from .lean import base_model
-from .tokens import Tokens
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.lean import base_model
+from grouprl.policy.tokens import Tokens
 
 if TYPE_CHECKING:
-    from .causal_lm import CausalPolicy
+    from grouprl.policy.causal_lm import CausalPolicy
 
 BLOCKS = ("embedding", "head", "trainable")
 

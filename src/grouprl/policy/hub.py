@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from ..errors import InputError
+from grouprl.core.errors import InputError
 
 RULE = "A model is 'tiny', a folder or a Hub id"
 ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .logprobs import log_softmax_of
-from .microbatch import join_passes
-from .tokens import Tokens
+from grouprl.policy.logprobs import log_softmax_of
+from grouprl.policy.microbatch import join_passes
+from grouprl.policy.tokens import Tokens
 
 if TYPE_CHECKING:
-    from .causal_lm import CausalPolicy
-    from .engine import Readout
+    from grouprl.policy.causal_lm import CausalPolicy
+    from grouprl.policy.engine import Readout
 
 
 @torch.no_grad()

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..errors import InputError, suggest
-from ..protocols import Policy, Spaces
+from grouprl.core.errors import InputError, suggest
+from grouprl.protocols import Policy, Spaces
 
 Maker = Callable[..., Policy]
 """Called with a `Build` and the settings of `model.settings`; returns the policy."""
@@ -76,7 +76,7 @@ def policy_kind(name: str) -> Maker | None:
         return KINDS[name]
     if ":" not in name or Path(name).is_dir():
         return None
-    from ..rewards.loading import import_object
+    from grouprl.rewards.loading import import_object
 
     found = import_object(name, "policy")
     if not callable(found):

@@ -15,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .engine import Head, Readout
-from .lean_attention import HeadLayout, attention
-from .lean_ops import rms_norm, rotate, swiglu
-from .lean_plan import Plan, plan_pass
-from .lean_projection import EXACT, Projection, gated, project
-from .lora import is_linear, linear_weight
-from .microbatch import split_tree
-from .passes import Choice, anew, pays
-from .tokens import Tokens
+from grouprl.policy.engine import Head, Readout
+from grouprl.policy.lean_attention import HeadLayout, attention
+from grouprl.policy.lean_ops import rms_norm, rotate, swiglu
+from grouprl.policy.lean_plan import Plan, plan_pass
+from grouprl.policy.lean_projection import EXACT, Projection, gated, project
+from grouprl.policy.lora import is_linear, linear_weight
+from grouprl.policy.microbatch import split_tree
+from grouprl.policy.passes import Choice, anew, pays
+from grouprl.policy.tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000

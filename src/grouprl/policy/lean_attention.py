@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from .lean_plan import Block, Plan
+from grouprl.policy.lean_plan import Block, Plan
 
 SHORT_KEYS = 128
 """On a CPU, up to so many keys two batched products beat the fused attention kernel."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .lean import LeanModel, joined
-from .lora import linear_weight
+from grouprl.policy.lean import LeanModel, joined
+from grouprl.policy.lora import linear_weight
 
 LAID_OUT = 2**22
 """Numbers of a weight that is copied into the layout in which it is multiplied."""

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from ..errors import InputError, suggest
-from ..pickles import refusal
-from .causal_lm import CausalPolicy
-from .fit import check_config, check_files, check_state
-from .hub import check_on_hub
-from .lora import add_lora
-from .passes import AUTO, PassSettings
-from .tiny import PRINTABLE, build_tiny
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.fit import check_config, check_files, check_state
+from grouprl.policy.hub import check_on_hub
+from grouprl.policy.lora import add_lora
+from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.policy.tiny import PRINTABLE, build_tiny
+from grouprl.storage.pickles import refusal
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, suggest
 
 SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from ..errors import InputError
-from ..protocols import Discrete
-from .array_policy import ArrayPolicy
-from .kinds import Build, register_policy
+from grouprl.core.errors import InputError
+from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.kinds import Build, register_policy
+from grouprl.protocols import Discrete
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 LAST_GAIN = 0.01

@@ -11,9 +11,9 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..protocols import PolicyInputs, PolicyOutput
-from .trainable import Trainable, check_cotangents
+from grouprl.core.errors import InputError
+from grouprl.policy.trainable import Trainable, check_cotangents
+from grouprl.protocols import PolicyInputs, PolicyOutput
 
 MODEL_FILE = "policy.safetensors"
 POSITIONS = 65536

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ..errors import InputError, suggest
-from .tokens import Tokens
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.tokens import Tokens
 
 Choice = Literal["auto", "on", "off"]
 CHOICES = ("auto", "on", "off")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from ..protocols import Policy
+from grouprl.protocols import Policy
 
 P = TypeVar("P", bound=Policy)
 

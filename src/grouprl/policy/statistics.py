@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..batch import Batch
-from ..errors import InputError, suggest
-from .influence import influence
-from .logprobs import entropy_of, log_softmax_of
-from .microbatch import join_passes
-from .tokens import Tokens
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError, suggest
+from grouprl.policy.influence import influence
+from grouprl.policy.logprobs import entropy_of, log_softmax_of
+from grouprl.policy.microbatch import join_passes
+from grouprl.policy.tokens import Tokens
 
 if TYPE_CHECKING:
-    from .causal_lm import CausalPolicy
+    from grouprl.policy.causal_lm import CausalPolicy
 
 Reading = Callable[[Tensor, Tensor], Tensor]
 """(logp_cv, target_c) -> [C]: a number for each position, of its whole distribution and the sampled token."""

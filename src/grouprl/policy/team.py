@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from ..errors import InputError
-from ..protocols import PolicyOutput
-from .causal_lm import CausalPolicy
-from .text import Message
-from .tokens import Tokens
-from .trainable import Trainable, check_cotangents
+from grouprl.core.errors import InputError
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.text import Message
+from grouprl.policy.tokens import Tokens
+from grouprl.policy.trainable import Trainable, check_cotangents
+from grouprl.protocols import PolicyOutput
 
 
 class FrozenTeam:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
+from grouprl.core.errors import InputError
 
 Message = Mapping[str, Any]
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .lora import is_adapted
+from grouprl.policy.lora import is_adapted
 
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""

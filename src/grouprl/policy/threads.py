@@ -11,7 +11,7 @@ import os
 
 import torch
 
-from ..errors import InputError
+from grouprl.core.errors import InputError
 
 QUIET_CORES = 4
 """With fewer idle cores than this a second thread is not worth its risk."""

@@ -11,8 +11,8 @@ from itertools import chain
 import numpy as np
 import torch
 
-from ..errors import InputError
-from .histories import Histories, histories, read_rows
+from grouprl.core.errors import InputError
+from grouprl.policy.histories import Histories, histories, read_rows
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from ..errors import InputError
-from ..protocols import PolicyInputs
+from grouprl.core.errors import InputError
+from grouprl.protocols import PolicyInputs
 
 
 def check_cotangents(inputs: PolicyInputs, cotangents: Iterable[torch.Tensor | None]) -> None:

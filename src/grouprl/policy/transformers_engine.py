@@ -12,11 +12,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError
-from .engine import Head, Readout, accepts, head_is_plain
-from .microbatch import split_rows
-from .passes import PACKING_PAYS, PADDED, PassSettings, bins, layers_anew, layers_of, padding_ratio, shares
-from .tokens import Tokens
+from grouprl.core.errors import InputError
+from grouprl.policy.engine import Head, Readout, accepts, head_is_plain
+from grouprl.policy.microbatch import split_rows
+from grouprl.policy.passes import (
+    PACKING_PAYS,
+    PADDED,
+    PassSettings,
+    bins,
+    layers_anew,
+    layers_of,
+    padding_ratio,
+    shares,
+)
+from grouprl.policy.tokens import Tokens
 
 log = logging.getLogger(__name__)
 PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6), (7, 3), (3, 4)))

@@ -1,19 +1,13 @@
 """Rewards: plain functions that score an answer, and the checked way to call them."""
 
-from grouprl.rewards.builtin import (
-    contains_answer_tag,
-    exact_match,
-    math_equal,
-    numeric_match,
-    regex_format,
-)
-from grouprl.rewards.checking import check_reward
+from grouprl.rewards.builtin import contains_answer_tag, exact_match, math_equal, numeric_match, regex_format
 from grouprl.rewards.contract import Columns, Example, Reward, known_examples
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.judging import CombinedReward, Judge, combine
 from grouprl.rewards.loading import import_object, load_reward, reward_names
 from grouprl.rewards.puzzles import number_after_bar, reaches_target
 from grouprl.rewards.scoring import Problem, Scores, score
+from grouprl.rewards.self_test import check_reward
+from grouprl.rewards.validation import CombinedReward, Judge, combine
 
 __all__ = [
     "Columns",

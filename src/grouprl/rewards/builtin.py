@@ -11,9 +11,9 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from grouprl.errors import MissingExtra
-from grouprl.rewards.apart import Apart
+from grouprl.core.errors import MissingExtra
 from grouprl.rewards.contract import known_examples
+from grouprl.rewards.isolated import Apart
 from grouprl.rewards.math_answers import read_gold, same_answer
 from grouprl.rewards.math_text import answer_of, negated, tidy
 

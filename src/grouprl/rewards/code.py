@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grouprl.errors import InputError, RunError
+from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import clock
 from grouprl.rewards.contract import known_examples
 

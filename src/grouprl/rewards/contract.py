@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, suggest
 
 Columns: TypeAlias = Mapping[str, Any]
 Reward: TypeAlias = Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from grouprl.errors import InputError, RunError, suggest
+from grouprl.core.errors import InputError, RunError, suggest
 from grouprl.rewards.scoring import Problem, Scores
 
 Mode = Literal["drop_row", "drop_group", "zero", "raise"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 
 def product(value: float, gates: Iterable[float]) -> float:

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from grouprl.rewards.contract import Columns, Reward
-from grouprl.rewards.judging import plain_rewards
 from grouprl.rewards.library import LibraryScore
 from grouprl.rewards.loading import BUILTIN
 from grouprl.rewards.math_text import whole_gold
 from grouprl.rewards.scoring import score
+from grouprl.rewards.validation import plain_rewards
 
 
 def _plain(columns: Columns) -> str:

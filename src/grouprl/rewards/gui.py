@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 
 
 @dataclass(frozen=True)

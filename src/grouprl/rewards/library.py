@@ -1,7 +1,7 @@
 """The datasets of the reasoning-gym library and their scorers, which are not trusted.
 
 Many of the library's scorers raise on odd texts, some pay for texts that are no answers, one never ends, and several
-run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.apart`), which ends a
+run the answer as Python. So each answer is scored in a process of its own (`grouprl.rewards.isolated`), which ends a
 scorer that runs text, except for the datasets of `RUN_AS_TEXT`, whose answers first have to match a grammar.
 And the full score is
 only believed for the library's own answer, the same number, or, where a question has several right answers, a text of
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from grouprl.errors import InputError, MissingExtra, suggest
-from grouprl.rewards.apart import Apart, Spoiled
+from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.rewards.builtin import ANSWER_TAG
+from grouprl.rewards.isolated import Apart, Spoiled
 
 BLOCK = 1000
 """Entries of a dataset. Some generators prepare as many as their size says, so a stream is cut into such blocks."""

@@ -16,23 +16,29 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from grouprl.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.rewards import (
     bleu,
     builtin,
     code,
     graded,
-    knowing,
     puzzles,
     quality,
-    reflecting,
     routes,
     self_search,
-    stepping,
     structured,
 )
+from grouprl.rewards import (
+    recall as knowing,
+)
+from grouprl.rewards import (
+    reflection as reflecting,
+)
+from grouprl.rewards import (
+    search_steps as stepping,
+)
 from grouprl.rewards.contract import Reward, inspect_reward
-from grouprl.rewards.judging import combine
+from grouprl.rewards.validation import combine
 
 
 @dataclass(frozen=True)

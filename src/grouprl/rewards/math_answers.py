@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from grouprl.rewards.apart import Apart, Spoiled
+from grouprl.rewards.isolated import Apart, Spoiled
 from grouprl.rewards.math_text import Several, as_words, elements_of, literal, split_units, tidy, whole_gold
 
 MOST_ELEMENTS = 50

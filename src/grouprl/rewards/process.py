@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from grouprl.rewards import worker
-from grouprl.rewards.judging import Status, Verdict
+from grouprl.rewards.validation import Status, Verdict
 from grouprl.rewards.worker import LENGTH
 
 KEPT_OUTPUT = 4000

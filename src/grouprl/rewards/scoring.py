@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.rewards.contract import By, Columns, Reward
-from grouprl.rewards.judging import FAILED, Status, Verdict, judge
+from grouprl.rewards.validation import FAILED, Status, Verdict, judge
 
 SHOWN_CHARACTERS = 200
 

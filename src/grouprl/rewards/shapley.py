@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 Fact = TypeVar("Fact", bound=Hashable)
 

@@ -98,11 +98,11 @@ def use_bare_package(folder: str) -> None:
 
 def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
     """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
-    from grouprl.errors import GrouprlError, InputError
-    from grouprl.rewards.apart import ALLOWANCE
+    from grouprl.core.errors import GrouprlError, InputError
     from grouprl.rewards.clock import each_within
-    from grouprl.rewards.judging import judge, judge_each
-    from grouprl.rewards.sending import unpack
+    from grouprl.rewards.isolated import ALLOWANCE
+    from grouprl.rewards.transport import unpack
+    from grouprl.rewards.validation import judge, judge_each
 
     reward, own = unpack(hello["parcel"]), os.getpid()
 

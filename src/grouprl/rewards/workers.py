@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from grouprl.errors import InputError, RunError
+from grouprl.core.errors import InputError, RunError
 from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
-from grouprl.rewards.judging import FAILED, Judge, Status, Verdict, one_by_one, plain_rewards
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame, read_verdict
-from grouprl.rewards.sending import CannotSend, harmless, pack
+from grouprl.rewards.transport import CannotSend, harmless, pack
+from grouprl.rewards.validation import FAILED, Judge, Status, Verdict, one_by_one, plain_rewards
 
 Mode = Literal["each", "concurrent", "whole"]
 MOST_WORKERS = 8

@@ -1,5 +1,5 @@
 """How answers are drawn."""
 
-from .sampler import Rollout, generate
+from grouprl.rollout.sampler import Rollout, generate
 
 __all__ = ["Rollout", "generate"]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..envs.environment import Observation, Step
-from ..envs.stage import HereStage, Stage
-from ..policy.arrays import ArrayInputs
-from ..protocols import Discrete, Request, Sampler, SamplingSession, Spaces
-from ..rewards.contract import Failure
-from .episode import Episode, Start
-from .episodes import Episodes, laid_out
+from grouprl.envs.environment import Observation, Step
+from grouprl.envs.stage import HereStage, Stage
+from grouprl.policy.arrays import ArrayInputs
+from grouprl.protocols import Discrete, Request, Sampler, SamplingSession, Spaces
+from grouprl.rewards.contract import Failure
+from grouprl.rollout.episode import Episode, Start
+from grouprl.rollout.episodes import Episodes, laid_out
 
 NOBODY = [0]
 """Ids of a prompt, and of the row of an episode that failed before its first action: no policy wrote them."""

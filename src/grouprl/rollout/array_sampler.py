@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError
-from ..policy.array_policy import ArrayPolicy
-from ..protocols import NO_VERSION, Request, Samples
+from grouprl.core.errors import InputError
+from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.protocols import NO_VERSION, Request, Samples
 
 
 class ArraySampler:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from .decoder import Giving
+from grouprl.rollout.decoder import Giving
 
 
 class Forking(Giving, Protocol):

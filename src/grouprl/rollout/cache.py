@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..policy.lean import LeanModel
+from grouprl.policy.lean import LeanModel
 
 CHUNK = 2**18
 """Numbers of an elementwise product taken at a time: it shall stay in the second cache of a core."""

@@ -1,6 +1,6 @@
 """The local decoder's loop: requests that are alike are written together, token by token.
 
-Only samplers of this process call it (`grouprl.rollout.sampler`, `grouprl.overlap.drawing`); everybody else asks them.
+Only samplers of this process call it (`grouprl.rollout.sampler`, `grouprl.orchestrator.asynchronous.resumable_sampling`); everybody else asks them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..errors import InputError
-from ..parts.entropy_score import score
-from ..policy.causal_lm import CausalPolicy
-from ..policy.logprobs import log_softmax_of
-from ..protocols import EntropyScaling, Request
-from .branches import Branches
-from .choose import draw, keep_top_k, keep_top_p, uniforms
-from .decoder import Giving
-from .kept import KeptTurns, Leaving, leave
-from .lean_decoder import LeanDecoder
-from .stopping import StopTexts
-from .transformers_decoder import TransformersDecoder
+from grouprl.algorithms.token_weights.entropy_score import score
+from grouprl.core.errors import InputError
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.logprobs import log_softmax_of
+from grouprl.protocols import EntropyScaling, Request
+from grouprl.rollout.branches import Branches
+from grouprl.rollout.decoder import Giving
+from grouprl.rollout.lean_decoder import LeanDecoder
+from grouprl.rollout.stopping import StopTexts
+from grouprl.rollout.token_sampling import draw, keep_top_k, keep_top_p, uniforms
+from grouprl.rollout.transformers_decoder import TransformersDecoder
+from grouprl.rollout.turn_cache import KeptTurns, Leaving, leave
 
 COMPACT_BELOW = 0.75
 """Finished rows leave once no more than this share of the rows goes on: moving a cache costs about a step."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..policy.array_policy import ArrayPolicy
-from ..protocols import Engine
-from .array_sampler import ArraySampler
-from .sampler import LocalSampler
+from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.protocols import Engine
+from grouprl.rollout.array_sampler import ArraySampler
+from grouprl.rollout.sampler import LocalSampler
 
 
 def local_engine(policy: Any) -> Engine[Any, Any]:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Environment
 from grouprl.envs.stage import HereStage, Stage
-from grouprl.errors import InputError
 from grouprl.protocols import EntropyScaling, Request, Sampler, SamplingSession
 from grouprl.rewards.contract import Failure
-from grouprl.rollout.between import Between, History
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Record, Start, Turn
 from grouprl.rollout.sampler import KEPT_GB, LocalSampler, Rollout, as_rollout
+from grouprl.rollout.turn_text import Between, History
 from grouprl.tasks.task import Message, content_number
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from ..policy.lean import FEWER_ROWS, LeanModel
-from ..policy.lean_ops import turned
-from ..policy.lean_weights import LayerWeights, decoding_weights
-from .cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
-from .decoder import reading_order
-from .kept import Past
+from grouprl.policy.lean import FEWER_ROWS, LeanModel
+from grouprl.policy.lean_ops import turned
+from grouprl.policy.lean_weights import LayerWeights, decoding_weights
+from grouprl.rollout.cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
+from grouprl.rollout.decoder import reading_order
+from grouprl.rollout.turn_cache import Past
 
 
 class LeanDecoder:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from .kept import Past
+from grouprl.rollout.turn_cache import Past
 
 
 class RoomyLayer(DynamicLayer):

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from ..errors import InputError
-from ..policy.team import Team
-from ..policy.tokens import Tokens
-from ..protocols import NO_VERSION, Engine, PolicyInputs, Request, Samples
-from .decoding import Pause, Written, alike, decode
-from .kept import KeptTurns
+from grouprl.core.errors import InputError
+from grouprl.policy.team import Team
+from grouprl.policy.tokens import Tokens
+from grouprl.protocols import NO_VERSION, Engine, PolicyInputs, Request, Samples
+from grouprl.rollout.decoding import Pause, Written, alike, decode
+from grouprl.rollout.turn_cache import KeptTurns
 
 KEPT_GB = 2.0
 """GiB of keys and values that are kept between the turns of episodes."""

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ..errors import InputError
+from grouprl.core.errors import InputError
 
 _TABLES: WeakKeyDictionary[Any, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()
 

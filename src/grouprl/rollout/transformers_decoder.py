@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ..policy.engine import accepts
-from ..policy.lean import base_model
-from .decoder import reading_order
+from grouprl.policy.engine import accepts
+from grouprl.policy.lean import base_model
+from grouprl.rollout.decoder import reading_order
 
 
 class TransformersDecoder:
@@ -23,7 +23,7 @@ class TransformersDecoder:
         self.model, core = model, base_model(model)
         self._cache: Any = None
         self.past: Any = None
-        """What is known of the beginnings of the prompts (`grouprl.rollout.kept.Past`); None: nothing is to be kept."""
+        """What is known of the beginnings of the prompts (`grouprl.rollout.turn_cache.Past`); None: nothing is to be kept."""
         self._names_positions = accepts(core, "position_ids")
         self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
         self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}
@@ -31,7 +31,7 @@ class TransformersDecoder:
     @property
     def keeps(self) -> bool:
         """Whether keys and values can be kept and gone on from; not so where a layer has another state."""
-        from .roomy_cache import empty_cache
+        from grouprl.rollout.roomy_cache import empty_cache
 
         return empty_cache(self.model, windows=True) is not None
 
@@ -41,7 +41,7 @@ class TransformersDecoder:
 
         What `past` knows of the beginning of a prompt is not read again.
         """
-        from .roomy_cache import empty_cache, roomy_cache
+        from grouprl.rollout.roomy_cache import empty_cache, roomy_cache
 
         device, count, windows = self.model.device, len(prompts), self.past is not None
         row_r = torch.as_tensor(prompt_r, device=device)
@@ -78,7 +78,7 @@ class TransformersDecoder:
 
     def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Any]:
         """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
-        from .roomy_cache import known_cache
+        from grouprl.rollout.roomy_cache import known_cache
 
         device, width = self.model.device, max(map(len, prompts))
         begin_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.policy.tokens import Tokens
 from grouprl.tasks.task import Question, Task
 

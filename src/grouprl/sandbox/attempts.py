@@ -11,7 +11,7 @@ from grouprl.sandbox.level import LevelName
 from grouprl.sandbox.outcome import Limits, Outcome
 
 if TYPE_CHECKING:
-    from grouprl.sandbox.world import World
+    from grouprl.sandbox.baits import World
 
 ESCAPED = "ESCAPED"
 TIGHT = Limits(seconds=0.5, memory_mb=256, disk_mb=8, output_kb=64, processes=8)

@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
-from grouprl.errors import InputError, RunError, suggest
-from grouprl.sandbox import keeper
-from grouprl.sandbox.keeper import LENGTH
+from grouprl.core.errors import InputError, RunError, suggest
+from grouprl.sandbox import fork_server as keeper
+from grouprl.sandbox.fork_server import LENGTH
 from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.outcome import Limits, Outcome, Why
 

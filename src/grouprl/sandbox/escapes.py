@@ -7,17 +7,7 @@ harmless where they succeed, so that they can be shown to succeed without a sand
 
 from __future__ import annotations
 
-from grouprl.sandbox.attempts import (
-    ESCAPED,
-    ROOMY,
-    TIGHT,
-    Check,
-    Escape,
-    attempt_of,
-    ended,
-    printed,
-    says_so,
-)
+from grouprl.sandbox.attempts import ESCAPED, ROOMY, TIGHT, Check, Escape, attempt_of, ended, printed, says_so
 from grouprl.sandbox.escapes_files import FILES
 from grouprl.sandbox.escapes_limits import LIMITED
 from grouprl.sandbox.escapes_processes import NETWORK, PROCESSES

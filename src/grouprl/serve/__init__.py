@@ -1,7 +1,7 @@
 """Serving a policy: requests of many clients drawn together, their exact tokens recorded."""
 
-from grouprl.serve.drawing import Drawing, Drawn, Line
 from grouprl.serve.rows import Row, Rows
+from grouprl.serve.sampling import Drawing, Drawn, Line
 from grouprl.serve.service import Service
 from grouprl.serve.shelves import Keeping
 

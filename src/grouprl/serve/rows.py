@@ -13,8 +13,8 @@ from typing import Any, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
-from grouprl.rollout.between import Between
-from grouprl.serve.drawing import Drawn
+from grouprl.rollout.turn_text import Between
+from grouprl.serve.sampling import Drawn
 from grouprl.serve.shelves import Keeping, Shelves
 from grouprl.tasks.task import Question
 

@@ -15,11 +15,11 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
 from grouprl.chat.request import ChatRequest
 from grouprl.chat.server import Pieces
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rollout.seeds import answer_seed
-from grouprl.serve.drawing import Drawing, Drawn, Line
 from grouprl.serve.places import Places
 from grouprl.serve.rows import Asked, Rows
+from grouprl.serve.sampling import Drawing, Drawn, Line
 from grouprl.serve.shelves import Keeping
 
 MOST_WAITING = 16384

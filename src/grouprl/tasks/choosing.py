@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.rewards import Example, Reward
-from grouprl.rewards.choosing import helped
 from grouprl.rewards.contract import known_examples
+from grouprl.rewards.tool_choice import helped
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question, content_number

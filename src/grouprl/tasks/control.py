@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError
 from grouprl.envs.control import ControlEnvironment
-from grouprl.errors import InputError
 from grouprl.protocols import Discrete, Spaces, Vector
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import made

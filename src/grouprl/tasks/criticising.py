@@ -10,7 +10,7 @@ from pydantic import Field
 from grouprl.envs.screen import read_action
 from grouprl.rewards import Example, Reward
 from grouprl.rewards.contract import known_examples
-from grouprl.rewards.criticising import critique
+from grouprl.rewards.critique import critique
 from grouprl.rewards.gui import GuiTarget, hits
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError, raised
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.playing import demonstrated_actions, total_reward
-from grouprl.errors import InputError, raised
 from grouprl.protocols import Spaces
 from grouprl.rewards import Example, Reward, import_object
 from grouprl.tasks.generated import GeneratedTask

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import Example
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.task import Question, Split, check_request, generator, split_of

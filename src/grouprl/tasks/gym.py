@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.envs.gym import GymEnvironment
 from grouprl.envs.minigrid import is_minigrid
 from grouprl.envs.spaces import action_numbers, number_words, signs
-from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 

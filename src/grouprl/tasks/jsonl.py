@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.errors import InputError, shortened
+from grouprl.core.errors import InputError, shortened
 from grouprl.tasks.options import without_folder
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, Table

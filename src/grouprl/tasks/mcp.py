@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.tools import ToolTask, shown_by
 from grouprl.tools import Tool, Toolbox, ToolEnvironment

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError, suggest
 from grouprl.envs.openenv import OpenEnvEnvironment, Wording, action_fields
-from grouprl.errors import InputError, suggest
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 

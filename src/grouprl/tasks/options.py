@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.tasks.task import Task
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.protocols import StoredRow
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
-from grouprl.errors import InputError, MissingExtra
 from grouprl.rewards import Example, Reward, import_object
-from grouprl.rewards.judging import RESERVED, judge
-from grouprl.rewards.sending import harmless
+from grouprl.rewards.transport import harmless
+from grouprl.rewards.validation import RESERVED, judge
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Question, Split, Task

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.rewards import Example, Reward
 from grouprl.rewards.library import BLOCK, LibraryScore, dataset_maker, problems
 from grouprl.tasks.options import OptionTask

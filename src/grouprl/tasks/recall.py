@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.rewards import Reward
-from grouprl.rewards.knowing import REFUSAL, knowledge
+from grouprl.rewards.recall import REFUSAL, knowledge
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, people

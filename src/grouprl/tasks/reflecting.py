@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.rewards import Reward
-from grouprl.rewards.reflecting import reflection
+from grouprl.rewards.reflection import reflection
 from grouprl.tasks.arithmetic import Chain
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task

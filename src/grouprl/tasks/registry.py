@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from grouprl.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.rewards import import_object
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import check_option_names

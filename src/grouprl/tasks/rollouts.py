@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.protocols import StoredRow
 from grouprl.rewards import Reward
 from grouprl.tasks.options import OptionTask

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.rewards import Example, Reward
-from grouprl.rewards.stepping import RETRIEVERS, route_step
+from grouprl.rewards.search_steps import RETRIEVERS, route_step
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, lands, people

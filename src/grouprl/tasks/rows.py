@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
-from grouprl.rewards.judging import plain_rewards
+from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import Message, Question, Split, check_request, content_number, with_system
 

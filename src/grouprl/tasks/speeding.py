@@ -10,7 +10,7 @@ from pydantic import Field
 
 from grouprl.rewards import Example, Reward
 from grouprl.rewards.contract import known_examples
-from grouprl.rewards.improving import afterburner
+from grouprl.rewards.speedup import afterburner
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Question

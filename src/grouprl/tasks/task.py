@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypedDict, get_args
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.protocols import Spaces
 from grouprl.rewards import Example, Reward
 

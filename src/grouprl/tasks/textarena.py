@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.envs.textarena import TextArenaEnvironment, players_of
-from grouprl.errors import InputError, MissingExtra, suggest
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 

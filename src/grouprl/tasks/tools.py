@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation
-from grouprl.errors import InputError
 from grouprl.rewards import Example, Reward, exact_match, import_object
-from grouprl.rewards.sending import harmless
+from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import OptionTask, without_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 
 def hold(true: bool, words: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 from grouprl.protocols import NO_VERSION, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.testing.holding import hold, refuses
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grouprl.chat.calls import FORMS, Call, FormName, Malformed, Result
+from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
-from grouprl.errors import InputError
 from grouprl.rewards.contract import Reward
-from grouprl.rewards.judging import judge
-from grouprl.tools.calls import FORMS, Call, FormName, Malformed, Result
+from grouprl.rewards.validation import judge
 from grouprl.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pydantic
 
-from grouprl.errors import InputError, MissingExtra, RunError
+from grouprl.core.errors import InputError, MissingExtra, RunError
 from grouprl.tools.tool import Tool, ToolError
 
 START_SECONDS = 60.0

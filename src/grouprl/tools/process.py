@@ -8,11 +8,11 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, get_args
 
-from grouprl.errors import RunError
+from grouprl.chat.calls import Status
+from grouprl.core.errors import RunError
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
-from grouprl.rewards.sending import pack
+from grouprl.rewards.transport import pack
 from grouprl.tools import worker
-from grouprl.tools.calls import Status
 from grouprl.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 import pydantic
 from docstring_parser import DocstringStyle, parse
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grouprl.chat.calls import Call, Malformed, Result
+from grouprl.core.errors import InputError, suggest
 from grouprl.envs.environment import unwritable
-from grouprl.errors import InputError, suggest
-from grouprl.tools.calls import Call, Malformed, Result
 from grouprl.tools.tool import Tool, ToolError, as_tool
 
 REMEMBERED = 4096

@@ -30,7 +30,7 @@ def main(requests: int, replies: int, lifeline: int) -> None:
 
 def serve(parcel: Any, calls: Any, replies: int) -> None:
     """Answer calls one after the other."""
-    from grouprl.rewards.sending import unpack
+    from grouprl.rewards.transport import unpack
     from grouprl.tools.toolbox import attempt
 
     loaded: Any = unpack(parcel)

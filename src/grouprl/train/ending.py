@@ -8,14 +8,14 @@ from typing import Any
 
 from rich.console import Console
 
-from grouprl.errors import RunError
+from grouprl.core.errors import RunError
+from grouprl.evaluation.evaluate import Evaluation
+from grouprl.evaluation.sampling import Sample
 from grouprl.methods.registry import CATALOGUE
-from grouprl.train.account import totals
-from grouprl.train.evaluate import Evaluation
-from grouprl.train.examining import Sample
-from grouprl.train.files import RunFolder, replacing, write_json
+from grouprl.monitor.summary import side_by_side, summary_table
+from grouprl.orchestrator.accounting import totals
+from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.train.session import Session, versions
-from grouprl.train.summary import side_by_side, summary_table
 from grouprl.view.report import write_report
 
 

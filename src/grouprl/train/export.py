@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grouprl.errors import InputError
+from grouprl.config.run import Config, load_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.build import build_policy
 from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.team import Team
 from grouprl.protocols import Policy
+from grouprl.storage.checkpoint import load_policy_state
+from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task, load_task
-from grouprl.train.agents import model_names
-from grouprl.train.building import build_policy
-from grouprl.train.checkpoint import load_policy_state
-from grouprl.train.config import Config, load_config
-from grouprl.train.files import RunFolder, replacing
 
 
 @dataclass(frozen=True)

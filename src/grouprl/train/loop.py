@@ -16,37 +16,32 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from grouprl.batch import Batch
-from grouprl.data.collected import Collected
-from grouprl.data.desk import data_parts
-from grouprl.errors import InputError
+from grouprl.algorithms.data_part import data_parts
+from grouprl.config.rates import update_ratio
+from grouprl.config.run import Config
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.stopwatch import RunClock, Stopwatch
+from grouprl.core.terminal import Terminal
+from grouprl.evaluation.evaluate import Evaluation, evaluate
+from grouprl.evaluation.sampling import question_text
 from grouprl.methods.registry import method as catalogue_method
+from grouprl.monitor.display import Display, Sample
+from grouprl.monitor.glossary import check_names
+from grouprl.monitor.metrics import collected_metrics, judged_metrics, memory_mb, write_rollouts
+from grouprl.orchestrator.accounting import NO_ROWS, account
+from grouprl.orchestrator.step import Gathered, gather, remember
+from grouprl.orchestrator.text_features import add_statistics, add_texts
+from grouprl.plan.plan import plan
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
-from grouprl.terminal import Terminal
-from grouprl.train.account import NO_ROWS, account
-from grouprl.train.config import Config
-from grouprl.train.display import Display, Sample
+from grouprl.rollout.samples import Collected
 from grouprl.train.ending import conclude, write_before
-from grouprl.train.enrich import add_statistics, add_texts
-from grouprl.train.evaluate import Evaluation, evaluate
-from grouprl.train.examining import question_text
-from grouprl.train.gather import Gathered, gather, remember
-from grouprl.train.glossary import check_names
 from grouprl.train.interrupt import Interrupt, Stopped
-from grouprl.train.observe import (
-    collected_metrics,
-    judged_metrics,
-    memory_mb,
-    write_rollouts,
-)
-from grouprl.train.plan import plan
+from grouprl.train.logprobs import with_scores
 from grouprl.train.profile_table import profiled
-from grouprl.train.rates import update_ratio
-from grouprl.train.scored import with_scores
 from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
-from grouprl.train.stopwatch import RunClock, Stopwatch
 from grouprl.train.update import learning_rate, update
 from grouprl.train.warmup import demonstration_batch, warmup_rate
 

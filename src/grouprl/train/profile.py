@@ -195,13 +195,14 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def timed_functions(policy: Any) -> list[tuple[Any, str, str]]:
     """Return what is timed: owner, attribute, part of a step."""
-    from grouprl.method import Method
+    from grouprl.algorithms.method import Method
     from grouprl.policy.lean_weights import Affine
+    from grouprl.rollout import collector as collect
     from grouprl.rollout import decoding
     from grouprl.rollout.cache import RowCache, SlotCache
     from grouprl.rollout.lean_decoder import LeanDecoder
     from grouprl.rollout.transformers_decoder import TransformersDecoder
-    from grouprl.train import collect, loop, update
+    from grouprl.train import loop, update
 
     caches = [
         (cache, name, "attention") for cache in (RowCache, SlotCache) for name in ("append", "attend", "keep", "fork")

@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from grouprl.train.files import RunFolder, write_json, write_text
+from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.train.profile import PARTS, SKIPPED, Profile
 
 WORDS = {

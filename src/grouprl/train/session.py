@@ -14,36 +14,36 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from grouprl.data.source import QuestionSource
-from grouprl.errors import InputError, RunError
-from grouprl.method import Method
+from grouprl.algorithms.critics.utterance import LateStart
+from grouprl.algorithms.method import Method
+from grouprl.config.extending import changed_config, check_steps, said
+from grouprl.config.paths import folder_name
+from grouprl.config.rates import reach_of_rollout
+from grouprl.config.run import Config, load_config, with_absolute_paths
+from grouprl.config.yaml_files import read_text
+from grouprl.core.errors import InputError, RunError
 from grouprl.methods.compose import compose
-from grouprl.overlap.ahead import Ahead, runs_ahead
-from grouprl.overlap.fit import threads_each
-from grouprl.parts.utterance import LateStart
+from grouprl.monitor.finding import HealthFacts
+from grouprl.monitor.health import Health
+from grouprl.orchestrator.asynchronous.ahead import Ahead, runs_ahead
+from grouprl.orchestrator.asynchronous.restrictions import threads_each
+from grouprl.orchestrator.build import build_policy, make_optimizer, needs_reference
+from grouprl.orchestrator.context import RunDesk
+from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
 from grouprl.protocols import Engine, Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import local_engine
+from grouprl.rollout.prompt_stream import QuestionSource
 from grouprl.rollout.sampler import MakeEngine
+from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
+from grouprl.storage.lock import FolderLock
+from grouprl.storage.own_code import changed, own_code, refuse_changes, remember
+from grouprl.storage.run_folder import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
+from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task, load_task
-from grouprl.train.building import build_policy, make_optimizer, needs_reference
-from grouprl.train.checkpoint import Checkpoint, newest, prune, save_checkpoint
-from grouprl.train.collect import Collector
-from grouprl.train.config import Config, load_config, with_absolute_paths
-from grouprl.train.desk import RunDesk
-from grouprl.train.extending import changed_config, check_steps, said
-from grouprl.train.files import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
-from grouprl.train.findings import HealthFacts
-from grouprl.train.health import Health
-from grouprl.train.lock import FolderLock
-from grouprl.train.own_code import changed, own_code, refuse_changes, remember
-from grouprl.train.paths import folder_name
-from grouprl.train.rates import reach_of_rollout
-from grouprl.train.reading import read_text
-from grouprl.train.reward import close_reward, open_reward
-from grouprl.train.tensors import load_weights
 
 
 @dataclass

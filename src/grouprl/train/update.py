@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grouprl.batch import Batch
-from grouprl.errors import InputError, RunError
-from grouprl.method import Method
+from grouprl.algorithms.method import Method
+from grouprl.config.sections import Optim
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError, RunError
 from grouprl.protocols import Policy, PolicyInputs
-from grouprl.train.sections import Optim
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
@@ -123,7 +123,7 @@ def update(
 ) -> dict[str, float]:
     """Train on one judged rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
-    `desk` is the run's (`grouprl.data.desk.Desk`), for a `learn` part that draws between two steps.
+    `desk` is the run's (`grouprl.algorithms.data_part.Desk`), for a `learn` part that draws between two steps.
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """

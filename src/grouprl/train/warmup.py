@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from grouprl.batch import Batch
-from grouprl.data.desk import DataPart
-from grouprl.data.lessons import Lesson, Shown
+from grouprl.algorithms.data_part import DataPart
+from grouprl.algorithms.lessons import Lesson, Shown
+from grouprl.config.sections import Warmup
+from grouprl.core.batch import Batch
+from grouprl.core.errors import GrouprlError, InputError
 from grouprl.envs.environment import worth
 from grouprl.envs.stage import Stage
-from grouprl.errors import GrouprlError, InputError
 from grouprl.policy.tokens import Tokens
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Problem, shorten
-from grouprl.rollout.between import History
+from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.seeds import answer_seed
+from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Question, Task
-from grouprl.train.episodes import environments
-from grouprl.train.sections import Warmup
 
 EPOCH = 1_000_003
 """What the seed grows by from one epoch to the next, so that a question is demonstrated anew each time it comes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from grouprl.errors import InputError, MissingExtra
-from grouprl.train.files import replacing
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.storage.run_folder import replacing
 from grouprl.view.runfiles import RunData, read_run
 
 LINES = (

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grouprl.errors import InputError
-from grouprl.train.glossary import lookup
+from grouprl.core.errors import InputError
+from grouprl.monitor.glossary import lookup
 from grouprl.view.charts import NARROW, WIDE, Series, chart
 from grouprl.view.runfiles import RunData
 

@@ -8,8 +8,8 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from grouprl.errors import InputError
-from grouprl.train.files import write_text
+from grouprl.core.errors import InputError
+from grouprl.storage.run_folder import write_text
 from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.sections import SECTIONS, missing
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from grouprl.errors import InputError
+from grouprl.core.errors import InputError
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from grouprl.train.account import in_words, totals
+from grouprl.orchestrator.accounting import in_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import further, held_out_rewards, pictures, success
 from grouprl.view.runfiles import RunData

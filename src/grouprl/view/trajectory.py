@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grouprl.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest
 from grouprl.view.runfiles import read_rollouts
 from grouprl.view.tokens import Pieces, token_texts
 

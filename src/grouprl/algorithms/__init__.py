@@ -1,0 +1,1 @@
+"""The parts that methods are composed of, by kind."""

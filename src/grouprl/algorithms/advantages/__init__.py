@@ -1,0 +1,1 @@
+"""Advantages: how good a completion, a turn or a token was, compared with what."""

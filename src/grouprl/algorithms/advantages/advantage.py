@@ -1,0 +1,218 @@
+"""Advantages: how good an answer (or a token) was, compared with what.
+
+The reward of a sequence is its scalar reward plus the sum of its token rewards, if it has any.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.levels import Alone, Center, Scale
+
+
+class Advantage(Part):
+    """Base: advantage of each token from the batch."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return advantages [B,T]."""
+        raise NotImplementedError
+
+
+@part("advantage")
+class Relative(Advantage):
+    """Judge each sequence's reward relative to its group: (R - center) / (spread + eps), the same for all its tokens.
+
+    `key` names the grouping ('group', 'batch', 'agent' or a key of the batch). GRPO: mean and standard deviation;
+    Dr. GRPO: mean only; RLOO: leave-one-out mean. `scale_key` takes the spread over another grouping (Lite PPO and
+    ScaleRL: group mean, batch spread), of raw rewards or of centred ones (`scale_of`). A group without spread gets
+    exactly zero; a group of one gets what `alone` says (zero, its raw reward, or an InputError).
+    """
+
+    key: str = "group"
+    center: Center = "mean"
+    scale: Scale = "sample_std"
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+    alone: Alone = "zero"
+    scale_key: str | None = None
+    scale_of: Literal["raw", "centered"] = "raw"
+
+    def __post_init__(self) -> None:
+        """Refuse a spread of another grouping where there is none."""
+        if self.scale_key is not None and self.scale not in ("sample_std", "population_std"):
+            raise InputError(
+                f"relative: scale_key is '{self.scale_key}' but scale is '{self.scale}'",
+                "a spread over another grouping is a sample_std or a population_std",
+                "Set scale to one of them, or scale_key to null",
+            )
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return A_b broadcast over tokens."""
+        reward_b, id_b, weight_b = batch.total_reward_b, batch.grouping(self.key), batch.stats_b.to(batch.dtype)
+        scale: Scale = self.scale if self.scale_key is None else "none"
+        adv_b = levels.relative(
+            reward_b, id_b, center=self.center, scale=scale, eps=self.eps, alone=self.alone, weight_n=weight_b
+        )
+        if self.scale_key is not None:
+            spread_of_b = reward_b if self.scale_of == "raw" else adv_b
+            sample = self.scale == "sample_std"
+            std_b = levels.std(spread_of_b, batch.grouping(self.scale_key), weight_b, sample=sample)
+            adv_b = torch.where(std_b > 0, adv_b / (std_b + self.eps), 0)
+        return batch.broadcast(adv_b)
+
+    def words(self) -> str:
+        """Describe."""
+        center = {"mean": "the mean", "leave_one_out": "the mean of the others", "none": "nothing"}[self.center]
+        what = "rewards" if self.scale_of == "raw" else "centred rewards"
+        where = "" if self.scale_key is None else f" of the {self.scale_key}'s {what}"
+        scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')}{where} + {self.eps:g}"
+        return f"reward minus {center} of its {self.key}{scale}; a {self.key} of one: {self.alone}"
+
+    def formula(self) -> str:
+        """Formula."""
+        g = {"group": "g", "batch": "B"}.get(self.key, self.key)
+        center = {"mean": f"R - mean_{g} R", "leave_one_out": "R_i - mean_{j≠i} R_j", "none": "R"}[self.center]
+        if self.scale == "none":
+            return f"A = {center}"
+        std = {"sample_std": "std", "population_std": "std_pop", "leave_one_out_std": "std_{j≠i}"}[self.scale]
+        where = g if self.scale_key is None else {"batch": "B"}.get(self.scale_key, self.scale_key)
+        of = "R" if self.scale_of == "raw" else "(R - mean)"
+        spread = std if self.scale == "leave_one_out_std" else f"{std}_{where} {of}"
+        return f"A = ({center}) / ({spread} + {self.eps:g})"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        if run.group_size == 1 and self.key == "group" and self.center != "none" and self.alone != "raw":
+            return [
+                "a group baseline compares several answers to one question, but batch.group is 1. "
+                "Use batch.group of 2 or more, or a method without group baseline (reinforce, reinforce_pp, ppo)"
+            ]
+        return []
+
+
+@part("advantage")
+class LengthWeighted(Advantage):
+    """Reward minus the length-weighted mean reward of its group, Σ l R / Σ l (OPO, arXiv:2505.23585).
+
+    The optimal baseline when a sequence's squared gradient norm is proportional to its length; Σ l A = 0.
+    """
+
+    key: str = "group"
+    alone: Alone = "zero"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A_i = R_i - Σ_j l_j R_j / Σ_j l_j."""
+        reward_b, id_b, weight_b = batch.total_reward_b, batch.grouping(self.key), batch.stats_b.to(batch.dtype)
+        alone_b = levels.relative(reward_b, id_b, scale="none", alone=self.alone, weight_n=weight_b)
+        around_b = (reward_b - levels.mean(reward_b, id_b, weight_b * batch.length_b)) * weight_b
+        return batch.broadcast(torch.where(levels.differs(reward_b, id_b, weight_b), around_b, alone_b))
+
+    def words(self) -> str:
+        """Describe."""
+        return f"reward minus the length-weighted mean reward of its {self.key}; a {self.key} of one: {self.alone}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A_i = R_i - Σ_j |y_j| R_j / Σ_j |y_j|"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        return Relative(self.key, alone=self.alone).refuse(run)
+
+
+@part("advantage")
+class GreedyBaseline(Advantage):
+    """Reward minus the reward of the greedy answer to the same question (ReMax, arXiv:2310.10505).
+
+    `limit` clips that difference; a token's own reward (a KL penalty in the reward) is added to the token alone, not
+    summed over the future, as in the authors' code. `gamma` discounts by the distance d to the end, d = 1 at the last
+    token.
+    """
+
+    limit: Annotated[float, Field(gt=0)] | None = None
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A_t = γ^d·clip(R - R_greedy) + r_t."""
+        gap_b = batch.reward_b - batch.need("greedy_reward_b", self.name)
+        if self.limit is not None:
+            gap_b = gap_b.clamp(-self.limit, self.limit)
+        mask_bt = batch.mask_bt.to(batch.dtype)
+        distance_bt = mask_bt.flip(1).cumsum(1).flip(1)
+        adv_bt = gap_b[:, None] * self.gamma**distance_bt if self.gamma < 1 else batch.broadcast(gap_b)
+        return adv_bt * mask_bt if batch.token_reward_bt is None else adv_bt * mask_bt + batch.token_reward_bt
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("greedy_reward_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        limit = "" if self.limit is None else f", clipped to ±{self.limit:g}"
+        discount = "" if self.gamma == 1 else f", discounted by {self.gamma:g} per token from the end"
+        return f"reward minus the reward of the greedy answer to the same question{limit}{discount}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A = R - R_greedy" if self.limit is None else f"A = clip(R - R_greedy, ±{self.limit:g})"
+
+
+@part("advantage")
+class RawReward(Advantage):
+    """The reward itself, no baseline (REINFORCE, Williams 1992). `positive_only` keeps max(R, 0) (RAFT)."""
+
+    positive_only: bool = False
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A = R, or max(R, 0)."""
+        reward_b = batch.total_reward_b
+        return batch.broadcast(reward_b.clamp(min=0) if self.positive_only else reward_b)
+
+    def words(self) -> str:
+        """Describe."""
+        return "the reward where it is positive, else zero" if self.positive_only else "the reward itself, no baseline"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A = max(R, 0)" if self.positive_only else "A = R"
+
+
+@part("advantage")
+class Ones(Advantage):
+    """Advantage 1 for every token: likelihood of demonstrations (SFT)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A = 1."""
+        return batch.mask_bt.to(batch.dtype)
+
+    def words(self) -> str:
+        """Describe."""
+        return "every token counts 1, whatever its reward"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A = 1"
+
+
+@part("advantage")
+class Given(Advantage):
+    """The advantage that the batch already carries in `advantage_bt`."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return batch.advantage_bt."""
+        return batch.need("advantage_bt", self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("advantage_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "the advantages given with the batch"

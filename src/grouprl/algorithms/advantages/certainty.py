@@ -1,0 +1,71 @@
+"""Rewards that come from the policy alone: its self-certainty."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+from grouprl.core.levels import Scale
+
+
+@part("shape")
+class CertaintyReward(Shaping):
+    """Replace the reward by the answer's self-certainty, mean_t[logsumexp z_t - mean z_t] (arXiv:2505.19590).
+
+    That is the mean KL(uniform || π_t) plus log V, by the policy that drew the answer; no verifier is asked.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R = mean_t u_t."""
+        certainty_bt = torch.where(batch.mask_bt, batch.need("stats.certainty", self.name), 0)
+        return batch.replace(reward_b=certainty_bt.sum(1) / batch.length_b.clamp(min=1), token_reward_bt=None)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("stats.certainty",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "the reward is how certain the policy was of its answer's tokens, not what the verifier says"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R ← mean_t [logsumexp(z_t) - mean_j z_tj]"
+
+
+@part("normalize")
+class AddOutcome(Normalize):
+    """Add the outcome, normalised in the group on its own: A + w(R - mean_g R)/(std_g R + eps).
+
+    R is the reward before any shaping; each column is standardised apart, so neither drowns the other by its scale.
+    """
+
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    scale: Scale = "sample_std"
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A + w·A_outcome."""
+        counted_b = batch.stats_b.to(batch.dtype)
+        outcome_b = levels.relative(batch.outcome_b, batch.group_b, scale=self.scale, eps=self.eps, weight_n=counted_b)
+        return adv_bt + self.weight * batch.broadcast(outcome_b)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"plus {self.weight:g} times the outcome's own group-relative advantage"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"A ← A + {self.weight:g}·(R - mean_g R)/(std_g R + {self.eps:g}),  R before shaping"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing to compare."""
+        return ["add_outcome has no effect: a group of one has no spread"] if run.group_size == 1 else []

@@ -1,0 +1,106 @@
+"""Advantages reweighted by a token's influence on the likelihood of its group's right answers.
+
+The influence s of a token is Σ over tokens of right answers <g, g'><h, h'>, h the last hidden state and g the one-hot
+of the token minus the policy's probabilities: how far raising the token raises the right answers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.advantages.outcome import right_share
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+
+def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
+    """[B,1] τ = β · min over the group's right answers of their mean influence; -inf where `beta` is None."""
+    if beta is None:
+        return torch.full_like(influence_bt[:, :1], -torch.inf)
+    counted_b = (batch.need("correct_b", "the influence threshold") & batch.stats_b).to(batch.dtype)
+    mean_b = torch.where(batch.mask_bt, influence_bt, 0).sum(1) / batch.length_b.clamp(min=1)
+    return beta * levels.extreme(mean_b, batch.group_b, counted_b, largest=False)[:, None]
+
+
+def both_signs(batch: Batch) -> Tensor:
+    """[B,1] bool: rows of groups with right and with wrong answers."""
+    share_b = right_share(batch)
+    return ((share_b > 0) & (share_b < 1))[:, None]
+
+
+@part("normalize")
+class HiddenReward(Normalize):
+    """Keep the tokens that matter most to the right answers, and tilt them (THR, arXiv:2510.03669).
+
+    THR = s on tokens of right answers and -s on those of wrong ones: what a step on the token does to the right
+    answers. A becomes [|THR| > τ]·(1 + p·sign THR)·A: p > 0 exploits, p < 0 explores, p = 0 keeps the dominant tokens.
+    τ = β·min over right answers of their mean s, or none with `beta` None. Groups without both signs stay.
+    """
+
+    p: Annotated[float, Field(ge=-1, le=1)] = 0.1
+    beta: Annotated[float, Field(ge=0)] | None = 1.0
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """[|THR| > τ]·(1 + p·sign THR)·A."""
+        influence_bt, right_b = batch.need("stats.influence", self.name), batch.need("correct_b", self.name)
+        hidden_bt = torch.where(right_b[:, None], influence_bt, -influence_bt)
+        kept_bt = hidden_bt.abs() > threshold(batch, influence_bt, self.beta)
+        tilted_bt = adv_bt * (1 + self.p * hidden_bt.sign()) * kept_bt
+        return torch.where(both_signs(batch), tilted_bt, adv_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("stats.influence", "correct_b")
+
+    def words(self) -> str:
+        """Describe."""
+        kept = "" if self.beta is None else ", and the others left out"
+        return (
+            f"tokens whose step raises the group's right answers count {1 + self.p:g} times, those that lower them "
+            f"{1 - self.p:g} times{kept}"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        mask = "" if self.beta is None else f"[|THR| > {self.beta:g}·min_right mean s]·"
+        return f"A ← {mask}(1 + {self.p:g}·sign THR)·A,  THR = ±s"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing tilts and nothing is left out."""
+        return ["hidden_reward has no effect: p is 0 and beta None"] if self.p == 0 and self.beta is None else []
+
+
+@part("normalize")
+class SparedTokens(Normalize):
+    """Punish less the tokens of wrong answers that support right ones (NTHR, arXiv:2505.18830).
+
+    On tokens of wrong answers with s > τ the advantage is multiplied by 2·|0.5 - share of right answers|; τ as in
+    `hidden_reward`. Groups without both signs stay.
+    """
+
+    beta: Annotated[float, Field(ge=0)] | None = 1.0
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """2|0.5 - p|·A where wrong and s > τ."""
+        influence_bt, right_b = batch.need("stats.influence", self.name), batch.need("correct_b", self.name)
+        spared_bt = ~right_b[:, None] & (influence_bt > threshold(batch, influence_bt, self.beta)) & both_signs(batch)
+        return torch.where(spared_bt, adv_bt * (2 * (0.5 - right_share(batch)).abs())[:, None], adv_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("stats.influence", "correct_b")
+
+    def words(self) -> str:
+        """Describe."""
+        return "tokens of wrong answers that resemble the group's right ones are punished less, 2·|0.5 - pass rate|"
+
+    def formula(self) -> str:
+        """Formula."""
+        tau = "" if self.beta is None else f" and s > {self.beta:g}·min_right mean s"
+        return f"A ← 2·|0.5 - p|·A if wrong{tau}"

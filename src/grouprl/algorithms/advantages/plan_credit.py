@@ -1,0 +1,79 @@
+"""Credit for a plan and for what is made of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.advantage import Advantage, Relative
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+
+@part("advantage")
+class PlanRelative(Advantage):
+    """PTA-GRPO: a plan is worth the mean reward of its continuations (arXiv:2510.01833).
+
+    `keys.plan` numbers the plans of a question. `credit="shared"`: R + w·value for the whole answer, judged in the
+    group. `credit="span"`: the plan's tokens (`marks.plan`) get w times the plan's value judged among the plans of
+    the question, each counted once; the other tokens get the answer's own reward judged in the group.
+    """
+
+    weight: Annotated[float, Field(ge=0)] = 1.0
+    credit: Literal["shared", "span"] = "shared"
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Judge outcome and plan value, together or span by span."""
+        reward_b, counted_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
+        plan_b = levels.cross(batch.group_b, batch.need("keys.plan", self.name))
+        value_b = levels.mean(reward_b, plan_b, counted_b)
+        if self.credit == "shared":
+            return batch.broadcast(self._judge(reward_b + self.weight * value_b, batch, counted_b))
+        once_b = counted_b / levels.count(plan_b, counted_b, batch.dtype).clamp(min=1)
+        planned_b = self.weight * self._judge(value_b, batch, once_b)
+        outcome_b = self._judge(reward_b, batch, counted_b)
+        return torch.where(batch.need("marks.plan", self.name), batch.broadcast(planned_b), batch.broadcast(outcome_b))
+
+    def _judge(self, value_b: Tensor, batch: Batch, weight_b: Tensor) -> Tensor:
+        return levels.relative(value_b, batch.group_b, eps=self.eps, weight_n=weight_b)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("keys.plan",) if self.credit == "shared" else ("keys.plan", "marks.plan")
+
+    def words(self) -> str:
+        """Describe."""
+        if self.credit == "shared":
+            return (
+                f"reward plus {self.weight:g} times the mean reward of the answers with the same plan, minus the "
+                "group's mean, divided by its standard deviation"
+            )
+        return (
+            f"tokens of the plan: {self.weight:g} times the plan's mean reward, judged among the question's plans; "
+            "the others: the answer's reward, judged in its group"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        if self.credit == "shared":
+            return f"A = norm_g(R + {self.weight:g}·mean_plan R)"
+        return f"A_t = {self.weight:g}·norm_plans(mean_plan R) if t in the plan else norm_g(R)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No weight."""
+        if self.weight > 0:
+            return []
+        return [
+            "plan_relative is plain group-relative: its weight is 0"
+            if self.credit == "shared"
+            else "plan_relative gives the tokens of the plan no gradient: its weight is 0"
+        ]
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        return Relative().refuse(run)

@@ -1,0 +1,131 @@
+"""Advantages and rewards from what was learnt before training: values of questions, value and preference models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.advantage import Advantage
+from grouprl.algorithms.advantages.returns import Unit, discounted, next_value
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.core.batch import Batch
+
+LOG_LIMIT = 20.0
+
+
+@part("advantage")
+class KnownBaseline(Advantage):
+    """Reward minus a value of the question that was estimated before training (A*-PO, arXiv:2505.20686)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A_i = R_i - V*."""
+        baseline_b = batch.need("past.baseline", self.name).to(batch.dtype)
+        return batch.broadcast((batch.total_reward_b - baseline_b) * batch.stats_b)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("past.baseline",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "reward minus the value of its question, estimated once before training"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A = R - V*"
+
+
+@part("advantage")
+class GuidedGAE(Advantage):
+    """Generalised advantage estimation with the values of a frozen model and no outcome (DVPO, arXiv:2502.16944).
+
+    δ_t = r_t + γV_{t+1} - V_t with the token rewards alone: the sequence's reward is never read. `terminal` is the
+    value after the last token: "value" is the model's own, of the whole answer; "zero" is that of the authors' code,
+    by which the last δ is r - V.
+    """
+
+    gamma: Unit = 1.0
+    lam: Unit = 0.95
+    terminal: Literal["value", "zero"] = "value"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return A_t."""
+        value_bt = torch.where(batch.mask_bt, batch.need("value_bt", self.name), 0)
+        after_bt = next_value(value_bt, batch.mask_bt)
+        if self.terminal == "value":
+            after_bt = torch.where(batch.last_token_bt(), batch.need("stats.value_after", self.name), after_bt)
+        delta_bt = self.gamma * after_bt - value_bt
+        if batch.token_reward_bt is not None:
+            delta_bt = delta_bt + batch.token_reward_bt
+        return discounted(delta_bt, batch.mask_bt, torch.full_like(batch.reward_b, self.gamma * self.lam))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("value_bt", "stats.value_after") if self.terminal == "value" else ("value_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        end = "that of the whole answer" if self.terminal == "value" else "0"
+        return (
+            f"generalised advantage estimation with given values and token rewards alone, lambda {self.lam:g}, "
+            f"discount {self.gamma:g}; the value after the end is {end}"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        end = "" if self.terminal == "value" else ",  V_{T+1} = 0"
+        return f"A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t{end}"
+
+
+@part("shape")
+class ExpertReward(Shaping):
+    """Reward a token by how much likelier a preference model finds it than the reference (RTO, arXiv:2404.18922).
+
+    r_t += clip(β·(log π_expert - log π_ref), ±limit), the clip after the scaling; None clips nothing. Unclipped the
+    rewards of an answer add up to the preference model's implicit reward. log-ratios are held within ±20.
+    """
+
+    coef: Coefficient = 0.05
+    limit: Annotated[float, Field(gt=0)] | None = 0.05
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_t = r_t + clip(β·log(π_expert/π_ref), ±limit)."""
+        if self.coef == 0:
+            return batch
+        log_bt = batch.need("stats.expert", self.name) - batch.need("ref_bt", self.name)
+        dense_bt = self.coef * log_bt.clamp(-LOG_LIMIT, LOG_LIMIT)
+        if self.limit is not None:
+            dense_bt = dense_bt.clamp(-self.limit, self.limit)
+        dense_bt, before_bt = torch.where(batch.mask_bt, dense_bt, 0), batch.token_reward_bt
+        return batch.replace(token_reward_bt=dense_bt if before_bt is None else before_bt + dense_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("stats.expert", "ref_bt") if self.coef else ()
+
+    def words(self) -> str:
+        """Describe."""
+        clip = "" if self.limit is None else f", within ±{self.limit:g}"
+        return (
+            f"add {self.coef:g} times the log-ratio of the preference model to the reference to each token's "
+            f"reward{clip}"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        dense = f"{self.coef:g}·log(π_expert/π_ref)(y_t)"
+        return f"r_t ← r_t + {dense}" if self.limit is None else f"r_t ← r_t + clip({dense}, ±{self.limit:g})"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["the expert's reward has no effect: its coefficient is 0"] if self.coef == 0 else []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A reference is needed."""
+        if self.coef > 0 and not run.has_reference:
+            return ["the expert's reward needs a reference model. Set model.reference: initial"]
+        return []

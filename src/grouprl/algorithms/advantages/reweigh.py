@@ -1,0 +1,100 @@
+"""Advantages changed answer by answer: by the difficulty of the question, by length, or dropped as outliers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.advantages.outcome import counted_right, right, right_share
+from grouprl.algorithms.part import part
+from grouprl.algorithms.rewards.length_reward import lengths
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+
+@part("normalize")
+class DifficultyWeight(Normalize):
+    """Amplify right answers to hard questions and wrong answers to easy ones (GRPO-LEAD, arXiv:2504.09696).
+
+    A·w(ρ) where A > 0 and A·w(1-ρ) elsewhere, ρ the group's share of right answers; w falls from `high` to `low` with a
+    logistic step of slope `slope` at `middle`.
+    """
+
+    low: Annotated[float, Field(ge=0)] = 0.4
+    high: Annotated[float, Field(gt=0)] = 1.5
+    middle: float = 0.75
+    slope: Annotated[float, Field(gt=0)] = 10.0
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A·w(ρ) or A·w(1-ρ)."""
+        share_b = right_share(batch)
+        positive_b, negative_b = self.weight(share_b)[:, None], self.weight(1 - share_b)[:, None]
+        return adv_bt * torch.where(adv_bt > 0, positive_b, negative_b)
+
+    def weight(self, share_b: Tensor) -> Tensor:
+        """w(x) = low + (high - low) / (1 + exp(slope·(x - middle)))."""
+        return self.low + (self.high - self.low) * torch.sigmoid(-self.slope * (share_b - self.middle))
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"weigh right answers by up to {self.high:g} where few are right and down to {self.low:g} where most are; "
+            "wrong answers the other way round"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        step = f"{self.low:g} + {self.high - self.low:g}/(1 + exp({self.slope:g}(x - {self.middle:g})))"
+        return f"A ← A·w(ρ) if A > 0 else A·w(1-ρ),  w(x) = {step}"
+
+
+@part("normalize")
+class LongWrong(Normalize):
+    """Push wrong answers down more the longer they are than the group's right ones (View-R1, arXiv:2506.21655).
+
+    A·(1 + (1 - base^-Δ)) with Δ = |y| - mean length of the right answers, where Δ > 0; at most twice.
+    """
+
+    base: Annotated[float, Field(gt=1)] = 1.00001
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A·(2 - base^-Δ) on wrong answers with Δ > 0."""
+        length_b, right_b = lengths(batch), counted_right(batch)
+        any_right_b = levels.count(batch.group_b, right_b, batch.dtype) > 0
+        excess_b = (length_b - levels.mean(length_b, batch.group_b, right_b)).clamp(min=0)
+        factor_b = 2 - torch.exp(-excess_b * torch.log(torch.tensor(self.base, dtype=torch.float64)).to(batch.dtype))
+        return adv_bt * torch.where(any_right_b & ~right(batch), factor_b, 1)[:, None]
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"scale up the advantage of wrong answers that are longer than the right ones (base {self.base:g} per "
+            "token, at most twice)"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"A ← A·(2 - {self.base:g}^(-Δ)) if wrong and Δ > 0,  Δ = |y| - mean_right |y|"
+
+
+@part("normalize")
+class DropOutliers(Normalize):
+    """Set advantages beyond ±`sigma` to zero; after whitening that is a filter in standard deviations."""
+
+    sigma: Annotated[float, Field(gt=0)] = 3.0
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A·[|A| ≤ sigma]."""
+        return torch.where(adv_bt.abs() <= self.sigma, adv_bt, 0)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"ignore tokens whose advantage lies beyond ±{self.sigma:g}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"A ← A·[|A| ≤ {self.sigma:g}]"

@@ -1,0 +1,249 @@
+"""Several agents: what the called ones earn, what each is compared with, and absolute rewards of single actions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.advantage import Advantage, Relative
+from grouprl.algorithms.advantages.normalize import Normalize, Whiten
+from grouprl.algorithms.advantages.turn_level import has_turn, on_tokens, turn_rewards
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.regularizers.regularize import EntropyBonus
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+from grouprl.core.levels import Alone, Center, Scale
+
+NonNegative = Annotated[float, Field(ge=0)]
+Whole = Annotated[int, Field(ge=0)]
+
+OF_BATCH = ("group", "batch", "agent")
+"""Groupings that every batch has."""
+
+
+def one_agent(name: str, run: RunFacts) -> list[str]:
+    """Say that a part for several agents has nothing to do where there is one."""
+    return [] if run.agents > 1 else [f"{name} has no effect: the task has one agent"]
+
+
+@part("shape")
+class CalledReward(Shaping):
+    """M-GRPO: who was called earns by how the episode ended for the first agent (arXiv:2511.13288, released code).
+
+    The reward of another agent's row becomes 0 if one of its turns was invalid, else `right` where the first agent of
+    its episode was right and `wrong` where not. The first agent keeps its own reward. A row whose episode has no row of
+    the first agent goes by its own rightness.
+    """
+
+    right: float = 1.0
+    wrong: float = 0.1
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Set the rewards of the agents that were called."""
+        agent_b, correct_b = batch.need("agent_b", self.name), batch.need("correct_b", self.name)
+        episode_b, valid_bs = batch.need("keys.episode", self.name), batch.need("valid_bs", self.name)
+        first_b = agent_b == 0
+        known_b = levels.total(first_b.to(batch.dtype), episode_b) > 0
+        won_b = levels.total((first_b & correct_b).to(batch.dtype), episode_b) > 0
+        won_b = torch.where(known_b, won_b, correct_b)
+        well_b = (valid_bs | ~has_turn(batch, valid_bs.shape[1], self.name)).all(1)
+        right_b, wrong_b = (torch.full_like(batch.reward_b, x) for x in (self.right, self.wrong))
+        earned_b = well_b * torch.where(won_b, right_b, wrong_b)
+        return batch.replace(reward_b=torch.where(first_b, batch.reward_b, earned_b))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b", "correct_b", "valid_bs", "turn_bt", "keys.episode")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"agents that were called earn {self.right:g} where the first agent ends right and {self.wrong:g} where "
+            "not, nothing after an invalid turn"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"R_called ← valid · ({self.right:g} if the first agent is right else {self.wrong:g})"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """There is nobody to call."""
+        return one_agent(self.name, run)
+
+
+@part("advantage")
+class RoleRelative(Advantage):
+    """Each agent's rows relative to what it is fairly compared with: (R - center) / (spread + eps).
+
+    `keys` names the grouping of each agent in turn, the last one that of all further agents: 'group' (its rows for the
+    same question), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows). The
+    rows of the agents in `whitened` are standardised over their tokens instead, (R - mean)/sqrt(var + 1e-8) with n-1,
+    as in REINFORCE++: a completion counts once for each of its tokens.
+    """
+
+    keys: Annotated[tuple[str, ...], Field(min_length=1)] = ("group",)
+    center: Center = "mean"
+    scale: Scale = "sample_std"
+    eps: NonNegative = 1e-6
+    alone: Alone = "zero"
+    whitened: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return A_b broadcast over tokens."""
+        agent_b = batch.need("agent_b", self.name)
+        groupings = [self._grouping(batch, key) for key in self.keys]
+        id_b = groupings[-1]
+        for agent, of_agent_b in enumerate(groupings):
+            id_b = torch.where(agent_b == agent, of_agent_b, id_b)
+        adv_b = levels.relative(
+            batch.total_reward_b,
+            levels.cross(agent_b, id_b),
+            center=self.center,
+            scale=self.scale,
+            eps=self.eps,
+            alone=self.alone,
+            weight_n=batch.stats_b.to(batch.dtype),
+        )
+        adv_bt, reward_bt = batch.broadcast(adv_b), batch.broadcast(batch.total_reward_b)
+        for agent in self.whitened:
+            own = batch.replace(stat_b=batch.stats_b & (agent_b == agent))
+            by_token = Whiten(key=self.keys[min(agent, len(self.keys) - 1)], count="token", variance="sample")
+            adv_bt = torch.where((agent_b == agent)[:, None], by_token(reward_bt, own), adv_bt)
+        return adv_bt
+
+    def _grouping(self, batch: Batch, key: str) -> Tensor:
+        return batch.grouping(key) if key in OF_BATCH else batch.need(f"keys.{key}", self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b", *(f"keys.{key}" for key in self.keys if key not in OF_BATCH))
+
+    def words(self) -> str:
+        """Describe."""
+        which = ", ".join(f"agent {i} of its {key}" for i, key in enumerate(self.keys))
+        scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')} + {self.eps:g}"
+        whitened = ", ".join(f"agent {agent}" for agent in self.whitened)
+        tokens = f"; {whitened} standardised over all its tokens" if whitened else ""
+        return f"reward minus the {self.center.replace('_', '-')} of the agent's own rows{scale}: {which}{tokens}"
+
+    def formula(self) -> str:
+        """Formula."""
+        spread = "" if self.scale == "none" else f" / (std + {self.eps:g})"
+        return f"A = (R - mean R){spread} over {', '.join(f'{key} for agent {i}' for i, key in enumerate(self.keys))}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Several keys for one agent."""
+        return one_agent(self.name, run) if len(self.keys) > 1 else []
+
+
+@part("advantage")
+class OutcomeAndActions(Advantage):
+    """HRPO: the outcome relative to its group, plus the reward of each action as it is (MasHost, arXiv:2506.08507).
+
+    A_t = A_O + `weight`·r(turn of t). A_O is what the episode earned besides the rewards of its turns, relative to its
+    group; r is not compared with anything, so a group whose outcomes are all equal still learns what actions cost.
+    """
+
+    weight: NonNegative = 1.0
+    scale: Scale = "sample_std"
+    eps: NonNegative = 1e-6
+    alone: Alone = "zero"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return A_O + weight · r of each token's turn, [B,T]."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, outcome_b = turn_rewards(batch, there_bs, self.name)
+        adv_b = levels.relative(
+            outcome_b,
+            batch.group_b,
+            scale=self.scale,
+            eps=self.eps,
+            alone=self.alone,
+            weight_n=batch.stats_b.to(batch.dtype),
+        )
+        return batch.broadcast(adv_b) + self.weight * on_tokens(reward_bs, batch, self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"outcome relative to its group, plus {self.weight:g} times each turn's own reward, compared with nothing"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        spread = "" if self.scale == "none" else f" / (std_g R_O + {self.eps:g})"
+        return f"A_t = (R_O - mean_g R_O){spread} + {self.weight:g}·r(turn of t),  R_O = R - Σ r"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        return Relative("group").refuse(run)
+
+
+@part("normalize")
+class LateAgent(Normalize):
+    """Rows of agent number `agent` have no advantage before step `start`, from 0 (search self-play's warm-up)."""
+
+    agent: Whole = 0
+    start: Whole = 5
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """Zero the agent's rows in early steps."""
+        if batch.need("step", self.name) >= self.start:
+            return adv_bt
+        return torch.where((batch.need("agent_b", self.name) == self.agent)[:, None], 0, adv_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b", "step")
+
+    def words(self) -> str:
+        """Describe."""
+        return f"agent {self.agent} learns from step {self.start} on"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"A ← 0 for agent {self.agent} before step {self.start}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nobody waits, or the agent is not there."""
+        if self.start == 0:
+            return [f"{self.name} has no effect: start is 0"]
+        return [] if self.agent < run.agents else [f"{self.name} has no effect: the task has no agent {self.agent}"]
+
+
+@part("regularize")
+class AgentEntropy(EntropyBonus):
+    """-c·H_t on the tokens of agent number `agent` alone (CPMobius's coach)."""
+
+    coef: Annotated[float, Field(ge=0)] = 0.01
+    agent: Whole = 1
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-c·H_t where the row is the agent's."""
+        whole = super().__call__(logp_bt, batch, entropy_bt)
+        own_b = batch.need("agent_b", self.name) == self.agent
+        return TokenLoss(torch.where(own_b[:, None], whole.loss_bt, 0), whole.metrics)
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of other agents."""
+        return (batch.need("agent_b", self.name) != self.agent) | super().zero_rows(batch)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"an entropy bonus of {self.coef:g} nats' worth per token of agent {self.agent}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"- {self.coef:g} · H_t · 1[agent {self.agent}]"

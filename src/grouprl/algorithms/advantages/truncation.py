@@ -1,0 +1,58 @@
+"""What becomes of answers that were cut off: no reward, or no advantage."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.part import part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core.batch import Batch
+
+
+@part("shape")
+class FailTruncated(Shaping):
+    """An answer that hit its limit earns nothing: min(R, 0) (PALU, arXiv:2510.10168)."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """min(R, 0) where the answer was cut off."""
+        cut_b = batch.need("truncated_b", self.name)
+        return batch.replace(reward_b=torch.where(cut_b, batch.reward_b.clamp(max=0), batch.reward_b))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "an answer that was cut off earns nothing, whatever it says"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R ← min(R, 0) if truncated"
+
+
+@part("normalize")
+class ZeroTruncated(Normalize):
+    """Advantage 0 for answers that hit the length limit (SRPO, arXiv:2504.14286).
+
+    Their rewards count in the group's statistics and their tokens in the denominators; `drop_truncated` takes the
+    tokens out as well.
+    """
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A·[not truncated]."""
+        return torch.where(batch.need("truncated_b", self.name)[:, None], 0, adv_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "answers that were cut off get advantage 0; their tokens still count in the denominators"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "A ← A·[not truncated]"

@@ -1,0 +1,1 @@
+"""Buffers: which stored rows join the new ones."""

@@ -1,0 +1,1 @@
+"""Critics: what values are fitted to."""

@@ -1,0 +1,1 @@
+"""Augmentation: hints, branches, continuations, reviews and other samples beside the groups."""

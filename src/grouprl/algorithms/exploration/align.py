@@ -1,0 +1,55 @@
+"""Equally many rows of called agents in every episode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from grouprl.algorithms.advantages.roles import one_agent
+from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.exploration.resampling import drawn_rows, further_numbers
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.rollout.samples import Collected, join, sort_by_group, subset
+
+
+@part("explore")
+class AlignCalls(Exploration):
+    """M-GRPO's trajectory alignment: `calls` rows of every called agent in every episode (arXiv:2511.13288).
+
+    Where an agent was called less often, rows chosen at random are doubled; where more often, rows chosen at random are
+    left out; where never, there is nothing to double. Copies count in the statistics of their group.
+    """
+
+    calls: Annotated[int, Field(ge=1)] = 1
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Return the rows of first agents, and `calls` of each called agent for each episode."""
+        agent_b, episode_b = collected.extras.get("agent_b"), collected.extras.get("keys.episode")
+        if agent_b is None or episode_b is None or not agent_b.any():
+            return collected
+        rng, kept_b = desk.rng(self), drawn_rows(collected) & (agent_b > 0)
+        stay, copied = [np.flatnonzero(~kept_b)], [np.zeros(0, dtype=np.int64)]
+        for name in dict.fromkeys(zip(episode_b[kept_b].tolist(), agent_b[kept_b].tolist(), strict=True)):
+            rows = np.flatnonzero(kept_b & (episode_b == name[0]) & (agent_b == name[1]))
+            stay.append(rng.choice(rows, min(self.calls, len(rows)), replace=False))
+            copied.append(rng.choice(rows, max(0, self.calls - len(rows))))
+        kept, twice = np.sort(np.concatenate(stay)), np.sort(np.concatenate(copied))
+        desk.note("rows_doubled", len(twice))
+        desk.note("rows_left_out", len(collected) - len(kept))
+        return sort_by_group(join([subset(collected, kept), *([copies(collected, twice)] if len(twice) else [])]))
+
+    def words(self) -> str:
+        """Describe."""
+        return f"every episode has {self.calls} rows of each agent that was called: some doubled, some left out"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """There is nobody to call."""
+        return one_agent(self.name, run)
+
+
+def copies(collected: Collected, rows: np.ndarray) -> Collected:
+    """Return copies of `rows` [N] under numbers of their own."""
+    return replace(subset(collected, rows), answer_b=further_numbers(collected, rows)).with_source("extra")

@@ -1,0 +1,128 @@
+"""Episodes that branch: played again from one of their turns on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.exploration.prefix_turns import led
+from grouprl.algorithms.exploration.resampling import again, drawn_rows, groups, splice
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected
+
+
+def turn_entropy(collected: Collected, row: int, turn: int, tokens: int) -> float:
+    """Return the mean entropy of the first `tokens` tokens of a turn, in nats."""
+    width = len(collected.rollout.response_ids[row])
+    where_t = np.flatnonzero(collected.extras["turn_bt"][row, :width] == turn)[:tokens]
+    return float(collected.rollout.entropy_bt[row].numpy()[where_t].mean())
+
+
+@dataclass
+class Growth:
+    """How far the groups of a step have grown."""
+
+    room: dict[int, int]
+    """Episodes that each group still gets."""
+    born: dict[tuple[int, int], int] = field(default_factory=dict)
+    """First turn of its own of each branch, by group and number."""
+
+    def may_branch(self, collected: Collected, turn: int) -> list[int]:
+        """Return the rows that drew turn `turn` themselves, in groups that have room."""
+        drew_b = drawn_rows(collected) & (collected.extras["turn_bt"].max(1) >= turn)
+        names = ((int(i), (int(collected.group_b[i]), int(collected.answer_b[i]))) for i in np.flatnonzero(drew_b))
+        return [row for row, name in names if self.room[name[0]] and self.born.get(name, 0) < turn]
+
+    def branch(self, collected: Collected, row: int, turn: int, skip: int) -> Ask:
+        """Return an ask for an episode like that of `row` up to `turn`."""
+        ask = led(collected, row, turn, skip=skip, lead_trained=True)
+        group = int(collected.group_b[row])
+        self.room[group] -= 1
+        self.born[group, ask.first] = turn
+        return ask
+
+
+@part("explore")
+class EntropyBranching(Exploration):
+    """ARPO: episodes branch behind observations that leave the policy unsure (arXiv:2507.19849, section 3.2).
+
+    Turn k of an episode branches with probability clip(chance + slope·(H_k - H_0), 0, 1), H being the mean entropy of
+    the first `tokens` tokens of a turn in nats: another episode begins with the same first k turns and goes on from
+    there, and may branch itself later. A group grows to `grow` times its size; what branches do not use is filled with
+    episodes from the beginning. All tokens of all episodes are trained.
+    """
+
+    grow: Annotated[float, Field(gt=1)] = 2.0
+    chance: Annotated[float, Field(ge=0, le=1)] = 0.5
+    slope: float = 0.2
+    tokens: Annotated[int, Field(ge=1)] = 20
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Return the rows with their branches."""
+        rng, started = desk.rng(self), list(groups(collected, drawn_rows(collected)))
+        first = {int(collected.group_b[rows[0]]): rows for rows in started}
+        growth = Growth({group: round(self.grow * len(rows)) - len(rows) for group, rows in first.items()})
+        for turn in range(1, desk.task.max_turns):
+            if asks := self._asks(collected, growth, turn, rng):
+                collected = _with(collected, asks, desk)
+        desk.note("branches", len(growth.born))
+        rest = [again(collected, _row(collected, group), answers=more) for group, more in growth.room.items() if more]
+        return _with(collected, rest, desk) if rest else collected
+
+    def probability(self, rise: float) -> float:
+        """Probability that a turn branches whose entropy is `rise` nats above that of the first turn."""
+        return min(1.0, max(0.0, self.chance + self.slope * rise))
+
+    def _asks(self, collected: Collected, growth: Growth, turn: int, rng: np.random.Generator) -> list[Ask]:
+        """Return one ask for each row that branches at `turn`."""
+        asks: list[Ask] = []
+        for row in growth.may_branch(collected, turn):
+            group = int(collected.group_b[row])
+            rise = turn_entropy(collected, row, turn, self.tokens) - turn_entropy(collected, row, 0, self.tokens)
+            if rng.random() < self.probability(rise) and growth.room[group]:
+                asks.append(growth.branch(collected, row, turn, skip=sum(a.ordinal == group for a in asks)))
+        return asks
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        more = round(self.grow * run.group_size) - run.group_size
+        return f"{more} episodes for each question, most of them from a turn of another on; they are trained on"
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"turns that begin less surely than the first branch (chance {self.chance:g}, {self.slope:+g} per nat), "
+            f"until a group has {self.grow:g} times its size"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"P(branch at turn k) = clip({self.chance:g} + {self.slope:g}·(H_k - H_0), 0, 1)"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Turns are needed."""
+        return between_turns(self.name, run)
+
+
+def between_turns(name: str, run: RunFacts) -> list[str]:
+    """Return why a part that plays episodes again from one of their turns on cannot work; empty when it can."""
+    if not run.environment:
+        return [f"{name} goes on between turns, and the task has none. Use a task with an environment"]
+    if run.agents > 1:
+        return [f"{name} plays episodes of one agent again, and the task has {run.agents} agents"]
+    return []
+
+
+def _row(collected: Collected, group: int) -> int:
+    """The first drawn row of a group."""
+    return int(np.flatnonzero(drawn_rows(collected) & (collected.group_b == group))[0])
+
+
+def _with(collected: Collected, asks: list[Ask], desk: Desk) -> Collected:
+    """Return the rows with those that `asks` ask for; failures of them are left out by the run's rule."""
+    return splice(collected, np.zeros(len(collected), dtype=bool), [desk.draw(asks)])

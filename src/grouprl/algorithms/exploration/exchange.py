@@ -1,0 +1,296 @@
+"""A folder between trainers: who plays whole episodes leaves the rows of called agents there, who trains a called
+agent takes them and leaves its weights.
+
+Every file is whole or absent. The rows of a step are written once and never changed, so a trainer that was killed
+takes up exactly what it had not kept, and no row is trained on twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from grouprl.algorithms.data_part import Desk, Exploration, Replay
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.errors import InputError, RunError
+from grouprl.policy.team import Team
+from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.serialize import pack, unpack
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Found = TypeVar("Found")
+UNLOCKED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Complaints of file systems without locks: two takers would not be noticed there."""
+POLL = 0.2
+"""Seconds between two looks at the folder."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The files of one called agent: `rows-000012.pt` for each step of the caller's, `weights-000013.pt` after it."""
+
+    folder: Path
+
+    @property
+    def owner(self) -> Path:
+        """Names the run whose episodes these are."""
+        return self.folder / "run"
+
+    def rows(self, step: int) -> Path:
+        """Rows of the caller's step `step`, from 0."""
+        return self.folder / f"rows-{step:06d}.pt"
+
+    @property
+    def sent(self) -> int:
+        """How many steps of the caller's are here."""
+        return len(list(self.folder.glob("rows-*.pt")))
+
+    @property
+    def newest(self) -> tuple[int, Path] | None:
+        """The newest weights, and on how many steps they were trained; None before the first."""
+        found = max(self.folder.glob("weights-*.pt"), default=None)
+        return None if found is None else (int(found.stem.removeprefix("weights-")), found)
+
+    def keep(self, trained: int, weights: dict[str, torch.Tensor]) -> None:
+        """Leave the weights after `trained` steps, and the ones before for who is reading them."""
+        write(self.folder / f"weights-{trained:06d}.pt", weights)
+        for path in sorted(self.folder.glob("weights-*.pt"))[:-2]:
+            path.unlink(missing_ok=True)
+
+
+def write(path: Path, data: Any) -> None:
+    """Write plain data so that the file is whole or absent, whatever kills the process."""
+    made = io.BytesIO()
+    torch.save(data, made)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(made.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read(path: Path) -> Any:
+    """Read what `write` wrote. Raises RunError on a damaged file."""
+    try:
+        return torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or begin both runs anew") from error
+
+
+def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
+    """Return what `look` finds, as soon as it does. Raises RunError after `seconds` without."""
+    end = time.monotonic() + seconds
+    while (found := look()) is None:
+        if time.monotonic() > end:
+            raise RunError(f"{what} within {seconds:g} s. Is the other trainer running? Go on with --resume when it is")
+        time.sleep(POLL)
+    return found
+
+
+def team(policy: Any, name: str) -> Team:
+    """Return the policies of the agents. Raises InputError where all share one."""
+    if not isinstance(policy, Team):
+        raise InputError(
+            f"{name} exchanges the weights of one agent",
+            "the agents of this run share theirs",
+            "Set model.agents: separate",
+        )
+    return policy
+
+
+@part("explore")
+class SendCalled(Exploration):
+    """M-GRPO between trainers, the caller's side: rows of called agents go to a folder and are trained elsewhere.
+
+    The rows of agent n go to `folder`/agent-n with the outcome of the first agent, whatever the environment says of
+    them; the first agent's stay. Then the newest weights of the called agents are loaded. Rows may be drawn with
+    weights that lack `lag` steps; who is further ahead waits, at most `wait` seconds.
+    """
+
+    own_policies: ClassVar[bool] = True
+    takes: ClassVar[str] = "sent"
+
+    folder: str
+    lag: Count = 4
+    wait: Seconds = 600.0
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Send the rows of called agents; return the first agent's."""
+        policy, held = team(desk.policy, self.name), desk.held(self)
+        if held.get("sent") == desk.step:
+            raise InputError(
+                f"{self.name} was given a second round of rows in one step",
+                "the rows of a step are sent once",
+                "Leave refill out",
+            )
+        agent_b, held["sent"] = collected.extras["agent_b"], desk.step
+        told, started = with_outcome(collected), time.monotonic()
+        for number in range(1, len(policy.members)):
+            exchange = self._open(number, desk)
+            path = exchange.rows(desk.step)
+            if not path.exists():  # written before the run was killed: they have been taken already
+                own = subset(told, told.kept_b & (agent_b == number))
+                write(path, {"rows": pack(own) if len(own) else None, "steps": desk.steps})
+            self._load(exchange, policy.member(number), desk)
+        desk.note("seconds_exchange", time.monotonic() - started)
+        return subset(collected, agent_b == 0)
+
+    def _open(self, number: int, desk: Desk) -> Exchange:
+        """Return the agent's folder, which is this run's. Raises InputError where it is another's."""
+        exchange, store = Exchange(Path(self.folder) / f"agent-{number}"), desk.store(self)
+        exchange.folder.mkdir(parents=True, exist_ok=True)
+        if "run" not in store:
+            store["run"] = name_of(desk)
+        if not exchange.owner.exists() and not exchange.sent:
+            temporary = exchange.owner.with_suffix(f".{os.getpid()}")
+            temporary.write_text(store["run"])
+            temporary.replace(exchange.owner)
+        if not exchange.owner.exists() or exchange.owner.read_text() != store["run"]:
+            raise InputError(
+                f"{exchange.folder} holds rows of another run",
+                "each run exchanges rows through a folder of its own",
+                "Name another folder, or remove it and begin both runs anew",
+            )
+        return exchange
+
+    def _load(self, exchange: Exchange, member: Any, desk: Desk) -> None:
+        """Load the newest weights of a called agent; wait where they are too old."""
+        least = desk.step + 1 - self.lag
+
+        def look() -> tuple[int, Any] | None:
+            found = exchange.newest
+            if found is None or found[0] < least:
+                return (0, None) if least <= 0 and found is None else None
+            try:
+                return found[0], read(found[1])
+            except FileNotFoundError:  # newer ones have taken its place
+                return None
+
+        trained, weights = awaited(look, self.wait, f"no weights trained on {least} steps came to {exchange.folder}")
+        if weights is not None:
+            member.load_trainable_state(weights)
+        desk.note("exchange_lag", desk.step + 1 - trained, "most")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"rows of called agents go to the folder {self.folder} and are trained by another process, whose weights "
+            f"come back, at most {self.lag} steps late"
+        )
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Somebody must be called."""
+        return [f"{self.name} needs a task with several agents"] if run.agents < 2 else []
+
+
+@part("replay")
+class TakeCalled(Replay):
+    """M-GRPO between trainers, the called agent's side: a step trains on the rows that a step of the caller's left.
+
+    They come in order, with the log-probs of the weights that drew them; who finds none waits, at most `wait` seconds.
+    After a step the weights of agent `agent` go back. When the caller has ended, the steps that are left do nothing.
+    """
+
+    own_policies: ClassVar[bool] = True
+
+    folder: str
+    agent: Count = 1
+    wait: Seconds = 600.0
+
+    def fresh(self, desk: Desk) -> int:
+        """None: the caller draws."""
+        return 0
+
+    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+        """Return the rows of the caller's next step; None when it has ended, or called nobody."""
+        exchange, store = self._open(desk), desk.store(self)
+        taken, started = store.get("taken", 0), time.monotonic()
+        self._publish(exchange, desk, taken)
+        if taken == store.get("steps"):
+            return None
+        path = exchange.rows(taken)
+        data = awaited(lambda: read(path) if path.exists() else None, self.wait, f"no rows came to {path}")
+        desk.note("seconds_exchange", time.monotonic() - started)
+        store["taken"], store["steps"] = taken + 1, data["steps"]
+        return None if data["rows"] is None else unpack(data["rows"], desk.task).with_source("replay")
+
+    def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
+        """Leave the weights for the caller."""
+        self._publish(self._open(desk), desk, desk.store(self)["taken"])
+
+    def _publish(self, exchange: Exchange, desk: Desk, taken: int) -> None:
+        """Leave the weights after `taken` steps, if that has not been done."""
+        held = desk.held(self)
+        if held.get("published") != taken:
+            exchange.keep(taken, team(desk.policy, self.name).member(self.agent).trainable_state())
+            held["published"] = taken
+
+    def _open(self, desk: Desk) -> Exchange:
+        """Return the agent's folder, locked for this process, and see that it is still the same run's."""
+        exchange, held, store = Exchange(Path(self.folder) / f"agent-{self.agent}"), desk.held(self), desk.store(self)
+        if "lock" not in held:
+            exchange.folder.mkdir(parents=True, exist_ok=True)
+            held["lock"] = (exchange.folder / "lock").open("w")
+            try:
+                fcntl.flock(held["lock"], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"another process takes the rows of agent {self.agent} from {self.folder}",
+                    "a row is trained on once",
+                    "Wait for it, or end it",
+                ) from error
+            except OSError as error:
+                if error.errno not in UNLOCKED:
+                    raise
+        known = store.setdefault("run", "")
+        if exchange.owner.exists():
+            store["run"] = name = exchange.owner.read_text()
+            if known not in ("", name):
+                raise InputError(
+                    f"{exchange.folder} holds rows of another run than the one that this trainer began with",
+                    remedy="Restore the folder, or begin both runs anew",
+                )
+        return exchange
+
+    def words(self) -> str:
+        """Describe."""
+        return f"train agent {self.agent} on the rows that another process leaves in {self.folder}, and draw none"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """The agent must be there."""
+        if self.agent >= run.agents:
+            return [f"{self.name} has no rows to take: the task has no agent {self.agent}"]
+        return []
+
+
+def with_outcome(collected: Collected) -> Collected:
+    """Return the rows, each as right as the first agent of its episode was."""
+    first_b, episode_b = collected.extras["agent_b"] == 0, collected.extras["keys.episode"]
+    known, won = np.unique(episode_b[first_b]), np.unique(episode_b[first_b & collected.scores.correct_b])
+    correct_b = np.where(np.isin(episode_b, known), np.isin(episode_b, won), collected.scores.correct_b)
+    return replace(collected, scores=replace(collected.scores, correct_b=correct_b))
+
+
+def name_of(desk: Desk) -> str:
+    """Return a name of the run: the same for one that begins again from the same weights and questions."""
+    digest = hashlib.sha256(f"{desk.task.fingerprint()}/{desk.steps}/{desk.prompts}/{desk.answers}".encode())
+    for name, tensor in sorted(desk.policy.trainable_state().items()):
+        digest.update(name.encode())
+        digest.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,135 @@
+"""Answers handed out in rounds, to the questions whose mean reward is least certain."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.exploration.probe import rows_of
+from grouprl.algorithms.exploration.resampling import again, splice
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import SOURCES
+from grouprl.rollout.samples import Collected
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of one question: `answers` rewards of standard deviation `std` (n - 1)."""
+
+    answers: int
+    std: float
+
+
+@part("explore")
+class UncertaintyRounds(Exploration):
+    """Hand out further answers in rounds to the questions of highest priority (XRPO, arXiv:2510.06672).
+
+    Every question has its `batch.group` answers; `extra` times as many again are split over `rounds` rounds. One more
+    answer goes where Π = h(n) - h(n+1) + bonus·√(ln T/n) is largest: h(n) = t·s/√n is the half-width of the confidence
+    interval of the mean reward at level 1 - `level`, T the number of all answers. s is measured after each round.
+    """
+
+    extra: Positive = 1.0
+    rounds: Annotated[int, Field(ge=1)] = 4
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    bonus: Annotated[float, Field(ge=0)] = 0.1
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Return the rows and the further answers."""
+        total = round(self.extra * int((collected.source_b == SOURCES["drawn"]).sum()))
+        for number in range(self.rounds):
+            count = total * (number + 1) // self.rounds - total * number // self.rounds
+            rows = rows_of(collected.group_b)
+            standings = {group: standing(collected, of_group) for group, of_group in rows.items()}
+            more = self.split({group: s for group, s in standings.items() if s.answers}, count)
+            asks = [
+                again(collected, int(rows[group][0]), answers=answers) for group, answers in more.items() if answers
+            ]
+            collected = (
+                splice(collected, np.zeros(len(collected), dtype=bool), [desk.draw(asks)]) if asks else collected
+            )
+        sizes = [len(of_group) for of_group in rows_of(collected.group_b).values()]
+        desk.note("answers_least", min(sizes), "least")
+        desk.note("answers_most", max(sizes), "most")
+        return collected
+
+    def split(self, standings: dict[int, Standing], count: int) -> dict[int, int]:
+        """Return how many of `count` further answers each question gets, one after the other to the highest Π."""
+        total = sum(s.answers for s in standings.values())
+        more = dict.fromkeys(standings, 0)
+        heap = [(-self.priority(s, total), group) for group, s in standings.items()]
+        heapq.heapify(heap)
+        for _ in range(count if heap else 0):
+            group = heapq.heappop(heap)[1]
+            more[group] += 1
+            grown = replace(standings[group], answers=standings[group].answers + more[group])
+            heapq.heappush(heap, (-self.priority(grown, total), group))
+        return more
+
+    def priority(self, standing: Standing, total: int) -> float:
+        """Π of a question; a single answer has no spread and counts by the bonus alone."""
+        n, s = standing.answers, standing.std
+        narrower = half_width(n, s, self.level) - half_width(n + 1, s, self.level) if n > 1 else 0.0
+        return narrower + self.bonus * math.sqrt(math.log(total) / n)
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        return f"about {round(self.extra * run.prompts * run.group_size)} answers per rollout, which are trained on"
+
+    def words(self) -> str:
+        """Describe."""
+        more = "as many answers again" if self.extra == 1 else f"{self.extra:g} times as many answers again"
+        return f"{more}, in {self.rounds} rounds, for the questions whose mean reward is least certain"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"Π = h(n) - h(n+1) + {self.bonus:g}·√(ln T/n),  h(n) = t_{{{1 - self.level / 2:g}, n-1}}·s/√n"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A single answer has no standard deviation."""
+        return ["uncertainty_rounds needs at least two answers per question"] if run.group_size < 2 else []
+
+
+def standing(collected: Collected, rows: np.ndarray) -> Standing:
+    """Number and spread of the rewards that the policy's own answers to one question got."""
+    use = rows[collected.kept_b[rows] & (collected.source_b[rows] == SOURCES["drawn"])]
+    reward = collected.scores.reward_b[use]
+    return Standing(len(use), float(reward.std(ddof=1)) if len(use) > 1 else 0.0)
+
+
+def half_width(answers: int, std: float, level: float) -> float:
+    """Half the width of the confidence interval of a mean at confidence 1 - `level`."""
+    return student(level, answers - 1) * std / math.sqrt(answers)
+
+
+@lru_cache(maxsize=4096)
+def student(level: float, freedom: int) -> float:
+    """Quantile t with P(|T| > t) = `level` for Student's T of `freedom` degrees, by bisection of the exact P."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle, freedom) < 1 - level else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def inside(theta: float, freedom: int) -> float:
+    """P(|T| ≤ √freedom·tan θ) for whole degrees of freedom (Abramowitz & Stegun 26.7.3 and 26.7.4)."""
+    cos, sin = math.cos(theta), math.sin(theta)
+    odd = freedom % 2
+    if freedom == 1:
+        return 2 * theta / math.pi
+    term = cos if odd else 1.0
+    total = term
+    for k in range(3 if odd else 2, freedom, 2):
+        term *= cos * cos * (k - 1) / k
+        total += term
+    return 2 / math.pi * (theta + sin * total) if odd else sin * total

@@ -1,0 +1,1 @@
+"""Features: what only computes fields of the batch."""

@@ -1,0 +1,50 @@
+"""How long each action took, as the environment says."""
+
+from __future__ import annotations
+
+import torch
+
+from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+from grouprl.rollout.samples import Collected
+
+
+@part("explore")
+class ActionDurations(Exploration):
+    """Give `stats.duration`: the seconds that each turn's action took, on all its tokens.
+
+    They are what the environment says (`Step.info["seconds"]`), 1 where it says nothing. The rows stay as they are.
+    """
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Change nothing."""
+        return collected
+
+    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+        """Set `stats.duration`."""
+        turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), 0).clamp(min=0)
+        seconds_bs = torch.ones(len(turn_bt), int(turn_bt.max()) + 1, dtype=batch.dtype)
+        for b, record in enumerate(collected.records or ()):
+            for place, turn in enumerate(() if record is None else record.turns):
+                if place < seconds_bs.shape[1]:
+                    seconds_bs[b, place] = turn.seconds
+        return batch.replace(stats={**batch.stats, "duration": seconds_bs.gather(1, turn_bt) * batch.mask_bt})
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("stats.duration",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "read how many seconds each action took, as the environment says"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "stats.duration = seconds of the turn's action"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Turns are needed."""
+        if run.environment:
+            return []
+        return ["action_durations reads how long actions took, and the task has none. Use a task with an environment"]

@@ -1,0 +1,128 @@
+"""Praise and blame for parts of an answer: spans that somebody names, as marks on its tokens."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.rewards import import_object
+from grouprl.rollout.samples import Collected
+
+SIDES = ("good", "poor")
+ALIKE = 0.8
+"""How alike, by difflib's ratio, words of the answer must be to a span that does not occur in it."""
+Spans = list[tuple[int, int]]
+
+
+@part("explore")
+class SpanFeedback(Exploration):
+    """Ask a function which parts of each answer are good and which poor: `marks.good`, `marks.poor` (Text2Grad).
+
+    `function` is an import path, pkg.module:name or path/to/file.py:name. It is called with the answer's text and the
+    question's columns by name, and returns {"good": [...], "poor": [...]}, parts of the text. A part is looked for
+    exactly, every time it occurs; else the words that are most like it, if they are alike enough. Tokens without a
+    letter or digit are not marked.
+    """
+
+    function: str = ""
+
+    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+        """Change nothing."""
+        return collected
+
+    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+        """Set `marks.good` and `marks.poor`."""
+        judge = import_object(self.function, "span feedback")
+        marks = {side: torch.zeros_like(batch.mask_bt) for side in SIDES}
+        for b, ids in enumerate(collected.rollout.response_ids):
+            words = pieces(ids, desk)
+            said = self._asked(judge, "".join(words), collected.questions[b].columns)
+            for side in SIDES:
+                for start, end in covered(words, spans("".join(words), said.get(side, ()))):
+                    marks[side][b, start:end] = True
+                plain = [i for i, word in enumerate(words) if not any(map(str.isalnum, word))]
+                marks[side][b, plain] = False
+        return batch.replace(marks={**batch.marks, **{side: mark & batch.mask_bt for side, mark in marks.items()}})
+
+    def _asked(self, judge: Any, text: str, columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+        said = judge(text, **columns)
+        fits = isinstance(said, Mapping) and set(said) <= set(SIDES)
+        if not fits or not all(isinstance(x, str) for side in said.values() for x in side):
+            raise InputError(
+                f"the feedback '{self.function}' returned {said!r}"[:200],
+                "it returns {'good': [...], 'poor': [...]}, parts of the answer's text",
+            )
+        return said
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("marks.good", "marks.poor")
+
+    def words(self) -> str:
+        """Describe."""
+        return f"ask {self.function or 'a function'} which parts of each answer are good and which poor"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "marks.good, marks.poor = tokens of the parts that are named"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Somebody must be asked."""
+        if self.function:
+            return []
+        return [
+            "span_feedback has nobody to ask. Set its function (text2grad: feedback) to pkg.module:name or "
+            "path/to/file.py:name, a function of an answer's text that names its good and poor parts"
+        ]
+
+
+def pieces(ids: Sequence[int], desk: Desk) -> list[str]:
+    """Return what each token adds to the text of `ids`."""
+    alone = desk.decode([[i] for i in ids])
+    if "".join(alone) == desk.decode([list(ids)])[0]:
+        return alone
+    grown = desk.decode([ids[: i + 1] for i in range(len(ids))])
+    sizes = [0, *map(len, grown)]
+    return [text[before:] for text, before in zip(grown, sizes, strict=False)]
+
+
+def spans(text: str, named: Sequence[str]) -> Spans:
+    """Return (start, end) of each part of `text` that `named` means; what is not found is left out."""
+    found: Spans = []
+    for name in (name for name in named if name.strip()):
+        start = text.find(name)
+        while start >= 0:
+            found.append((start, start + len(name)))
+            start = text.find(name, start + 1)
+        if name not in text and (near := most_alike(text, name)) is not None:
+            found.append(near)
+    return found
+
+
+def most_alike(text: str, name: str) -> tuple[int, int] | None:
+    """Return the part of `text`, as many words as `name`, that is most like it; None where none is alike enough."""
+    bounds, place = [], 0
+    for word in text.split():
+        place = text.index(word, place)
+        bounds.append((place, place + len(word)))
+        place += len(word)
+    size = max(1, len(name.split()))
+    windows = [(bounds[i][0], bounds[i + size - 1][1]) for i in range(len(bounds) - size + 1)]
+    rated = [(difflib.SequenceMatcher(None, text[a:b], name).ratio(), -a, (a, b)) for a, b in windows]
+    best = max(rated, default=(0.0, 0, None))
+    return best[2] if best[0] >= ALIKE else None
+
+
+def covered(words: Sequence[str], places: Spans) -> list[tuple[int, int]]:
+    """Return (first token, the one behind the last) of each part of the text."""
+    ends = torch.tensor([len(word) for word in words]).cumsum(0).tolist()
+    starts = [end - len(word) for end, word in zip(ends, words, strict=True)]
+    touched = [[i for i in range(len(words)) if starts[i] < b and ends[i] > a] for a, b in places]
+    return [(own[0], own[-1] + 1) for own in touched if own]

@@ -1,0 +1,62 @@
+"""Which questions are worth an update: those of middling difficulty."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.outcome import right_share
+from grouprl.algorithms.filters.selection import Selection, drop, mixed_rows
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+ROUNDING = 1e-6
+
+
+def band_rows(batch: Batch, low: float, high: float) -> Tensor:
+    """[B] bool: rows of mixed groups whose share of right answers lies in [low, high]."""
+    share_b = right_share(batch)
+    return mixed_rows(batch) & (share_b >= low - ROUNDING) & (share_b <= high + ROUNDING)
+
+
+def check_band(low: float, high: float) -> None:
+    """Raise InputError on an empty band."""
+    if low > high:
+        raise InputError(f"difficulty_band: low {low:g} > high {high:g}", "the band must not be empty")
+
+
+@part("select")
+class DifficultyBand(Selection):
+    """Keep questions whose share of right answers lies in [low, high] (online difficulty filtering, arXiv:2504.03380).
+
+    Groups that are all right or all wrong are never kept, so 0 and 1 is DAPO's filter. The others leave the loss and
+    its denominators.
+    """
+
+    low: Rate = 0.2
+    high: Rate = 0.8
+
+    def __post_init__(self) -> None:
+        """Refuse an empty band."""
+        check_band(self.low, self.high)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop groups outside the band."""
+        return drop(batch, ~band_rows(batch, self.low, self.high), from_statistics=True)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"leave out questions with fewer than {self.low:.0%} or more than {self.high:.0%} right answers, and those "
+            "whose answers are all right or all wrong"
+        )
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group of one is never mixed."""
+        if run.group_size == 1:
+            return ["difficulty_band leaves out every group of one answer. Use batch.group of 2 or more"]
+        return []

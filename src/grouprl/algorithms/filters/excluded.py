@@ -1,0 +1,72 @@
+"""What is drawn and not learned from: rows of one agent, and spans of an answer between two signs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.advantages.roles import one_agent
+from grouprl.algorithms.filters.selection import Selection, drop
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.batch import Batch
+
+
+@part("select")
+class DropAgent(Selection):
+    """Leave the rows of agent number `agent` out of the loss and of statistics: it is asked, and not trained.
+
+    CANOE's second generation, which judges the first one, is such a row.
+    """
+
+    agent: Annotated[int, Field(ge=0)] = 1
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop the agent's rows."""
+        return drop(batch, batch.need("agent_b", self.name) == self.agent, from_statistics=True)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"leave what agent {self.agent} writes out of the loss"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """The agent must not be the only one."""
+        alone = f"drop_agent leaves out agent {self.agent}, the only one: nothing would be learned. Remove it"
+        return [alone] if run.agents == 1 and self.agent == 0 else []
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """There is nobody of that number."""
+        return one_agent(self.name, run) if self.agent > 0 else []
+
+
+@part("select")
+class DropSpan(Selection):
+    """Leave the tokens between two signs out of the loss, the signs included (`marks.span`): SSRL's information mask.
+
+    What an answer tells itself in place of a tool is then not imitated, only what is made of it. A span that is never
+    closed counts as any other text. `begin` and `end` are what a run looks for in the answers.
+    """
+
+    begin: Annotated[str, Field(min_length=1)] = "<information>"
+    end: Annotated[str, Field(min_length=1)] = "</information>"
+
+    @property
+    def signs(self) -> tuple[str, str]:
+        """What a span begins and ends with."""
+        return self.begin, self.end
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop the tokens of spans."""
+        return batch.replace(loss_mask_bt=batch.active_bt & ~batch.need("marks.span", self.name))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("marks.span",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"leave what stands from '{self.begin}' to '{self.end}' out of the loss, also from the denominators"

@@ -1,0 +1,169 @@
+"""Selection: rows or tokens that leave the loss and its denominators, and perhaps the group statistics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.algorithms.token_weights.weighting import MismatchLevel, mismatch_ratio
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+MASKED = "masked"
+"""Mark of tokens that have no loss but count in its denominators."""
+By = Literal["outcome", "reward"]
+"""What tells the completions of a group apart: right and wrong, or any two different rewards."""
+
+
+class Selection(Part):
+    """Base: a batch with a smaller loss mask or fewer rows in its statistics."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Return the batch with rows or tokens taken out."""
+        raise NotImplementedError
+
+
+def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
+    """Take rows ([B] bool) out of the loss and its denominators, and of group statistics if asked to."""
+    active_bt = batch.active_bt & ~dropped_b[:, None]
+    stats_b = batch.stats_b & ~dropped_b if from_statistics else batch.stats_b
+    return batch.replace(loss_mask_bt=active_bt, stat_b=stats_b)
+
+
+def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
+    """[B,T] weights of the loss without those of tokens that have no loss but count in its denominators."""
+    return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
+
+
+def mixed_rows(batch: Batch) -> Tensor:
+    """[B] bool: rows of groups whose answers differ in raw outcome.
+
+    The outcome is `correct_b` where given, else the reward before shaping.
+    """
+    outcome_b = batch.outcome_b if batch.correct_b is None else batch.correct_b.to(batch.dtype)
+    return levels.differs(outcome_b, batch.group_b, batch.stats_b.to(batch.dtype))
+
+
+def spread_rows(batch: Batch) -> Tensor:
+    """[B] bool: rows of groups whose rewards differ, as they are now, token rewards included."""
+    return levels.differs(batch.total_reward_b, batch.group_b, batch.stats_b.to(batch.dtype))
+
+
+def telling_rows(batch: Batch, by: By) -> Tensor:
+    """[B] bool: rows of groups that are told apart `by` their outcomes or by their rewards."""
+    return mixed_rows(batch) if by == "outcome" else spread_rows(batch)
+
+
+@part("select")
+class MixedGroups(Selection):
+    """Keep groups with both right and wrong answers; the others leave loss and denominators (DAPO, Reinforce-Rej).
+
+    Judged on raw correctness, or on the reward before shaping where correctness is not given. `by="reward"` keeps every
+    group whose rewards differ, also one in which nobody is right: the zero-variance filter of INTELLECT-2, THOR and
+    ScaleRL. `in_statistics`: whether the left-out rows still count in statistics over the whole batch.
+    """
+
+    in_statistics: bool = False
+    by: By = "outcome"
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop groups whose answers are all right or all wrong (by="reward": all of the same reward)."""
+        return drop(batch, ~telling_rows(batch, self.by), from_statistics=not self.in_statistics)
+
+    def words(self) -> str:
+        """Describe."""
+        if self.by == "reward":
+            return "leave out zero-variance groups (all rewards equal), also from the denominators"
+        return "leave out questions whose answers are all right or all wrong, also from the denominators"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group of one is never mixed, so nothing would be left."""
+        if run.group_size == 1:
+            return ["mixed_groups leaves out every group of one answer. Use batch.group of 2 or more"]
+        return []
+
+
+@part("select")
+class DropTruncated(Selection):
+    """Leave answers that hit the length limit out of the loss (DAPO's overlong filtering).
+
+    They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
+    `mask_truncated` keeps the denominators, as TRL's `mask_truncated_completions` does. `in_statistics`: whether their
+    rewards still count in the group's mean and spread.
+    """
+
+    in_statistics: bool = True
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop truncated rows."""
+        return drop(batch, batch.need("truncated_b", self.name), from_statistics=not self.in_statistics)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        still = "still count" if self.in_statistics else "do not count either"
+        return f"leave answers that were cut off out of the loss and its denominators; in group statistics they {still}"
+
+
+@part("select")
+class MaskTruncated(Selection):
+    """Completions that hit the length limit have no loss, and change nothing else (TRL's mask_truncated_completions).
+
+    Their rewards count in group statistics, they and their tokens in the denominators; no term of the loss, KL and
+    entropy included, has a gradient on them.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Mark the tokens of truncated rows."""
+        cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
+        return batch.replace(marks={**batch.marks, MASKED: cut_bt})
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("truncated_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "completions that were cut off have no loss; they still count in group statistics and in the denominators"
+        )
+
+
+@part("select")
+class RejectMismatch(Selection):
+    """Leave out tokens or sequences whose ratio π_old/π_behavior lies outside [low, high] (IcePop, rejection in verl).
+
+    Rejected tokens leave the mask and the denominators; a multiplier of zero (`masked_importance`) would keep the
+    denominators. verl states its bounds for the reciprocal ratio.
+    """
+
+    low: Annotated[float, Field(ge=0)] = 0.5
+    high: Annotated[float, Field(gt=0)] = 2.0
+    level: MismatchLevel = "token"
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop tokens with w outside [low, high], w = π_old/π_behavior."""
+        ratio_bt = mismatch_ratio(batch, self.level)
+        return batch.replace(loss_mask_bt=batch.active_bt & (ratio_bt >= self.low) & (ratio_bt <= self.high))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"leave out every {'token' if self.level == 'token' else 'answer'} whose probability under the trainer "
+            f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler never differs."""
+        return ["reject_mismatch has no effect: the sampler is exact"] if run.exact_sampler else []

@@ -1,0 +1,234 @@
+"""A method is data: parts, composed. It sees a Batch and log-probs, never a model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.advantages.advantage import Advantage
+from grouprl.algorithms.filters.selection import unmasked
+from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.part import Part
+from grouprl.algorithms.reductions.aggregate import Aggregate
+from grouprl.core.batch import Batch
+from grouprl.core.batch_rules import check_whole, numbered
+from grouprl.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A scalar to minimise and its metrics; both add up over the micro-batches of one optimiser step."""
+
+    value: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A composition of parts, in the order in which they act.
+
+    `prepare` runs shape, select, advantage, normalize, prune, weight and aggregate; `loss` runs objective and
+    regularize.
+    """
+
+    objective: Objective
+    advantage: Advantage
+    aggregate: Aggregate
+    shape: tuple[Any, ...] = ()
+    select: tuple[Any, ...] = ()
+    normalize: tuple[Any, ...] = ()
+    prune: tuple[Any, ...] = ()
+    weight: tuple[Any, ...] = ()
+    regularize: tuple[Any, ...] = ()
+    critic: Any = None
+    curriculum: Any = None
+    allocation: Any = None
+    sampling: Any = None
+    explore: tuple[Any, ...] = ()
+    refill: Any = None
+    replay: Any = None
+    prelude: tuple[Any, ...] = ()
+    learn: Any = None
+    greedy_baseline: bool = False
+    """Whether one greedy answer per question must be drawn and scored (ReMax)."""
+    on_policy: bool = False
+    """Whether the method is only right with exactly one update per rollout."""
+    name: str = "custom"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield every part in the order in which it acts."""
+        yield from (*self.shape, *self.select, self.advantage, *self.normalize, *self.prune, *self.weight)
+        yield self.objective
+        yield self.aggregate
+        yield from self.regularize
+        data = (self.curriculum, self.allocation, self.sampling, *self.explore, self.refill, self.replay)
+        yield from (p for p in (self.critic, *data, *self.prelude, self.learn) if p is not None)
+
+    @property
+    def couples(self) -> str:
+        """Which rows the loss must see together: 'sequence', 'group' or 'batch'."""
+        order = ("sequence", "group", "batch")
+        return max((p.couples for p in (self.objective, *self.regularize)), key=order.index)
+
+    @property
+    def phases(self) -> int:
+        """How many times over the optimiser steps of a rollout are taken."""
+        return 1 if self.learn is None else self.learn.phases
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether `loss` must be given differentiable entropies."""
+        return any(p.entropy for p in (self.objective, *self.regularize))
+
+    @property
+    def cross(self) -> float | None:
+        """Temperature of the differentiable cross-entropies that `loss` must be given; None: none."""
+        wanted = {p.cross for p in (self.objective, *self.regularize) if p.cross is not None}
+        if len(wanted) > 1:
+            raise InputError(f"cross-entropies at the temperatures {sorted(wanted)}", "one method can use one")
+        return next(iter(wanted), None)
+
+    def needs(self) -> tuple[str, ...]:
+        """Names of the Batch fields the method reads besides mask, group and reward."""
+        names = [name for p in self.parts() for name in p.needs()]
+        return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt.
+
+        Warns where the method also takes its optimiser steps in a way of its own (`learn`), which `prepare` and `loss`
+        know nothing of.
+        """
+        if self.learn is not None:
+            warnings.warn(
+                f"the method '{self.name}' acts in its optimiser steps too, and prepare and loss leave that out: "
+                f"{self.learn.words()}. Train with grouprl's trainer, or take the steps with method.learn",
+                stacklevel=2,
+            )
+        return self.weigh(self.judge(batch))
+
+    @torch.no_grad()
+    def judge(self, batch: Batch) -> Batch:
+        """Shape rewards, select rows and compute advantages and multipliers with statistics of the whole batch."""
+        batch = _blank_outside(batch).replace(raw_reward_b=batch.reward_b)
+        for step in (*self.shape, *self.select):
+            batch = step(batch)
+        if self.critic is not None:
+            batch = batch.replace(return_bt=self.critic.targets(batch))
+        adv_bt = self.advantage(batch)
+        for normalize in self.normalize:
+            adv_bt = normalize(adv_bt, batch)
+        batch = batch.replace(advantage_bt=torch.where(batch.active_bt, adv_bt, 0))
+        for prune in self.prune:
+            batch = prune(batch)
+            batch = batch.replace(advantage_bt=torch.where(batch.active_bt, batch.need("advantage_bt", "prune"), 0))
+        for weight in self.weight:
+            factor_bt = weight(batch) if batch.multiplier_bt is None else batch.multiplier_bt * weight(batch)
+            batch = batch.replace(multiplier_bt=factor_bt)
+        return batch
+
+    @torch.no_grad()
+    def weigh(self, batch: Batch) -> Batch:
+        """Compute the aggregation weights of one optimiser step from all its rows."""
+        weight_bt = unmasked(self.aggregate(batch), batch)
+        batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
+        for term in self.regularize:
+            batch = term.weigh(batch)
+        live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
+        return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
+
+    def loss(
+        self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None, cross_bt: Tensor | None = None
+    ) -> Loss:
+        """Loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `cross_bt` ([B,T]).
+
+        `cross_bt` is Σ_a sg(softmax(z/κ))_a log π(a), with κ the method's `cross`; it reaches the parts as
+        batch.stats['cross'].
+
+        `batch` holds rows of a batch that went through `prepare` (or `judge` and `weigh`). Values and metrics of the
+        micro-batches of one step add up to those of the whole step; a method with `couples` 'group' needs whole groups,
+        one with 'batch' the whole step.
+
+        Raises:
+            InputError: wrong shapes; a group or a step that is incomplete where the loss couples its rows.
+        """
+        check_whole(batch, self.couples, self.name)
+        weight_bt = batch.need("weight_bt", "method.loss (call method.prepare first)")
+        if logp_bt.shape != batch.mask_bt.shape:
+            raise InputError(f"logp_bt has shape {list(logp_bt.shape)}", f"it must be {list(batch.mask_bt.shape)}")
+        whole_bt, logp_bt = logp_bt, torch.where(batch.mask_bt, logp_bt, 0)
+        if entropy_bt is not None:
+            entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
+        if cross_bt is not None:
+            batch = batch.replace(stats={**batch.stats, "cross": torch.where(batch.mask_bt, cross_bt, 0)})
+        surrogate = self.objective(logp_bt, batch)
+        policy_bt = weight_bt * surrogate.loss_bt
+        if batch.multiplier_bt is not None:
+            policy_bt = policy_bt * batch.multiplier_bt
+        value = policy_bt.sum()
+        metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
+        for term in self.regularize:
+            extra = term(whole_bt if term.beyond else logp_bt, batch, entropy_bt)
+            term_value = (unmasked(term.weights(batch), batch) * extra.loss_bt).sum()
+            value = value + term_value
+            name = term.name.removesuffix("_loss")
+            metrics |= {f"{name}_loss": term_value.detach(), **_averages(extra.metrics, batch)}
+        return Loss(value, metrics)
+
+    def value_loss(self, value_bt: Tensor, batch: Batch) -> Loss:
+        """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
+        if self.critic is None:
+            raise InputError(f"method '{self.name}' has no critic", "only a method with a critic has a value loss")
+        out = self.critic(torch.where(batch.mask_bt, value_bt, 0), batch)
+        value = (batch.need("weight_bt", "value_loss") * out.loss_bt).sum()
+        return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of a weighed step whose gradient is exactly zero whatever the log-probs are."""
+        if self.critic is not None:
+            return torch.zeros_like(batch.group_b, dtype=torch.bool)
+        weight_bt = batch.need("weight_bt", "zero_rows")
+        scaled_bt = weight_bt if batch.multiplier_bt is None else weight_bt * batch.multiplier_bt
+        policy_b = self.objective.zero_rows(batch) | ~(scaled_bt != 0).any(1)
+        extra_b = torch.ones_like(policy_b)
+        for term in self.regularize:
+            extra_b &= term.zero_rows(batch)
+        return (policy_b & extra_b) | ~(weight_bt != 0).any(1)
+
+    def with_parts(self, **changes: Any) -> Method:
+        """Return a copy with some parts exchanged."""
+        return replace(self, **changes)
+
+
+def _blank_outside(batch: Batch) -> Batch:
+    """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
+    names = (
+        *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt"),
+        *("multiplier_bt", "return_bt"),
+    )
+    present: dict[str, Tensor] = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
+    blank: dict[str, Any] = {name: torch.where(batch.mask_bt, x, 0) for name, x in present.items()}
+    if batch.stats:
+        blank["stats"] = {name: torch.where(batch.mask_bt, x, 0) for name, x in batch.stats.items()}
+    if batch.loss_mask_bt is not None:
+        blank["loss_mask_bt"] = batch.loss_mask_bt & batch.mask_bt
+    return batch.replace(**blank)
+
+
+def _averages(metric_bt: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    share_bt = batch.need("share_bt", "metrics")
+    return {name: (share_bt * value_bt.detach()).sum() for name, value_bt in metric_bt.items()}
+
+
+def _drift(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """How far the policy has moved from the start of the update: k3 estimate of KL(old || new) and the mean ratio."""
+    if batch.old_bt is None:
+        return {}
+    log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-20, 20)
+    return _averages({"kl_old": torch.expm1(log_bt) - log_bt, "ratio_mean": log_bt.exp()}, batch)

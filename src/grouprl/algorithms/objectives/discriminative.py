@@ -1,0 +1,305 @@
+"""Objectives on labels: right answers are told from wrong ones, as a classifier or a likelihood would.
+
+`Labels` writes the label of each answer as a signed advantage; the objectives read sign and size. A loss of a whole
+answer stands on each of its tokens, so that `sequence_mean` averages answers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.advantage import Advantage
+from grouprl.algorithms.objectives.objective import Objective
+from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
+from grouprl.algorithms.objectives.regression import answer_value, counted, log_distance
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.token_weights.weighting import Weighting
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+Positive = Annotated[float, Field(gt=0)]
+Size = Literal["one", "balanced", "class_mean", "odds"]
+HELD = (0.02, 0.98)
+"""Bounds of a success rate that stands in a quotient (NFT)."""
+_SIZE = {
+    "one": "1",
+    "balanced": "G/(2·answers with the same label), so that both classes weigh the same",
+    "class_mean": "G/(answers with the same label), so that a sum over a group is a mean over each class",
+    "odds": "1 where right and p/(1-p) where wrong, p the group's share of right answers",
+}
+
+
+def success(batch: Batch, reader: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ([B] 1 where right, [B] its mean in the group, [B] bool: the group holds both) over counted rows."""
+    right_b = batch.need("correct_b", reader).to(batch.dtype)
+    weight_b = batch.stats_b.to(batch.dtype)
+    mixed_b = levels.differs(right_b, batch.group_b, weight_b) & batch.stats_b
+    return right_b, levels.mean(right_b, batch.group_b, weight_b), mixed_b
+
+
+def answer_sum(value_bt: Tensor, active_bt: Tensor) -> Tensor:
+    """[B] sum over each row's active tokens."""
+    return torch.where(active_bt, value_bt, 0).sum(1)
+
+
+@part("advantage")
+class Labels(Advantage):
+    """+size for right answers and -size for wrong ones, by raw correctness.
+
+    Sizes: `one`; `balanced` G/(2 n_c), n_c answers of the label in the group (PACS); `class_mean` G/n_c (DisCO); `odds`
+    1 and p/(1-p) (NFT). In a group without both labels every size is 1 with `one_sided="one"`, 0 with "zero".
+    """
+
+    size: Size = "one"
+    one_sided: Literal["one", "zero"] = "zero"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A = ±size."""
+        right_b, share_b, mixed_b = success(batch, self.name)
+        own_b = torch.where(right_b > 0, share_b, 1 - share_b).clamp(min=1e-9)
+        held_b = share_b.clamp(*HELD)
+        odds_b = torch.where(right_b > 0, 1, held_b / (1 - held_b))
+        sizes = {"one": torch.ones_like(own_b), "balanced": 0.5 / own_b, "class_mean": 1 / own_b, "odds": odds_b}
+        lone_b = torch.full_like(own_b, float(self.one_sided == "one")) * batch.stats_b
+        return batch.broadcast((2 * right_b - 1) * torch.where(mixed_b, sizes[self.size], lone_b))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("correct_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        lone = {"one": "1", "zero": "0"}[self.one_sided]
+        return f"+ for right answers, - for wrong ones; size {_SIZE[self.size]}; {lone} in one-sided groups"
+
+    def formula(self) -> str:
+        """Formula."""
+        return {
+            "one": "A = ±1",
+            "balanced": "A = ±G/(2·n_c)",
+            "class_mean": "A = ±G/n_c",
+            "odds": "A = 1 if right, -p/(1-p) if wrong",
+        }[self.size]
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group of one never holds both labels."""
+        if run.group_size == 1 and self.one_sided == "zero":
+            return ["labels needs right and wrong answers to one question. Use batch.group of 2 or more"]
+        return []
+
+
+@part("weight")
+class SuccessWeight(Weighting):
+    """Weigh questions by their success rate p: 1-p, or sqrt((1-p)/p) (NFT, arXiv:2505.18116): hard ones count more.
+
+    p is held within [0.02, 0.98].
+    """
+
+    form: Literal["failure", "root_odds"] = "failure"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """1-p or sqrt((1-p)/p)."""
+        share_b = success(batch, self.name)[1].clamp(*HELD)
+        return batch.broadcast(1 - share_b if self.form == "failure" else ((1 - share_b) / share_b).sqrt())
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("correct_b",)
+
+    def words(self) -> str:
+        """Describe."""
+        what = "1 - p" if self.form == "failure" else "sqrt((1-p)/p)"
+        return f"weigh each question by {what}, p the share of its answers that are right"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "× (1 - p)" if self.form == "failure" else "× sqrt((1 - p)/p)"
+
+
+@part("objective")
+class ImplicitNegative(Objective):
+    """Likelihood of right answers, and of wrong ones under the policy that is left when the right are taken out (NFT).
+
+    With odds o = p/(1-p) (-A of a wrong answer): -A·log ρ_t where A > 0; -negative·log max(1 + o(1-ρ_t), floor) where
+    A < 0, the maximum with a straight-through gradient; log ρ at most `limit` (arXiv:2505.18116).
+    """
+
+    negative: Coefficient = 1.0
+    floor: Positive = 1.0
+    limit: Positive = 10.0
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        log_bt = log_distance(logp_bt, batch, "old").clamp(max=self.limit)
+        left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()
+        held_bt = left_bt + (left_bt.clamp(min=self.floor) - left_bt).detach()
+        loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -self.negative * held_bt.log())
+        floored_bt = ((left_bt < self.floor) & (adv_bt < 0)).to(adv_bt.dtype)
+        return TokenLoss(torch.where(adv_bt != 0, loss_bt, 0), {"capped_fraction": floored_bt.detach()})
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        share = "that" if self.negative == 1 else f"{self.negative:g} times that"
+        return (
+            f"raise the likelihood of right answers, and {share} of wrong ones under the policy that is left when the "
+            f"right ones are taken out; its ratio (1 - pρ)/(1 - p) is held at {self.floor:g} or above"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        wrong = f"-{self.negative:g}·log max((1 - p·ρ_t)/(1 - p), {self.floor:g})"
+        return f"-log ρ_t if right, {wrong} if wrong,  ρ_t = π(y_t)/π_old(y_t)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing is learnt from wrong answers at weight 0."""
+        return ["wrong answers have no effect: implicit_negative.negative is 0"] if self.negative == 0 else []
+
+
+@part("objective")
+class Classify(Objective):
+    """PACS: cross-entropy of correctness on an implicit score, the answer's reward β·log(π/π_old) among the others.
+
+    ψ_i = r_i - mean_{j≠i} r_j with r_i = β Σ_t log(π/π_old), differentiated through all answers of the group; loss
+    |A_i|·BCE(sigmoid ψ_i, A_i > 0) (arXiv:2509.02522). `center="none"` takes ψ_i = r_i.
+    """
+
+    beta: Positive = 1.0
+    center: Literal["leave_one_out", "none"] = "leave_one_out"
+    couples: ClassVar[str] = "group"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """|A_i|·softplus(-sign(A_i)·ψ_i) on each token of answer i."""
+        adv_b = answer_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        reward_b = self.beta * log_distance(logp_bt, batch, "old").sum(1)
+        if self.center == "leave_one_out":
+            reward_b = reward_b - levels.leave_one_out_mean(reward_b, batch.group_b, counted(batch))
+        loss_b = adv_b.abs() * torch.nn.functional.softplus(-adv_b.sign() * reward_b)
+        return TokenLoss(loss_b[:, None] * batch.active_bt, {})
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of groups without any label; the others are differentiated through each other."""
+        live_b = (batch.need("advantage_bt", self.name) != 0).any(1).to(batch.dtype)
+        return (levels.total(live_b, batch.group_b) if self.center == "leave_one_out" else live_b) == 0
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        among = "" if self.center == "none" else " minus the mean of the other answers'"
+        return f"predict whether an answer is right from {self.beta:g} times its log-ratio{among}, by cross-entropy"
+
+    def formula(self) -> str:
+        """Formula."""
+        among = "" if self.center == "none" else " - mean_{j≠i} r_j"
+        return f"|A_i|·BCE(ψ_i, [A_i>0]),  ψ_i = r_i{among},  r_i = {self.beta:g}·log(π/π_old)(y_i)"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """The others must be there."""
+        if run.group_size == 1 and self.center == "leave_one_out":
+            return ["classify compares each answer with the others of its group. Use batch.group of 2 or more"]
+        return []
+
+
+@part("objective")
+class Separate(Objective):
+    """DisCO: raise the scores of right answers, lower those of wrong ones, hard wrong ones most (arXiv:2505.12366).
+
+    Score: mean token log-prob, or mean token ratio to the old policy. Right answers: -A_i s_i. Wrong ones: their mean
+    score, or with `tau` the soft maximum τ·log mean_neg exp(s/τ), whose gradient weighs by softmax(s/τ).
+    """
+
+    score: Literal["log_likelihood", "ratio"] = "log_likelihood"
+    tau: Positive | None = 10.0
+    couples: ClassVar[str] = "group"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong answer, on each token of answer i."""
+        adv_b, active_bt = answer_value(batch.need("advantage_bt", self.name), batch.active_bt), batch.active_bt
+        value_bt = logp_bt if self.score == "log_likelihood" else log_ratio(logp_bt, batch).exp()
+        score_b = answer_sum(value_bt, active_bt) / active_bt.sum(1).clamp(min=1)
+        if self.tau is not None:
+            score_b = torch.where(adv_b < 0, self._soft_maximum(score_b, adv_b, batch.group_b), score_b)
+        return TokenLoss(-(adv_b * score_b)[:, None] * active_bt, {})
+
+    def _soft_maximum(self, score_b: Tensor, adv_b: Tensor, id_b: Tensor) -> Tensor:
+        """[B] τ·log of the mean of exp(s/τ) over the wrong answers of each group; finite where there are none."""
+        assert self.tau is not None
+        wrong_b = (adv_b < 0).to(score_b.dtype)
+        top_b = levels.extreme(score_b.detach(), id_b, wrong_b, largest=True)
+        scaled_b = torch.where(wrong_b > 0, (score_b - top_b) / self.tau, 0).exp()
+        mean_b = levels.mean(scaled_b, id_b, wrong_b)
+        return top_b + self.tau * torch.where(mean_b > 0, mean_b, 1).log()
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",) if self.score == "ratio" else ()
+
+    def words(self) -> str:
+        """Describe."""
+        score = "mean log-prob" if self.score == "log_likelihood" else "mean ratio to the old policy"
+        wrong = "lower that of wrong ones"
+        if self.tau is not None:
+            wrong = f"lower the soft maximum (temperature {self.tau:g}) of the wrong ones', the most likely first"
+        return f"raise the {score} of right answers, {wrong}"
+
+    def formula(self) -> str:
+        """Formula."""
+        score = "1/|y| Σ_t log π(y_t)" if self.score == "log_likelihood" else "1/|y| Σ_t π(y_t)/π_old(y_t)"
+        if self.tau is None:
+            return f"-A_i·s_i,  s = {score}"
+        return f"-A_i·s_i if right, |A_i|·{self.tau:g}·log mean_neg exp(s/{self.tau:g}) if wrong,  s = {score}"
+
+
+@part("regularize")
+class KLConstraint(Regularizer):
+    """(c/2)·max(0, K - limit)² with K = KL(π_old || π) over the whole step: no force inside the limit (DisCO).
+
+    K is the step's average of log π_old - log π (k1) or of ρ - 1 - log ρ (k3), weighed as the policy loss is. The value
+    reported is max(0, K - limit)·K·c, whose gradient with a detached first factor is that of the squared hinge.
+    """
+
+    coef: Coefficient = 1000.0
+    limit: Annotated[float, Field(ge=0)] = 1e-4
+    estimator: Literal["k1", "k3"] = "k1"
+    couples: ClassVar[str] = "batch"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """sg[c·max(0, K - limit)]·k_t."""
+        log_bt = log_distance(logp_bt, batch, "old")
+        kl_bt = -log_bt if self.estimator == "k1" else log_bt.clamp(max=LOG_LIMIT).expm1() - log_bt
+        weight_bt = batch.need("weight_bt", self.name)
+        mean = (weight_bt * kl_bt).detach().sum() / weight_bt.sum().clamp(min=1e-30)
+        return TokenLoss(self.coef * (mean - self.limit).clamp(min=0) * kl_bt, {})
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"hold the KL from the old policy below {self.limit:g} by a squared hinge of weight {self.coef:g}"
+
+    def formula(self) -> str:
+        """Formula."""
+        k = "log π_old - log π" if self.estimator == "k1" else "ρ - 1 - log ρ"
+        return f"+ {self.coef:g}/2 · max(0, K - {self.limit:g})²,  K = mean({k})"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient or no distance."""
+        if self.coef == 0:
+            return ["the KL constraint has no effect: its coefficient is 0"]
+        if run.updates_per_rollout == 1:
+            return ["the KL constraint has no effect: with one update per rollout the policies are the same"]
+        return []

@@ -1,0 +1,49 @@
+"""Log-ratios between the trained policy and the policy that an update started from.
+
+Every ratio is clamped to exp(+-20): far outside any trust region, and it keeps a lost token from overflowing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from grouprl.core.batch import Batch
+
+RatioLevel = Literal["token", "sequence", "sequence_token", "sequence_sum"]
+Against = Literal["old", "behavior"]
+LOG_LIMIT = 20.0
+
+SYMBOL = {
+    "token": "ρ_t = π(y_t)/π_old(y_t)",
+    "sequence": "ρ = (π(y)/π_old(y))^(1/|y|)",
+    "sequence_token": "ρ_t = sg[(π(y)/π_old(y))^(1/|y|)] · π(y_t)/sg[π(y_t)]",
+    "sequence_sum": "ρ = π(y)/π_old(y)",
+}
+
+
+def symbol(level: RatioLevel, against: Against) -> str:
+    """Return the ratio's definition in symbols."""
+    return SYMBOL[level] if against == "old" else SYMBOL[level].replace("π_old", "π_behavior")
+
+
+def log_ratio(logp_bt: Tensor, batch: Batch, level: RatioLevel = "token", against: Against = "old") -> Tensor:
+    """[B,T] log of the importance ratio, zero outside the loss mask, clamped to +-20.
+
+    `token`: per token. `sequence`: mean over the sequence's active tokens (GSPO). `sequence_token`: the same value,
+    but the gradient is the token's own (GSPO-token). `sequence_sum`: the ratio of whole sequences.
+    """
+    active_bt = batch.active_bt
+    anchor_bt = batch.need(f"{against}_bt", "the importance ratio")
+    token_bt = torch.where(active_bt, logp_bt - anchor_bt, 0)
+    if level == "token":
+        return token_bt.clamp(-LOG_LIMIT, LOG_LIMIT)
+    sum_b = token_bt.sum(1)
+    if level != "sequence_sum":
+        sum_b = sum_b / active_bt.sum(1).clamp(min=1)
+    sequence_bt = sum_b.clamp(-LOG_LIMIT, LOG_LIMIT)[:, None] * active_bt
+    if level == "sequence_token":
+        return torch.where(active_bt, logp_bt - logp_bt.detach() + sequence_bt.detach(), 0)
+    return sequence_bt

@@ -1,0 +1,56 @@
+"""PPO's clip for answers of earlier policies: the interval moves with the ratio at the start of the update."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from grouprl.algorithms.objectives.adaptive_clip import Dual, clipped
+from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective
+from grouprl.algorithms.objectives.ratio import log_ratio
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.core.batch import Batch
+
+
+@part("objective")
+class ShiftedClip(Objective):
+    """Clip π/π_behavior around what it was at the start of the update, π_old/π_behavior (ReMix, arXiv:2507.06892).
+
+    For an answer that the policy itself drew, that is 1 and the clip is PPO's.
+    """
+
+    low: LowBound = 0.2
+    high: Bound = 0.2
+    dual: Dual = None
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
+        ratio_bt = log_ratio(logp_bt, batch, against="behavior").exp()
+        center_bt = log_ratio(batch.need("old_bt", self.name), batch, against="behavior").exp()
+        bounds = (center_bt - self.low).clamp(min=0), center_bt + self.high
+        return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "PPO clip of the ratio to the policy that drew the answer, from "
+            f"{self.low:g} below to {self.high:g} above what it was at the start of the update"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return (
+            f"-min(r·A, clip(r, c-{self.low:g}, c+{self.high:g})·A),  r = π/π_behavior(y_t), c = π_old/π_behavior(y_t)"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A policy that has not moved is at the centre."""
+        if run.updates_per_rollout > 1:
+            return []
+        return [
+            "the shifted clip cannot act: with one update per rollout the ratio is its centre. "
+            "Use batch.minibatches or batch.epochs of 2 or more"
+        ]

@@ -1,0 +1,106 @@
+"""Surrogates that bend instead of cutting: a smooth gate on the ratio, a geometric mean of clipped ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.objectives.objective import Bound, Objective, idle_ratio
+from grouprl.algorithms.objectives.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.core.batch import Batch
+
+Temperature = Annotated[float, Field(gt=0)]
+
+
+@part("objective")
+class SoftGate(Objective):
+    """SAPO: -(4/τ)·sigmoid(τ(ρ-1))·A, τ by the sign of A (Soft Adaptive Policy Optimization, Qwen 2025).
+
+    The gradient's weight 4q(1-q)·ρ, q = sigmoid(τ(ρ-1)), is 1 at ρ = 1 and fades on both sides instead of being cut.
+    """
+
+    tau_positive: Temperature = 1.0
+    tau_negative: Temperature = 1.05
+    ratio: RatioLevel = "token"
+    against: Against = "old"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-(4/τ)·sigmoid(τ(ρ_t - 1))·A_t."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        tau_bt = torch.where(adv_bt > 0, self.tau_positive, self.tau_negative).to(adv_bt.dtype)
+        ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
+        gate_bt = torch.sigmoid(tau_bt * (ratio_bt - 1))
+        kept_bt = 4 * gate_bt * (1 - gate_bt)
+        return TokenLoss(-4 / tau_bt * gate_bt * adv_bt, {"gate_mean": kept_bt})
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return (f"{self.against}_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "a smooth gate on the ratio instead of a clip: full gradient at 1, fading on both sides "
+            f"(temperature {self.tau_positive:g} where A > 0, {self.tau_negative:g} elsewhere)"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {symbol(self.ratio, self.against)}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 passes whole."""
+        return idle_ratio(run, self.against, "the soft gate")
+
+
+@part("objective")
+class GeometricMean(Objective):
+    """GMPO: the geometric mean of clipped token ratios times A (arXiv:2507.20673).
+
+    c_t = log ρ_t, at most `high` where A > 0 and at least -`low` where A < 0 (limits in log space, so 0.4 means
+    ρ in [e^-0.4, e^0.4]); g = exp(mean_t c_t); loss -g·A on every token of the sequence.
+    """
+
+    low: Bound = 0.4
+    high: Bound = 0.4
+    against: Against = "old"
+    also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """-exp(mean_t c_t)·A."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        active_bt = batch.active_bt
+        log_bt = torch.where(active_bt, logp_bt - batch.need(f"{self.against}_bt", self.name), 0)
+        above_bt, below_bt = (adv_bt > 0) & (log_bt > self.high), (adv_bt < 0) & (log_bt < -self.low)
+        clipped_bt = torch.where(above_bt, self.high, torch.where(below_bt, -self.low, log_bt))
+        mean_b = torch.where(active_bt & (adv_bt != 0), clipped_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
+        metrics = {
+            "clip_fraction": (above_bt | below_bt).to(adv_bt.dtype),
+            "clip_fraction_high": above_bt.to(adv_bt.dtype),
+            "clip_fraction_low": below_bt.to(adv_bt.dtype),
+        }
+        return TokenLoss(-mean_b.clamp(max=LOG_LIMIT).exp()[:, None] * adv_bt, metrics)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return (f"{self.against}_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "the geometric mean of each answer's token ratios, each token clipped beforehand against its advantage's "
+            f"direction at e^{self.high:g} and e^-{self.low:g}"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {self.high:g}) if A>0, max(log ρ, -{self.low:g}) if A<0"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 cannot be clipped."""
+        return idle_ratio(run, self.against, f"the clip at e^±({self.low:g}, {self.high:g})")

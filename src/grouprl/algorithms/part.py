@@ -1,0 +1,191 @@
+"""What a part is: a small frozen record of settings with one formula, registered under a name.
+
+A part of kind *objective* is called with `(logp_bt, batch)`, *shaping* with `(batch)` and so on (see `KINDS`).
+Besides its formula a part says in words what it does, which batch fields it needs, and when it has no effect:
+that is what `grouprl plan` prints and checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+import pydantic
+from torch import Tensor
+from typing_extensions import dataclass_transform
+
+from grouprl.core.discovery import Discovered
+from grouprl.core.errors import InputError, suggest
+
+KINDS: dict[str, str] = {
+    "shape": "Batch -> Batch: changes rewards",
+    "select": "Batch -> Batch: takes rows or tokens out of the loss or the group statistics",
+    "advantage": "Batch -> advantage_bt",
+    "normalize": "(advantage_bt, Batch) -> advantage_bt",
+    "prune": "Batch -> Batch: takes rows out of the loss once they have advantages",
+    "weight": "Batch -> multiplier_bt: detached factors of the policy loss",
+    "objective": "(logp_bt, Batch) -> token losses [B,T]",
+    "aggregate": "Batch -> weight_bt: how token losses become one number",
+    "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",
+    "critic": "(value_bt, Batch) -> value losses [B,T]",
+    "curriculum": "which questions are asked next",
+    "allocation": "how many answers each question gets",
+    "sampling": "how tokens are drawn: temperature and budget, question by question or token by token",
+    "explore": "what else is drawn or put in place once the answers are scored: hints, demonstrations, continuations",
+    "refill": "which groups to sample anew before an update",
+    "replay": "which stored rows join the new ones",
+    "prelude": "what happens once, between the warm-up and the first step",
+    "learn": "how a judged rollout becomes optimiser steps",
+}
+
+PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a part may know of the run it is planned for."""
+
+    updates_per_rollout: int = 1
+    group_size: int = 8
+    has_reference: bool = True
+    exact_sampler: bool = True
+    max_length: int = 0
+    prompts: int = 32
+    """Questions per rollout."""
+    steps: int = 200
+    questions: int | None = None
+    """How many training questions there are; None when they never end."""
+    demonstrations: bool = True
+    """Whether the task has right answers to show."""
+    forms: int = 2
+    """How many forms of answering the task tells from each other."""
+    environment: bool = False
+    """Whether the task is acted in over turns."""
+    turns: int = 1
+    """Turns of an episode at most."""
+    agents: int = 1
+    """How many agents act."""
+    ahead: int = 0
+    """How many steps answers may be drawn ahead of their update; 0: every answer is the current policy's."""
+    fresh_old: bool = True
+    """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """How many different values 'level' and each column of the questions have, among a few questions of the run."""
+
+
+class Part:
+    """Base of all parts: settings are its fields, the formula is `__call__`."""
+
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    couples: ClassVar[str] = "sequence"
+    """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+    entropy: ClassVar[bool] = False
+    """Whether the formula needs the policy's current entropies, with gradient."""
+    one_policy: ClassVar[bool] = False
+    """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    also: ClassVar[Mapping[str, str]] = {}
+    """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
+    own_policies: ClassVar[bool] = False
+    """Whether the part works on the models of single agents, so that agents cannot share one."""
+
+    @property
+    def cross(self) -> float | None:
+        """Temperature κ of the cross-entropies, with gradient, that the formula needs; None: it needs none."""
+        return None
+
+    def words(self) -> str:
+        """Say in one plain sentence what the part does with these settings."""
+        raise NotImplementedError(f"{type(self).__name__} must say what it does")
+
+    def formula(self) -> str:
+        """Return the part's formula in plain symbols, or '' where words say it all."""
+        return ""
+
+    def needs(self) -> tuple[str, ...]:
+        """Names of the Batch fields the part reads besides mask, group and reward."""
+        return ()
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say, one sentence each, which settings can have no effect in such a run."""
+        return []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Say, one sentence each, why the part cannot work in such a run; empty when it can."""
+        return []
+
+    def settings(self) -> dict[str, Any]:
+        """Return the part's settings by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """What an objective or regulariser returns: losses [B,T] and metrics [B,T] (averaged over action tokens)."""
+
+    loss_bt: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+P = TypeVar("P", bound=type)
+
+
+@dataclass_transform(frozen_default=True)
+def part(kind: str, name: str = "") -> Callable[[P], P]:
+    """Class decorator: make a frozen, type-checked record of settings and register it under its snake-case name."""
+
+    def decorate(cls: P) -> P:
+        config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+        made.kind, made.name = kind, name or snake_case(cls.__name__)
+        PARTS[kind][made.name] = made
+        return made
+
+    return decorate
+
+
+def snake_case(name: str) -> str:
+    """`ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
+    """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
+    if name not in PARTS[kind]:
+        raise InputError(f"unknown {kind} part '{name}'", remedy=suggest(name, PARTS[kind]))
+    cls = PARTS[kind][name]
+    return checked(cls, own_names(cls, settings, f"{kind}: {name}"), f"{kind}: {name}")
+
+
+def own_names(cls: type[Part], settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return `settings` by the part's own names for them; InputError where one is given by two names."""
+    made: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = cls.also.get(key, key)
+        if name in made:
+            raise InputError(f"{where}: '{name}' is set twice", f"'{key}' is another name for it", "Keep one")
+        made[name] = value
+    return made
+
+
+def checked(build: Callable[..., Any], settings: Mapping[str, Any], where: str) -> Any:
+    """Call `build(**settings)` and turn pydantic's complaints into one InputError that names the setting."""
+    try:
+        return build(**settings)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(x) for x in first["loc"])
+        if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+            known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
+            raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
+        if not key:  # a rule about several settings at once says by itself which
+            raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
+        raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
+
+
+def _parameters(build: Callable[..., Any]) -> list[str]:
+    import inspect
+
+    return list(inspect.signature(build).parameters)

@@ -1,0 +1,1 @@
+"""What happens once, between the warm-up and the first step."""

@@ -1,0 +1,257 @@
+"""Second models that are trained once, before the policy: a value model (DVPO) and a preference model (RTO).
+
+Each begins as a copy of the initial policy and learns from pairs of a right and a wrong answer to the same question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.returns import GAE
+from grouprl.algorithms.data_part import Desk, Prelude
+from grouprl.algorithms.exploration.resampling import again, groups
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.pretraining.value_pretraining import foreseen
+from grouprl.core.batch import Batch
+from grouprl.policy.second import second_policy
+from grouprl.policy.tokens import Tokens
+from grouprl.rollout.samples import Collected, join, subset
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Unit = Annotated[float, Field(ge=0, le=1)]
+Chosen = Literal["answers", "solutions"]
+GRAD_CLIP = 1.0
+EPS = 1e-8
+
+
+class SecondModel(Prelude):
+    """Base: a copy of the initial policy, trained on pairs for `steps` rollouts of the run's size, then frozen.
+
+    Right and wrong answers come from the policy itself; with `chosen="solutions"` the right one is the task's. Weights
+    and optimiser lie in the store, the model itself in memory.
+    """
+
+    valued: ClassVar[bool] = False
+    """Whether the model has a value head."""
+    steps: int
+    lr: float
+    epochs: int
+    chosen: Chosen
+
+    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
+        """Return what stays fixed over the epochs of a rollout."""
+        raise NotImplementedError
+
+    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
+        """Add the gradient of N pairs to the model's parameters; returns metrics.
+
+        Rows are the N right answers, then the N wrong ones.
+        """
+        raise NotImplementedError
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers = run.prompts * run.group_size
+        return f"{self.steps} × {answers} = {self.steps * answers:,} answers before the first step"
+
+    def count(self, desk: Desk) -> int:
+        """One piece for each rollout."""
+        return self.steps
+
+    def piece(self, number: int, desk: Desk) -> dict[str, float]:
+        """Draw a rollout, make pairs of it, train on them; the metrics are those before the model sees them."""
+        pairs = self.pairs(desk.draw(desk.take(desk.prompts)), desk)
+        model, metrics = self.model(desk), {"pairs": 0.0 if pairs is None else len(pairs) / 2}
+        optimizer, store = self._optimizer(model, desk), desk.store(self)
+        if pairs is not None:
+            metrics |= self._update(model, optimizer, pairs, desk)
+        store["weights"], store["optimizer"] = model.trainable_state(), optimizer.state_dict()
+        if number + 1 == self.steps:
+            optimizer.zero_grad(set_to_none=True)
+            del store["optimizer"], desk.held(self)["optimizer"]
+        return metrics
+
+    def _update(self, model: Any, optimizer: torch.optim.Optimizer, pairs: Collected, desk: Desk) -> dict[str, float]:
+        """Take `epochs` optimiser steps on the same pairs; returns the metrics of the first."""
+        targets, found = self.targets(model, pairs, desk), []
+        for _ in range(self.epochs):
+            optimizer.zero_grad()
+            found.append(self.learn(model, pairs, desk, targets))
+            torch.nn.utils.clip_grad_norm_(model.parameters(), GRAD_CLIP)
+            optimizer.step()
+        return found[0]
+
+    def pairs(self, rows: Collected, desk: Desk) -> Collected | None:
+        """Return right answers, then the wrong ones they are paired with; None where no question has both."""
+        right: list[int] = []
+        wrong: list[int] = []
+        for own in groups(rows, rows.kept_b):
+            good, bad = (own[rows.scores.correct_b[own] == truth] for truth in (True, False))
+            if self.chosen == "solutions":
+                good = bad[:1]
+            size = min(len(good), len(bad))
+            right, wrong = [*right, *good[:size]], [*wrong, *bad[:size]]
+        if not wrong:
+            return None
+        first = subset(rows, np.array(right))
+        if self.chosen == "solutions":
+            solutions = [desk.task.solution(question) or "" for question in first.questions]
+            first = desk.written([again(rows, row) for row in right], solutions)
+        return join([first, subset(rows, np.array(wrong))])
+
+    def model(self, desk: Desk) -> Any:
+        """Return the model as far as it is trained."""
+        held = desk.held(self)
+        if "model" not in held:
+            held["model"] = second_policy(desk.policy, value_head=self.valued)
+            if "weights" in desk.store(self):
+                held["model"].load_trainable_state(desk.store(self)["weights"])
+        return held["model"]
+
+    def _optimizer(self, model: Any, desk: Desk) -> torch.optim.Optimizer:
+        held, store = desk.held(self), desk.store(self)
+        if "optimizer" not in held:
+            held["optimizer"] = torch.optim.AdamW(model.parameters(), lr=self.lr, weight_decay=0.0)
+            if "optimizer" in store:
+                held["optimizer"].load_state_dict(store["optimizer"])
+        return held["optimizer"]
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Pairs need two answers, or a right one of the task's."""
+        if self.chosen == "answers" and run.group_size == 1:
+            return [f"{self.name} learns from right and wrong answers to one question. Use batch.group of 2 or more"]
+        if self.chosen == "solutions" and not run.demonstrations:
+            return [f"{self.name} with chosen: solutions needs a task that has right answers to show"]
+        return []
+
+    def _where(self) -> str:
+        right = "the task's solutions" if self.chosen == "solutions" else "its own right answers"
+        return f"{self.steps} rollouts of the initial policy, {right} against its wrong ones"
+
+
+@part("prelude")
+class GlobalValue(SecondModel):
+    """A value model for all of training, from preferences: +1 for right answers, -1 for wrong (DVPO, arXiv:2502.16944).
+
+    The reward comes when the answer is whole; the values of all its states, the whole answer's included, are fitted to
+    TD(λ) returns, A_GAE(λ) + V with the model's own values before the update, `epochs` times. Then the model is frozen
+    and gives `value_bt` of every answer and `stats.value_after`, the value of the state after each token; both are
+    whitened over the tokens of the step with `whiten`. It reads one position more than an answer has.
+    """
+
+    valued: ClassVar[bool] = True
+
+    steps: Count = 50
+    lr: Positive = 1e-4
+    epochs: Count = 2
+    lam: Unit = 0.95
+    gamma: Unit = 1.0
+    chosen: Chosen = "answers"
+    whiten: bool = True
+
+    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
+        """[B,T+1] TD(λ) returns of ±1 at the end."""
+        tokens, outcome_b = whole(pairs.tokens, desk.policy), labels(pairs)
+        value_bt = model.logp(tokens, values=True).value_bt.cpu()
+        group_b = torch.from_numpy(pairs.group_b)
+        batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
+        return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
+
+    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
+        """Gradient of the mean of ½(V - G)² over states."""
+        tokens = whole(pairs.tokens, desk.policy)
+        mask_bt, value_bt = tokens.present_bt(), model.logp(tokens, values=True).value_bt.cpu()
+        error_bt = torch.where(mask_bt, value_bt - targets, 0)
+        model.backward(tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
+        outcome_bt = labels(pairs)[:, None].expand_as(value_bt)
+        explained = foreseen(value_bt[mask_bt], outcome_bt[mask_bt])["explained_variance"]
+        return {"value_loss": float(0.5 * error_bt[mask_bt].square().mean()), "explained_variance": explained}
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("value_bt", "stats.value_after")
+
+    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+        """Set `value_bt` and `stats.value_after`."""
+        tokens = whole(collected.tokens, desk.policy)
+        value_bt = self.model(desk).logp(tokens, values=True).value_bt.cpu().to(batch.dtype)
+        before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
+        if self.whiten:
+            value_m = before_bt[batch.mask_bt]
+            scale = (value_m.var() + EPS).rsqrt() if len(value_m) > 1 else 1.0
+            before_bt, after_bt = ((x - value_m.mean()) * scale for x in (before_bt, after_bt))
+        return batch.replace(value_bt=before_bt, stats={**batch.stats, "value_after": after_bt})
+
+    def words(self) -> str:
+        """Describe."""
+        whiten = ", whitened" if self.whiten else ""
+        return f"train a value model of its own on {self._where()}; then it is frozen and gives every value{whiten}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"½(V - G)²,  G = A_GAE({self.lam:g}) + V,  r = ±1 at the end"
+
+
+def whole(tokens: Tokens, policy: Any) -> Tokens:
+    """Return rows with one more token, whose state is that of the whole answer."""
+    end = policy.eos_ids[0]
+    return replace(tokens, response_ids=tuple((*ids, end) for ids in tokens.response_ids))
+
+
+def labels(pairs: Collected) -> Tensor:
+    """[B] 1 for the first half of the rows, -1 for the others."""
+    half = len(pairs) // 2
+    return torch.tensor([1.0] * half + [-1.0] * half, dtype=torch.float64)
+
+
+@part("prelude")
+class PreferenceModel(SecondModel):
+    """A copy of the initial policy trained by DPO; then it gives `stats.expert`, its log-prob of each token (RTO).
+
+    The loss of a pair is -log σ(β[(log π(y_w) - log π_0(y_w)) - (log π(y_l) - log π_0(y_l))]), log-probs summed over an
+    answer, π_0 the initial policy (arXiv:2305.18290; RTO arXiv:2404.18922).
+    """
+
+    steps: Count = 50
+    lr: Positive = 1e-4
+    epochs: Count = 1
+    beta: Positive = 0.1
+    chosen: Chosen = "answers"
+
+    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
+        """[B] log-probs of the answers under the initial policy, which is the policy before training."""
+        return desk.policy.logp(pairs.tokens).logp_bt.sum(1)
+
+    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
+        """Gradient of the mean of -log σ over pairs."""
+        half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens).logp_bt
+        implied_b = self.beta * (logp_bt.sum(1) - targets)
+        margin_n = implied_b[:half] - implied_b[half:]
+        slope_n = -self.beta * torch.sigmoid(-margin_n) / half
+        model.backward(pairs.tokens, torch.cat([slope_n, -slope_n])[:, None].expand_as(logp_bt).contiguous())
+        loss = float(-torch.nn.functional.logsigmoid(margin_n).mean())
+        return {"preference_loss": loss, "preference_accuracy": float((margin_n > 0).double().mean())}
+
+    def supplies(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("stats.expert",)
+
+    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+        """Set `stats.expert`."""
+        expert_bt = self.model(desk).logp(collected.tokens).logp_bt.cpu().to(batch.dtype)
+        return batch.replace(stats={**batch.stats, "expert": expert_bt})
+
+    def words(self) -> str:
+        """Describe."""
+        return f"train a preference model by DPO (β = {self.beta:g}) on {self._where()}; then it is frozen"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"-log σ({self.beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"

@@ -1,0 +1,99 @@
+"""Value pre-training: the critic learns what the frozen policy earns before the policy moves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.returns import discounted, token_rewards
+from grouprl.algorithms.data_part import Desk, Prelude
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.errors import InputError
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Unit = Annotated[float, Field(ge=0, le=1)]
+
+
+@part("prelude")
+class ValuePretraining(Prelude):
+    """Fit the value head to whole outcomes (λ = 1) of the frozen policy's answers (VC-PPO arXiv:2503.01491, VAPO).
+
+    The value is linear in the last hidden state and nothing but the head is fitted, so the best head is known in closed
+    form: after each of `steps` rollouts it is the ridge regression of all returns so far on their hidden states.
+    `ridge` is the penalty on its weights (not on the bias) in units of the mean sum of squares of a hidden dimension.
+    Before the fit each rollout is foreseen with the head as it is: `value_loss` and `explained_variance`.
+    """
+
+    one_policy: ClassVar[bool] = True
+
+    steps: Count = 50
+    ridge: Positive = 1e-4
+    gamma: Unit = 1.0
+
+    def count(self, desk: Desk) -> int:
+        """One piece for each rollout."""
+        return self.steps
+
+    def piece(self, number: int, desk: Desk) -> dict[str, float]:
+        """Draw a rollout of the run's size, foresee it, fit the head to it and all before."""
+        rows = desk.draw(desk.take(desk.prompts))
+        batch = desk.batch(rows).rows(torch.from_numpy(rows.kept_b))
+        ones_b = torch.full_like(batch.reward_b, self.gamma)
+        return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
+        state_md, head = torch.cat(desk.policy.hidden(batch.inputs)).double(), _head(desk.policy)
+        with torch.no_grad():
+            metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
+        self.fit(desk, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
+        if number + 1 == self.steps:
+            desk.store(self).clear()
+        return metrics
+
+    @torch.no_grad()
+    def fit(self, desk: Desk, state_md: Tensor, return_m: Tensor) -> None:
+        """Add observations (states end with a 1 for the bias) and set the head to the best for all so far."""
+        store, head = desk.store(self), _head(desk.policy)
+        store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
+        store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
+        penalty_d = torch.full_like(return_m[:1].expand(state_md.shape[1]), self.ridge)
+        penalty_d = penalty_d * store["gram"].diagonal()[:-1].mean().clamp(min=1e-12)
+        penalty_d[-1] = 0.0
+        weight_d = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
+        head.weight.copy_(weight_d[None, :-1])
+        head.bias.copy_(weight_d[-1:])
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        answers = run.prompts * run.group_size
+        return f"{self.steps} × {answers} = {self.steps * answers:,} answers before the first step"
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"before the first step, fit the value head alone to the returns of {self.steps} rollouts of the frozen "
+            "policy"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return (
+            "V = argmin Σ_t (V(s_t) - G_t)² + ridge,  G_t = Σ_{k≥t} r_k" if self.gamma == 1 else "V = argmin (V - G)²"
+        )
+
+
+def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
+    """Half the squared error and the explained variance of values [M] before they are fitted to returns [M]."""
+    error_m, spread = return_m - value_m, float(return_m.var(correction=0))
+    explained = 1 - float(error_m.var(correction=0)) / spread if spread > 0 else 0.0
+    return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
+
+
+def _head(policy: Any) -> Any:
+    if policy.value_head is None:
+        raise InputError(
+            "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"
+        )
+    return policy.value_head

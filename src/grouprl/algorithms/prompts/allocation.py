@@ -1,0 +1,205 @@
+"""How many answers each question gets: by pass rate, by the greedy answer, by the variance of the gradient."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from grouprl.algorithms.data_part import Allocation, Desk
+from grouprl.algorithms.exploration.probe import probe, rows_of
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.rollout.requests import Ask
+
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@part("allocation")
+class Knapsack(Allocation):
+    """Split the step's answers so that the expected value of all groups is largest (Knapsack RL, arXiv:2509.25849).
+
+    N answers to a question of pass rate p are worth (1 - p^N - (1-p)^N)·p(1-p)², N between `low` and `high`. p is
+    (right + `smoothing`)/(answers + 2·`smoothing`) at the last visit, ½ before the first. Answers that are worth
+    nothing anywhere go to the questions that were never right, then to the others, as evenly as can be.
+    """
+
+    ahead: ClassVar[bool] = True
+
+    low: Count = 2
+    high: Count = 128
+    smoothing: NonNegative = 1.0
+
+    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks with their shares of all answers."""
+        total = sum(ask.answers for ask in asks)
+        counts = knapsack([self.rate(ask.index, desk) for ask in asks], total, self.low, self.high)
+        desk.note("answers_least", min(counts, default=0), "least")
+        desk.note("answers_most", max(counts, default=0), "most")
+        return [replace(ask, answers=count) for ask, count in zip(asks, counts, strict=True)]
+
+    def rate(self, index: int, desk: Desk) -> float:
+        """Smoothed pass rate of a question at its last visit."""
+        last = desk.ledger.last(index)
+        if last is None:
+            return 0.5
+        return (last.right + self.smoothing) / (last.answers + 2 * self.smoothing)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"the step's answers go where they are most likely to teach, {self.low} to {self.high} for each question"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"max Σ_q (1 - p^N - (1-p)^N)·p(1-p)²,  Σ_q N_q = prompts·group,  {self.low} ≤ N_q ≤ {self.high}"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """The mean number of answers must lie between the bounds, and visits must come again."""
+        found = []
+        if not self.low <= run.group_size <= self.high:
+            found.append(f"knapsack splits {run.group_size} answers per question into {self.low} to {self.high} each")
+        if run.questions is None:
+            found.append("knapsack comes back to questions, but they never end. Set data.questions, e.g. 512")
+        return found
+
+
+def knapsack(rates: Sequence[float], total: int, low: int, high: int) -> list[int]:
+    """Split `total` answers among questions of these pass rates; exact, because each next answer is worth less.
+
+    With room for fewer than `low` each they are split evenly; beyond `high` each the rest is not drawn.
+    """
+    if total < low * len(rates):
+        return [total // len(rates) + (k < total % len(rates)) for k in range(len(rates))]
+    counts = [low] * len(rates)
+    heap = [(-gain(p, low), p == 1, low, k) for k, p in enumerate(rates)]
+    heapq.heapify(heap)
+    for _ in range(min(total, high * len(rates)) - low * len(rates)):
+        *_, k = heapq.heappop(heap)
+        counts[k] += 1
+        if counts[k] < high:
+            heapq.heappush(heap, (-gain(rates[k], counts[k]), rates[k] == 1, counts[k], k))
+    return counts
+
+
+def value(rate: float, answers: int) -> float:
+    """Worth of a group: chance of both right and wrong answers, times p(1-p)²."""
+    return (1 - rate**answers - (1 - rate) ** answers) * rate * (1 - rate) ** 2
+
+
+def gain(rate: float, answers: int) -> float:
+    """Worth of one answer more than `answers`."""
+    return (rate**answers * (1 - rate) + (1 - rate) ** answers * rate) * rate * (1 - rate) ** 2
+
+
+@part("allocation")
+class GreedyFilter(Allocation):
+    """Leave questions out whose greedy answer earns `solved` or more already (SELF, arXiv:2510.02230).
+
+    Costs one greedy answer per question. With nothing left the step passes without an update.
+    """
+
+    solved: float = 1.0
+
+    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks, none of whose answers are drawn where the greedy one is good enough."""
+        greedy = probe(desk, asks, greedy=True)
+        solved = set(greedy.group_b[greedy.scores.reward_b >= self.solved].tolist())
+        desk.note("questions_skipped", len(solved) / len(asks), "mean")
+        return [replace(ask, answers=0) if ask.ordinal in solved else ask for ask in asks]
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        return f"{run.prompts} greedy answers per rollout, to choose questions"
+
+    def words(self) -> str:
+        """Describe."""
+        return f"questions whose greedy answer earns {self.solved:g} or more are left out"
+
+
+@part("allocation")
+class GradientVariance(Allocation):
+    """Split the step's answers so that the variance of the gradient is smallest (GVM, arXiv:2505.02391).
+
+    `probe` answers per question, not trained on, give its share of right ones p and the mean norm G of the gradient of
+    log π(answer) over the right ones, on a `block` of the parameters. n ∝ G/√(p + alpha/p^(beta-1)), rounded to the
+    exact sum; 0 where p or G is 0, where p exceeds `skip_above`, or where n·p falls below `skip_below`. Where nothing
+    is right anywhere the answers are split evenly.
+    """
+
+    one_policy: ClassVar[bool] = True
+
+    probe: Count = 8
+    alpha: NonNegative = 1e-3
+    beta: NonNegative = 2.0
+    block: Literal["embedding", "head", "trainable"] = "embedding"
+    skip_above: Annotated[float, Field(ge=0, le=1)] = 1.0
+    skip_below: NonNegative = 0.0
+
+    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks with their shares of all answers, numbered after the probe's."""
+        rate_q, norm_q = self._measure(asks, desk)
+        counts = self.split(rate_q, norm_q, sum(ask.answers for ask in asks))
+        desk.note("answers_least", min(counts), "least")
+        desk.note("answers_most", max(counts), "most")
+        first = [ask.first + self.probe for ask in asks]
+        return [replace(a, answers=n, first=f) for a, n, f in zip(asks, counts, first, strict=True)]
+
+    def split(self, rate_q: np.ndarray, norm_q: np.ndarray, total: int) -> list[int]:
+        """Return the number of answers of each question, from its pass rate and gradient norm [Q]."""
+        weight_q = gradient_weight(rate_q, norm_q, self.alpha, self.beta)
+        weight_q[rate_q > self.skip_above] = 0
+        if weight_q.sum() > 0:
+            weight_q[weight_q / weight_q.sum() * total * rate_q < self.skip_below] = 0
+        return rounded(weight_q if weight_q.sum() > 0 else np.ones(len(rate_q)), total)
+
+    def _measure(self, asks: Sequence[Ask], desk: Desk) -> tuple[np.ndarray, np.ndarray]:
+        """Share of right probes and their mean gradient norm for each ask, [Q] each."""
+        rows = probe(desk, [replace(ask, answers=self.probe) for ask in asks])
+        found = rows_of(rows.group_b)
+        right_b = rows.scores.correct_b
+        norm_b = np.zeros(len(rows))
+        if right_b.any():
+            right = np.flatnonzero(right_b)
+            norm_b[right] = desk.policy.gradient_norms(rows.tokens.rows(right), self.block).double().numpy()
+        of_ask = [found.get(ask.ordinal, np.zeros(0, dtype=int)) for ask in asks]
+        rate_q = np.array([right_b[r].mean() if len(r) else 0.0 for r in of_ask])
+        norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_ask])
+        return rate_q, norm_q
+
+    def further(self, run: RunFacts) -> str:
+        """Answers besides those of the run."""
+        total = run.prompts * self.probe
+        return f"{run.prompts} × {self.probe} = {total} answers per rollout, to measure"
+
+    def words(self) -> str:
+        """Describe."""
+        return f"the step's answers by gradient norm and pass rate of {self.probe} probes per question"
+
+    def formula(self) -> str:
+        """Formula."""
+        power = "" if self.beta == 2 else f"^{self.beta - 1:g}"
+        return f"n_q ∝ G_q/√(p_q + {self.alpha:g}/p_q{power})"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """The exponent belongs to alpha."""
+        off = self.alpha == 0 and self.beta != 2.0
+        return ["gradient_variance.beta has no effect: alpha is 0"] if off else []
+
+
+def gradient_weight(rate_q: np.ndarray, norm_q: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """[Q] G/√(p + alpha/p^(beta-1)), 0 where p is 0."""
+    safe_q = np.where(rate_q > 0, rate_q, 1.0)
+    return np.where(rate_q > 0, norm_q / np.sqrt(safe_q + alpha / safe_q ** (beta - 1)), 0.0)
+
+
+def rounded(weight_q: np.ndarray, total: int) -> list[int]:
+    """Whole numbers in proportion to `weight_q` that add up to `total`: the largest remainders are rounded up."""
+    exact_q = weight_q / weight_q.sum() * total
+    count_q = np.floor(exact_q).astype(int)
+    up = np.argsort(-(exact_q - count_q), kind="stable")[: total - int(count_q.sum())]
+    count_q[up] += 1
+    return [int(n) for n in count_q]

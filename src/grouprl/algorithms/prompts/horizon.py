@@ -1,0 +1,59 @@
+"""How many turns an episode may take, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.data_part import Desk, SamplingRule
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.errors import InputError
+from grouprl.rollout.requests import Ask
+
+Count = Annotated[int, Field(ge=1)]
+
+
+@part("sampling")
+class Horizon(SamplingRule):
+    """Episodes are cut off after turns[min(⌊step/every⌋, last)] turns (ScalingInter-RL, arXiv:2509.08755).
+
+    An episode that is cut off keeps the reward it has so far. Steps count from 1, as in the authors' code.
+    """
+
+    turns: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20, 30)
+    every: Count = 100
+
+    def __post_init__(self) -> None:
+        """Refuse a horizon that shrinks."""
+        if list(self.turns) != sorted(self.turns):
+            raise InputError(f"horizon: turns {list(self.turns)}", "the horizon grows", f"Set {sorted(self.turns)}")
+
+    def at(self, step: int) -> int:
+        """Return the turns of step `step`, from 0."""
+        return self.turns[min((step + 1) // self.every, len(self.turns) - 1)]
+
+    def adjust(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
+        """Return the asks with the turns of this step."""
+        turns = self.at(desk.step)
+        desk.note("horizon", turns, "mean")
+        return [replace(ask, max_turns=turns) for ask in asks]
+
+    def words(self) -> str:
+        """Describe."""
+        stages = ", ".join(map(str, self.turns))
+        return f"episodes of at most {stages} turns, the next number every {self.every} steps"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Turns are needed."""
+        if run.environment:
+            return []
+        return ["horizon limits turns, and the task has none. Use a task with an environment"]
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """The limit never binds."""
+        if self.turns[0] < run.turns:
+            return []
+        return [f"horizon has no effect: the task's episodes take at most {run.turns} turns anyway"]

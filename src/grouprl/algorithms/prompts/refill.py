@@ -1,0 +1,113 @@
+"""Refill: which groups are worth an update, and how often to sample again for those that are not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.filters.difficulty import ROUNDING, Rate, band_rows, check_band
+from grouprl.algorithms.filters.selection import By, telling_rows
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+
+@part("refill")
+class DynamicSampling(Part):
+    """DAPO's dynamic sampling: sample new questions until the batch is full of mixed groups (arXiv:2503.14476).
+
+    At most `max_rounds` rounds of sampling for one batch; what is missing then is missing. `by="reward"` wants groups
+    whose rewards differ, whether or not one is right.
+    """
+
+    max_rounds: Annotated[int, Field(ge=1)] = 10
+    by: By = "outcome"
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of groups that hold both right and wrong answers (by="reward": different rewards)."""
+        return telling_rows(batch, self.by)
+
+    def words(self) -> str:
+        """Describe."""
+        if self.by == "reward":
+            return f"sample new questions until no group has zero variance, at most {self.max_rounds} rounds"
+        return f"sample new questions until every one has right and wrong answers, at most {self.max_rounds} rounds"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """One round is no refill."""
+        return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
+
+
+@part("refill")
+class DifficultyBand(Part):
+    """Sample new questions until the batch is full of questions of middling difficulty (arXiv:2504.03380).
+
+    The share of right answers must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of sampling
+    for one batch; what is missing then is missing.
+    """
+
+    low: Rate = 0.2
+    high: Rate = 0.8
+    max_rounds: Annotated[int, Field(ge=1)] = 10
+
+    def __post_init__(self) -> None:
+        """Refuse an empty band."""
+        check_band(self.low, self.high)
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of mixed groups inside the band."""
+        return band_rows(batch, self.low, self.high)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"sample new questions until every one has between {self.low:.0%} and {self.high:.0%} right answers, at "
+            f"most {self.max_rounds} rounds"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """One round is no refill."""
+        return ["difficulty_band has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
+
+
+@part("refill")
+class EpisodeBand(Part):
+    """CPMobius: new questions until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
+
+    An episode in which the agent has no row is not wanted. At most `max_rounds` rounds of sampling for one batch; what
+    is missing then is missing.
+    """
+
+    low: Rate = 0.2
+    high: Rate = 0.8
+    agent: Annotated[int, Field(ge=0)] = 0
+    max_rounds: Annotated[int, Field(ge=1)] = 10
+
+    def __post_init__(self) -> None:
+        """Refuse an empty band."""
+        check_band(self.low, self.high)
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of all agents of the episodes inside the band."""
+        episode_b = batch.need("keys.episode", self.name)
+        own_b = (batch.need("agent_b", self.name) == self.agent).to(batch.dtype)
+        mean_b = levels.mean(batch.reward_b, episode_b, own_b)
+        inside_b = (mean_b >= self.low - ROUNDING) & (mean_b <= self.high + ROUNDING)
+        return inside_b & (levels.total(own_b, episode_b) > 0)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b", "keys.episode")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"sample new questions until there are enough episodes in which agent {self.agent} earns between "
+            f"{self.low:g} and {self.high:g} on average, at most {self.max_rounds} rounds"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A band without bounds; one round still leaves episodes out."""
+        return ["episode_band has no effect: it is 0 to 1"] if (self.low, self.high) == (0, 1) else []

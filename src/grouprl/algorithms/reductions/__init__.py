@@ -1,0 +1,1 @@
+"""Aggregation: the weight of each token loss in the loss of one optimiser step."""

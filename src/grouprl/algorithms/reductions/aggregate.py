@@ -1,0 +1,169 @@
+"""Aggregation: the weight of each token loss in the loss of one optimiser step.
+
+The only place with denominators. Weights are computed from the whole optimiser step, so the loss does not depend on
+how the step is cut into micro-batches. Tokens outside the loss mask weigh 0 and rows without any active token do not
+count as sequences; a step without tokens has all weights 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+
+
+class Aggregate(Part):
+    """Base: weights [B,T] of the token losses of one optimiser step."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return weight_bt."""
+        raise NotImplementedError
+
+
+def _active(batch: Batch) -> Tensor:
+    return batch.active_bt.to(batch.dtype)
+
+
+def _rows(batch: Batch) -> Tensor:
+    """Number of rows with at least one active token (scalar, at least 1)."""
+    return batch.active_bt.any(1).sum().clamp(min=1)
+
+
+@part("aggregate")
+class TokenMean(Aggregate):
+    """Every token of the step weighs the same: 1 / number of active tokens (DAPO)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1 / Σ|y|."""
+        active_bt = _active(batch)
+        return active_bt / active_bt.sum().clamp(min=1)
+
+    def words(self) -> str:
+        """Describe."""
+        return "mean over all tokens of the optimiser step (long answers weigh more)"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "1/Σ|y_i| · Σ_i Σ_t"
+
+
+@part("aggregate")
+class SequenceMean(Aggregate):
+    """Mean over tokens of each sequence, then mean over sequences (GRPO as published)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1 / (B |y|)."""
+        active_bt = _active(batch)
+        return active_bt / active_bt.sum(1, keepdim=True).clamp(min=1) / _rows(batch)
+
+    def words(self) -> str:
+        """Describe."""
+        return "mean over each answer's tokens, then mean over answers (every answer weighs the same)"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "1/B · Σ_i 1/|y_i| · Σ_t"
+
+
+@part("aggregate")
+class SequenceSum(Aggregate):
+    """Sum over tokens of each sequence, then mean over sequences: the sequence is one action (RLOO, MiniRL)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1 / B."""
+        return _active(batch) / _rows(batch)
+
+    def words(self) -> str:
+        """Describe."""
+        return "sum over each answer's tokens, then mean over answers (the gradient grows with length)"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "1/B · Σ_i Σ_t"
+
+
+@part("aggregate")
+class TokenSum(Aggregate):
+    """Plain sum over all tokens of the step; the learning rate carries the scale."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1."""
+        return _active(batch)
+
+    def words(self) -> str:
+        """Describe."""
+        return "sum over all tokens of the optimiser step (the gradient grows with the batch)"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "Σ_i Σ_t"
+
+
+@part("aggregate")
+class ConstantLength(Aggregate):
+    """Sum over tokens divided by a constant length, so that no answer's length sets its weight (Dr. GRPO).
+
+    `length` None takes the batch's max_length. `sequences="sum"` does not divide by the number of sequences.
+    """
+
+    length: Annotated[int, Field(ge=1)] | None = None
+    sequences: Literal["mean", "sum"] = "mean"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1 / (B Lmax)."""
+        length = self.length or batch.max_length
+        if length is None:
+            raise InputError(
+                "constant_length has no length: batch.max_length is None",
+                "every token weighs 1 / (B · length)",
+                "Set constant_length's length or the batch's max_length",
+            )
+        rows = _rows(batch) if self.sequences == "mean" else 1
+        return _active(batch) / (rows * length)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return () if self.length else ("max_length",)
+
+    def words(self) -> str:
+        """Describe."""
+        over = "and by the number of answers" if self.sequences == "mean" else "(summed over answers)"
+        return f"sum over tokens divided by a constant length ({self.length or 'the longest allowed'}) {over}"
+
+    def formula(self) -> str:
+        """Formula."""
+        length = self.length or "Lmax"
+        return f"1/(B·{length}) · Σ_i Σ_t" if self.sequences == "mean" else f"1/{length} · Σ_i Σ_t"
+
+
+@part("aggregate")
+class GroupMean(Aggregate):
+    """Mean over the tokens of each group, then mean over groups: every question weighs the same (ScaleRL)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
+        active_bt = _active(batch)
+        tokens_b = levels.total(active_bt.sum(1), batch.group_b)
+        groups = len(torch.unique(batch.group_b[batch.active_bt.any(1)]))
+        return active_bt / tokens_b.clamp(min=1)[:, None] / max(groups, 1)
+
+    def words(self) -> str:
+        """Describe."""
+        return "mean over the tokens of each question's answers, then mean over questions"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "1/#g · Σ_g 1/Σ_{i∈g}|y_i| · Σ_{i∈g} Σ_t"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Groups of one are sequences."""
+        if run.group_size == 1:
+            return ["group_mean is the same as sequence_mean: every group holds one answer"]
+        return []

@@ -1,0 +1,1 @@
+"""Regularisers: extra token losses beside the policy loss."""

@@ -1,0 +1,92 @@
+"""What is done to tokens of good answers alone: their likelihood, and exploration of thoughts."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.core.batch import Batch
+
+LEAST = 1e-7
+"""An advantage below this is none."""
+
+
+@part("regularize")
+class GoodTokensNLL(Regularizer):
+    """α times the mean negative log-likelihood of the tokens with A > 0 (THOR, arXiv:2509.13761).
+
+    The mean is that of the method's aggregation, over those tokens only; without any the term is 0. It needs all rows
+    of the optimiser step, because they decide how many tokens share the term.
+    """
+
+    couples: ClassVar[str] = "batch"
+    coef: Coefficient = 0.01
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-α·log π(y_t)·[A_t > 0]·Σw/Σ_{A>0} w."""
+        weight_bt, good_bt = batch.need("weight_bt", self.name), self._good(batch).to(logp_bt.dtype)
+        chosen = (weight_bt * good_bt).sum()
+        factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
+        return TokenLoss(-self.coef * factor * good_bt * logp_bt, {})
+
+    def _good(self, batch: Batch) -> Tensor:
+        return batch.active_bt & (batch.need("advantage_bt", self.name) > LEAST)
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows without a token of positive advantage."""
+        return super().zero_rows(batch) | ~self._good(batch).any(1)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"{self.coef:g} times the negative log-likelihood of tokens with positive advantage"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"- {self.coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["good_tokens_nll has no effect: its coefficient is 0"] if self.coef == 0 else []
+
+
+@part("normalize")
+class ThoughtEntropy(Normalize):
+    """Pay uncertain tokens of the thought, never so much that an advantage changes its sign (FunRL).
+
+    A + min(α·H_t, |A|/κ) on `marks.thought`, the tokens up to the sign that ends a thought; H_t without gradient. What
+    follows the thought, the call or answer, stays as it is (arXiv:2508.05118).
+    """
+
+    alpha: Annotated[float, Field(ge=0)] = 0.4
+    kappa: Annotated[float, Field(gt=1)] = 2.0
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A + min(α·H, |A|/κ)."""
+        thought_bt = batch.active_bt & batch.need("marks.thought", self.name)
+        bonus_bt = torch.minimum(self.alpha * batch.need("entropy_bt", self.name), adv_bt.abs() / self.kappa)
+        return torch.where(thought_bt, adv_bt + bonus_bt, adv_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("entropy_bt", "marks.thought")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"add {self.alpha:g} times the entropy, at most a {self.kappa:g}th of its size, to the advantage of a "
+            "thought's tokens"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"A_t ← A_t + min({self.alpha:g}·H_t, |A_t|/{self.kappa:g}) in the thought"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No bonus."""
+        return ["thought_entropy has no effect: alpha is 0"] if self.alpha == 0 else []

@@ -1,0 +1,124 @@
+"""What is done to right answers alone: likelihood, a KL that fades with difficulty, a discount on likely ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.outcome import right, right_share
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.regularizers.kl import FORMULA, Estimator
+from grouprl.algorithms.regularizers.regularize import Coefficient, KLLoss, Regularizer
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core.batch import Batch
+
+
+@part("regularize")
+class PositiveNLL(Regularizer):
+    """Negative log-likelihood of the right answers (VAPO, arXiv:2504.05118): μ·mean over their tokens of -log π.
+
+    The mean is that of the method's aggregation, over right answers only; without any the term is 0. It needs all
+    rows of the optimiser step, because they decide how many tokens share the term.
+    """
+
+    couples: ClassVar[str] = "batch"
+    coef: Coefficient = 0.1
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-μ·log π(y_t)·[right]·Σw/Σ_right w, w the aggregation's weights."""
+        weight_bt = batch.need("weight_bt", self.name)
+        right_bt = (right(batch)[:, None] & batch.active_bt).to(logp_bt.dtype)
+        chosen = (weight_bt * right_bt).sum()
+        factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
+        return TokenLoss(-self.coef * factor * right_bt * logp_bt, {})
+
+    def words(self) -> str:
+        """Describe."""
+        return f"{self.coef:g} times the negative log-likelihood of right answers"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"- {self.coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["positive_nll has no effect: its coefficient is 0"] if self.coef == 0 else []
+
+
+@part("regularize", name="difficulty_kl_loss")
+class DifficultyKL(KLLoss):
+    """A KL loss that fades on answers of positive advantage to hard questions (View-R1, arXiv:2506.21655).
+
+    Weight 1 - exp(-e·(1-d)) with difficulty d = share of wrong answers, 0 < d < 1, where A > 0; 1 elsewhere.
+    """
+
+    couples: ClassVar[str] = "group"
+    coef: Coefficient = 1e-3
+    estimator: Estimator = "k3"
+    rate: Annotated[float, Field(gt=0)] = math.e
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """w(d)·β·k(d_t)."""
+        plain = super().__call__(logp_bt, batch, entropy_bt)
+        return TokenLoss(plain.loss_bt * self.by_difficulty(batch), plain.metrics)
+
+    def by_difficulty(self, batch: Batch) -> Tensor:
+        """[B,T] factor of each token's KL."""
+        easy_b = right_share(batch)
+        faded_b = torch.where((easy_b > 0) & (easy_b < 1), 1 - torch.exp(-self.rate * easy_b), 1)
+        return torch.where(batch.need("advantage_bt", self.name) > 0, faded_b[:, None], 1)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"{super().words()}; less on right answers to hard questions"
+
+    def formula(self) -> str:
+        """Formula."""
+        weight = f"w = 1 - exp(-{self.rate:.4g}·ρ) if A > 0 and 0 < ρ < 1 else 1"
+        return f"+ {self.coef:g} · w · [{FORMULA[self.estimator]}],  {weight},  ρ share of right answers"
+
+
+@part("shape")
+class Unlikeliness(Shaping):
+    """Discount the reward of right answers that the policy found likely (arXiv:2506.02355): R·(1 - β·k/G).
+
+    k is the rank of the answer's mean log-prob at the start of the update, 0 for the least likely of its group of G;
+    equal ones share the mean of their ranks. Rewards of 0 and below stay.
+    """
+
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.25
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R - β·k/G·max(R, 0)."""
+        logp_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
+        rank_b, size_b = shared_rank(logp_bt.sum(1) / batch.length_b.clamp(min=1), batch.group_b)
+        discount_b = self.beta * rank_b / size_b * batch.reward_b.clamp(min=0)
+        return batch.replace(reward_b=batch.reward_b - discount_b)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"take up to {self.beta:g} of their reward from right answers, more the likelier the policy found them"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"R ← R·(1 - {self.beta:g}·k/G),  k = rank of mean_t log π_old, 0 the least likely"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No discount."""
+        return ["unlikeliness has no effect: its beta is 0"] if self.beta == 0 else []
+
+
+def shared_rank(value_b: Tensor, id_b: Tensor) -> tuple[Tensor, Tensor]:
+    """[B] rank of each value in its segment, 0 for the smallest, equal values sharing their mean rank; [B] sizes."""
+    same_bb = id_b[:, None] == id_b[None]
+    below_b = (same_bb & (value_b[None] < value_b[:, None])).sum(1).to(value_b.dtype)
+    equal_b = (same_bb & (value_b[None] == value_b[:, None])).sum(1).to(value_b.dtype)
+    return below_b + (equal_b - 1) / 2, same_bb.sum(1).to(value_b.dtype)

@@ -1,0 +1,40 @@
+"""Likelihood of rows that are no answers to the question: verdicts on answers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.reductions.by_source import PLURAL, Source
+from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.core.batch import Batch
+
+
+@part("regularize")
+class SourceLikelihood(Regularizer):
+    """Raise the likelihood of the rows of one source: -λ·log π(y_t) there, 0 elsewhere (RL^V, arXiv:2505.04842)."""
+
+    coef: Coefficient = 1.0
+    source: Source = "verification"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
+        """-λ·log π on the source's rows."""
+        theirs_bt = batch.from_source(self.source)[:, None] & batch.active_bt
+        return TokenLoss(torch.where(theirs_bt, -self.coef * logp_bt, 0), {})
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of other sources."""
+        return super().zero_rows(batch) | ~batch.from_source(self.source)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"{self.coef:g} times the negative log-likelihood of {PLURAL[self.source]}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"- {self.coef:g}·log π(y_t) on {PLURAL[self.source]}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["source_likelihood has no effect: its coefficient is 0"] if self.coef == 0 else []

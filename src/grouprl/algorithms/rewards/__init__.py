@@ -1,0 +1,1 @@
+"""Reward transforms: what happens to rewards before advantages are computed."""

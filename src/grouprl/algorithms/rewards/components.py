@@ -1,0 +1,101 @@
+"""Rewards made anew of their components, for all rows or for those of one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from grouprl.algorithms.filters.selection import Selection, drop
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+
+Whole = Annotated[int, Field(ge=0)]
+
+
+@part("shape")
+class WeightedComponents(Shaping):
+    """R ← Σ weight · component over the components named, for rows of agent number `agent` (None: for all).
+
+    A component that a row lacks counts 0; one that no row has is an error, unless it weighs 0.
+    """
+
+    weights: Annotated[Mapping[str, float], Field(min_length=1)] = Field(default_factory=lambda: {"accuracy": 1.0})
+    agent: Whole | None = None
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R ← Σ_k w_k · R_k."""
+        total_b = torch.zeros_like(batch.reward_b)
+        for name, weight in self._counting().items():
+            if name not in batch.rewards:
+                known = f"Its components are {', '.join(batch.rewards)}" if batch.rewards else "The reward has no parts"
+                raise InputError(
+                    f"{self.name} needs batch.rewards.{name}, which this reward does not give", remedy=known
+                )
+            total_b = total_b + weight * batch.rewards[name].to(batch.dtype).nan_to_num(0.0)
+        if self.agent is not None:
+            total_b = torch.where(batch.need("agent_b", self.name) == self.agent, total_b, batch.reward_b)
+        return batch.replace(reward_b=total_b)
+
+    def _counting(self) -> dict[str, float]:
+        """The components that weigh anything."""
+        return {name: weight for name, weight in self.weights.items() if weight != 0}
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return (*(f"rewards.{name}" for name in self._counting()), *(["agent_b"] if self.agent is not None else []))
+
+    def words(self) -> str:
+        """Describe."""
+        parts = " + ".join(f"{weight:g} · {name}" for name, weight in self._counting().items()) or "nothing"
+        return f"the reward{'' if self.agent is None else f' of agent {self.agent}'} is {parts}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R ← " + (" + ".join(f"{weight:g}·R_{name}" for name, weight in self._counting().items()) or "0")
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing counts, or the agent is not there."""
+        if self.agent is not None and self.agent >= run.agents:
+            return [f"{self.name} has no effect: the task has no agent {self.agent}"]
+        return [] if self._counting() else [f"{self.name} pays nothing: all its weights are 0"]
+
+
+@part("select")
+class AgentsInTurn(Selection):
+    """Agents learn in turn, each for `every` steps: rows of the others leave the loss, not the statistics (Hi-Agent).
+
+    Step s is that of agent number (s // every) mod `agents`.
+    """
+
+    every: Annotated[int, Field(ge=1)] = 1
+    agents: Annotated[int, Field(ge=2)] = 2
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop the rows of agents whose turn it is not."""
+        learning = (batch.need("step", self.name) // self.every) % self.agents
+        return drop(batch, batch.need("agent_b", self.name) != learning, from_statistics=False)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("agent_b", "step")
+
+    def words(self) -> str:
+        """Describe."""
+        return f"agents learn in turn, {self.every} step{'s' if self.every > 1 else ''} each, while the others rest"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"only rows of agent (step // {self.every}) mod {self.agents}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Steps in which nobody learns."""
+        if run.agents == self.agents:
+            return []
+        return [f"{self.name} expects {self.agents} agents, and the task has {run.agents}: some steps train nobody"] * (
+            run.agents < self.agents
+        )

@@ -1,0 +1,199 @@
+"""Groups judged by how far their final answers agree: a second advantage between questions, and a scale within."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.normalize import Normalize
+from grouprl.algorithms.objectives.adaptive_clip import Dual
+from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objectives.ratio import log_ratio, symbol
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+Eps = Annotated[float, Field(ge=0)]
+
+
+def answer_entropy(batch: Batch) -> Tensor:
+    """[B] entropy in nats of the frequencies of the final answers (`keys.answer`) in each group."""
+    counted_b = batch.stats_b.to(batch.dtype)
+    same_b = levels.count(levels.cross(batch.group_b, batch.need("keys.answer", "the answer entropy")), counted_b)
+    share_b = same_b / levels.count(batch.group_b, counted_b).clamp(min=1)
+    surprise_b = -share_b.clamp(min=1e-12).log().to(batch.dtype)
+    return levels.mean(surprise_b, batch.group_b, counted_b).clamp(min=0)
+
+
+@part("shape")
+class QuestionAdvantage(Shaping):
+    """Judge each question against the others, and say how much that counts (COPO, arXiv:2508.04138).
+
+    A_q = (mean_g R - mean over questions)/(std over questions + eps). `blend="entropy"`: a group counts by its own
+    answers with w = sigmoid(γ(H - ρ)), H the entropy of its final answers, and by A_q with 1 - w. `blend="dead"`: by
+    A_q where the group's rewards do not differ, elsewhere by its own answers. Rewards stay as they are; `rewards`
+    gets 'question' = (1 - w)·A_q and 'local' = w, which the objective `two_level_clip` reads.
+    """
+
+    gamma: Annotated[float, Field(gt=0)] = 20.0
+    rho: float = 1.5
+    blend: Literal["entropy", "dead"] = "entropy"
+    eps: Eps = 1e-6
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Write rewards['question'] and rewards['local']."""
+        counted_b = batch.stats_b.to(batch.dtype)
+        local_b = self._local(batch, counted_b)
+        mean_b = levels.mean(batch.total_reward_b, batch.group_b, counted_b)
+        once_b = counted_b / levels.count(batch.group_b, counted_b, batch.dtype).clamp(min=1)
+        whole_b = torch.zeros_like(batch.group_b)
+        spread_b = levels.std(mean_b, whole_b, once_b, sample=True)
+        flat_b = spread_b <= 1e-6 * mean_b.abs().amax()
+        judged_b = torch.where(flat_b, 0, (mean_b - levels.mean(mean_b, whole_b, once_b)) / (spread_b + self.eps))
+        question_b = torch.where(batch.stats_b, (1 - local_b) * judged_b, 0)
+        return batch.replace(rewards={**batch.rewards, "question": question_b, "local": local_b})
+
+    def _local(self, batch: Batch, counted_b: Tensor) -> Tensor:
+        """[B] weight of a group's own comparison."""
+        if self.blend == "dead":
+            return levels.differs(batch.total_reward_b, batch.group_b, counted_b).to(batch.dtype)
+        return torch.sigmoid(self.gamma * (answer_entropy(batch) - self.rho))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("keys.answer",) if self.blend == "entropy" else ()
+
+    def words(self) -> str:
+        """Describe."""
+        if self.blend == "dead":
+            return "questions whose answers all got the same reward are judged against the other questions"
+        return (
+            "questions are also judged against each other, and the more their final answers agree (entropy below "
+            f"{self.rho:g}), the more that counts"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        if self.blend == "dead":
+            return "A_q = (mean_g R - mean_q)/std_q;  w = [rewards of the group differ]"
+        return f"A_q = (mean_g R - mean_q)/std_q;  w = σ({self.gamma:g}(H(answers) - {self.rho:g}))"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """One question has none to be compared with."""
+        if run.prompts == 1:
+            return ["question_advantage is 0: it compares questions. Use batch.prompts of 2 or more"]
+        return []
+
+
+@part("objective")
+class TwoLevelClip(Objective):
+    """w·PPO clip of the group's advantage plus PPO clip of the question's (COPO); `question_advantage` gives both.
+
+    Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
+    """
+
+    low: LowBound = 0.2
+    high: Bound = 0.2
+    dual: Dual = None
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
+        """w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
+        ratio_bt = log_ratio(logp_bt, batch).exp()
+        own_bt, question_bt = self.advantages(batch)
+        loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, question_bt)
+        return TokenLoss(loss_bt, clip_metrics(ratio_bt, own_bt + question_bt, 1 - self.low, 1 + self.high, self.dual))
+
+    def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """[B,T] weighted advantages: of the answer in its group, of the question among all."""
+        own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
+        return own_bt, batch.need("rewards.question", self.name)[:, None] * batch.active_bt
+
+    def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
+        loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.low, 1 + self.high))
+        if self.dual is not None:
+            loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual), loss_bt)
+        return loss_bt
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows with neither advantage."""
+        own_bt, question_bt = self.advantages(batch)
+        return ~((own_bt != 0) | (question_bt != 0)).any(1)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "PPO clip of the answer's advantage in its group, plus that of its question's among all questions: ratio "
+            f"within [{1 - self.low:g}, {1 + self.high:g}]"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        clip = f"ℓ(A) = -min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
+        return f"w·ℓ(A) + (1-w)·ℓ(A_q),  {clip},  {symbol('token', 'old')}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """A ratio that is always 1 cannot be clipped."""
+        return idle_ratio(run, "old", "the two-level clip")
+
+
+@part("normalize")
+class SemanticScale(Normalize):
+    """Scale a group's advantages down by the entropy of its final answers' likelihoods (SEED-GRPO, arXiv:2505.12346).
+
+    P_k ∝ Σ_{i in k} exp(mean_t log π_behavior(y_i,t)) over the answers with final answer k (`keys.answer`);
+    SE = -Σ_k P_k log P_k, at most log G. With x = α·SE/log G (`normalized`) or α·SE: A times 1/(1 + x), max(1 - x, 0)
+    or exp(-x).
+    """
+
+    alpha: Annotated[float, Field(ge=0)] = 0.0417
+    curve: Literal["inverse", "linear", "exp"] = "inverse"
+    normalized: bool = True
+
+    def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
+        """A·f(SE)."""
+        entropy_b = self.semantic_entropy(batch)
+        if self.normalized:
+            size_b = levels.count(batch.group_b, batch.stats_b, batch.dtype)
+            entropy_b = entropy_b / torch.where(size_b > 1, size_b.clamp(min=2).log(), 1)
+        x_b = self.alpha * entropy_b
+        factor_b = {"inverse": 1 / (1 + x_b), "linear": (1 - x_b).clamp(min=0), "exp": (-x_b).exp()}[self.curve]
+        return adv_bt * factor_b[:, None]
+
+    def semantic_entropy(self, batch: Batch) -> Tensor:
+        """[B] semantic entropy of each row's group, in nats."""
+        counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)
+        log_bt = torch.where(batch.mask_bt, batch.need("behavior_bt", self.name), 0)
+        log_b = log_bt.sum(1) / batch.length_b.clamp(min=1)
+        mass_b = (log_b - levels.extreme(log_b, batch.group_b, counted_b, largest=True)).exp() * counted_b
+        share_b = mass_b / levels.total(mass_b, batch.group_b).clamp(min=1e-30)
+        cluster_b = levels.total(share_b, levels.cross(batch.group_b, batch.need("keys.answer", self.name)))
+        return -levels.total(share_b * cluster_b.clamp(1e-30, 1).log(), batch.group_b)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("keys.answer", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        of = "relative to its maximum" if self.normalized else "in nats"
+        return (
+            "scale advantages down where the group's likely answers disagree: "
+            f"{self.curve} in {self.alpha:g} times their entropy {of}"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        factor = {"inverse": "1/(1+x)", "linear": "max(1-x, 0)", "exp": "e^(-x)"}[self.curve]
+        return f"A ← A · {factor},  x = {self.alpha:g}·SE{'/log G' if self.normalized else ''}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No scale."""
+        return ["semantic_scale has no effect: alpha is 0"] if self.alpha == 0 else []

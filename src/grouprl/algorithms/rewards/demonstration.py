@@ -1,0 +1,105 @@
+"""Groups that hold a demonstration: keeping the perfect answer from drowning the policy's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.advantage import Advantage, Relative
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+EXPONENT_LIMIT = 20.0
+
+
+@part("shape")
+class AsymmetricReward(Shaping):
+    """TempSamp-R1's shaping of all rewards: the top is compressed, the bottom expanded (arXiv:2509.18056).
+
+    R at or above τ: τ + a1·ln(R - τ + 1); below: τ - (exp(a2(τ - R)) - 1)/(exp(a2) - 1). Continuous and increasing.
+    For rewards in about [0, 1]; the exponent is held at 20.
+    """
+
+    tau: float = 0.8
+    top: Annotated[float, Field(gt=0)] = 0.01
+    bottom: Annotated[float, Field(gt=0)] = 1.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Shape every reward."""
+        above_b = (batch.reward_b - self.tau).clamp(min=0)
+        below_b = (self.bottom * (self.tau - batch.reward_b)).clamp(min=0, max=EXPONENT_LIMIT)
+        low_b = self.tau - torch.expm1(below_b) / math.expm1(self.bottom)
+        high_b = self.tau + self.top * torch.log1p(above_b)
+        return batch.replace(reward_b=torch.where(batch.reward_b >= self.tau, high_b, low_b))
+
+    def words(self) -> str:
+        """Describe."""
+        return f"compress rewards above {self.tau:g} (logarithm times {self.top:g}), expand those below (exponential)"
+
+    def formula(self) -> str:
+        """Formula."""
+        low = f"{self.tau:g} - (e^({self.bottom:g}({self.tau:g} - R)) - 1)/(e^{self.bottom:g} - 1)"
+        return f"R ← {self.tau:g} + {self.top:g}·ln(R - {self.tau:g} + 1) if R ≥ {self.tau:g} else {low}"
+
+
+@part("shape")
+class DemonstrationReward(Shaping):
+    """Scale the reward of demonstrations down, so that they stand out less in their group."""
+
+    factor: Annotated[float, Field(ge=0)] = 0.8
+
+    def __call__(self, batch: Batch) -> Batch:
+        """factor·R on demonstrations."""
+        shown_b = batch.from_source("demonstration")
+        return batch.replace(reward_b=torch.where(shown_b, self.factor * batch.reward_b, batch.reward_b))
+
+    def words(self) -> str:
+        """Describe."""
+        return f"the reward of demonstrations counts {self.factor:g} times"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"R ← {self.factor:g}·R on demonstrations"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing to scale."""
+        if self.factor == 1:
+            return ["demonstration_reward has no effect: its factor is 1"]
+        return []
+
+
+@part("advantage")
+class AnchoredRelative(Advantage):
+    """Judge the drawn answers among themselves; a demonstration gets λ times their largest advantage (TempSamp-R1)."""
+
+    anchor: Annotated[float, Field(ge=0)] = 1.2
+    eps: Annotated[float, Field(ge=0)] = 1e-6
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """A_i = (R_i - mean)/(std + eps) over drawn answers; λ·max_g A on demonstrations."""
+        shown_b = batch.from_source("demonstration")
+        drawn_b = (batch.stats_b & ~shown_b).to(batch.dtype)
+        adv_b = levels.relative(batch.total_reward_b, batch.group_b, eps=self.eps, weight_n=drawn_b)
+        best_b = levels.extreme(adv_b, batch.group_b, drawn_b, largest=True)
+        return batch.broadcast(torch.where(shown_b & batch.stats_b, self.anchor * best_b, adv_b))
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "reward minus the mean of the drawn answers, divided by their standard deviation; a demonstration gets "
+            f"{self.anchor:g} times the best of them"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"A = (R - mean_drawn)/(std_drawn + {self.eps:g});  demonstrations: {self.anchor:g}·max_drawn A"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """A group baseline needs a group."""
+        return Relative().refuse(run)

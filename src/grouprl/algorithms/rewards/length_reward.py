@@ -1,0 +1,208 @@
+"""Rewards that depend on how long a right answer is, compared with the other right answers of its group or a limit.
+
+Which answers are right is the raw outcome (`outcome.right`). Lengths count the tokens the policy wrote.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.outcome import counted_right, right, right_share
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+
+def lengths(batch: Batch) -> Tensor:
+    """[B] number of action tokens, in the type of the rewards."""
+    return batch.length_b.to(batch.dtype)
+
+
+def relative_length(batch: Batch) -> Tensor:
+    """[B] z-score of each length among the right answers of its group (sample std + 1e-6).
+
+    0 where fewer than two answers are right or all right ones are equally long.
+    """
+    length_b, right_b = lengths(batch), counted_right(batch)
+    std_b = levels.std(length_b, batch.group_b, right_b, sample=True)
+    z_b = (length_b - levels.mean(length_b, batch.group_b, right_b)) / (std_b + 1e-6)
+    return torch.where(std_b > 0, z_b, 0)
+
+
+@part("shape")
+class RightLengthScore(Shaping):
+    """GRPO-LEAD (arXiv:2504.09696): right answers get R·exp(-α z), z their length's score among the group's right ones.
+
+    Wrong answers get `wrong`. `free_length`: groups whose three shortest right answers have at most this mean length
+    keep R (the release has 4000 tokens; 0 shapes every group).
+    """
+
+    alpha: Coefficient = 0.05
+    wrong: float = -1.0
+    free_length: Annotated[int, Field(ge=0)] = 0
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R·exp(-α z_i) if right, else `wrong`."""
+        right_b = right(batch)
+        z_b = torch.where(self._long(batch) & right_b, relative_length(batch), 0)
+        return batch.replace(reward_b=torch.where(right_b, batch.reward_b * (-self.alpha * z_b).exp(), self.wrong))
+
+    def _long(self, batch: Batch) -> Tensor:
+        """[B] bool: groups whose three shortest right answers are longer than the free length."""
+        right_b = counted_right(batch)
+        by_length_b = torch.where(right_b > 0, lengths(batch), torch.inf)
+        shortest_b = right_b * (levels.rank(by_length_b, batch.group_b) < 3)
+        return levels.mean(lengths(batch), batch.group_b, shortest_b) > self.free_length
+
+    def words(self) -> str:
+        """Describe."""
+        free = f", in groups whose shortest ones exceed {self.free_length} tokens" if self.free_length else ""
+        return (
+            f"scale the reward of right answers down with their length among the group's right ones (rate "
+            f"{self.alpha:g}){free}; wrong answers get {self.wrong:g}"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return (
+            f"R ← R·exp(-{self.alpha:g}·z_i) if right, else {self.wrong:g},  z = (|y| - mean_right)/(std_right + 1e-6)"
+        )
+
+
+@part("shape")
+class LengthWhenSolved(Shaping):
+    """ConciseR's second stage (arXiv:2505.21178): a bonus for short answers once all answers of the group are right.
+
+    R + c·(1 - |y|/Lmax) in groups without a wrong answer; everything else stays.
+    """
+
+    coef: Coefficient = 1.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R + c·(1 - |y|/Lmax) where the whole group is right."""
+        longest = int(batch.need("max_length", self.name))
+        bonus_b = self.coef * (1 - lengths(batch) / longest)
+        return batch.replace(reward_b=batch.reward_b + torch.where(right_share(batch) == 1, bonus_b, 0))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("max_length",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"once all answers to a question are right, add up to {self.coef:g} for short ones"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"R ← R + {self.coef:g}·(1 - |y|/Lmax) where all of the group are right"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["length_when_solved has no effect: its coefficient is 0"] if self.coef == 0 else []
+
+
+@part("shape")
+class ShortestRight(Shaping):
+    """A bonus for right answers that are as short as the shortest right answer of their group (self-guided efficiency).
+
+    R + c·min_right |y| / |y_i|: c for the shortest, less for longer ones, nothing for wrong ones.
+    """
+
+    coef: Coefficient = 0.5
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R + c·[right]·min_right |y| / |y_i|."""
+        length_b = lengths(batch)
+        shortest_b = levels.extreme(length_b, batch.group_b, counted_right(batch), largest=False)
+        return batch.replace(
+            reward_b=batch.reward_b + self.coef * counted_right(batch) * shortest_b / length_b.clamp(min=1)
+        )
+
+    def words(self) -> str:
+        """Describe."""
+        return f"add {self.coef:g} times (length of the group's shortest right answer / own length) to right answers"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"R ← R + {self.coef:g}·[right]·min_right|y| / |y_i|"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["shortest_right has no effect: its coefficient is 0"] if self.coef == 0 else []
+
+
+@part("shape")
+class CosineLength(Shaping):
+    """Cosine length reward: right answers from `right_short`·R down to `right_long`·R, wrong ones from -1 up to -0.5.
+
+    Half a cosine over |y|/Lmax, held at its end beyond Lmax (arXiv:2502.03373; numbers of Open-RS, arXiv:2503.16219).
+    """
+
+    right_short: float = 1.0
+    right_long: float = 0.5
+    wrong_short: float = -1.0
+    wrong_long: float = -0.5
+
+    def __call__(self, batch: Batch) -> Batch:
+        """long + ½(short - long)(1 + cos(π·min(|y|/Lmax, 1)))."""
+        longest = int(batch.need("max_length", self.name))
+        half_b = 0.5 * (1 + torch.cos(math.pi * (lengths(batch) / longest).clamp(max=1)))
+        right_b = (self.right_long + (self.right_short - self.right_long) * half_b) * batch.reward_b
+        wrong_b = self.wrong_long + (self.wrong_short - self.wrong_long) * half_b
+        return batch.replace(reward_b=torch.where(right(batch), right_b, wrong_b))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("max_length",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"the reward of right answers falls with length from {self.right_short:g} to {self.right_long:g} times "
+            f"itself; wrong ones get {self.wrong_short:g} when short, {self.wrong_long:g} at the limit"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R ← long + ½(short - long)(1 + cos(π|y|/Lmax)), its own pair for right and wrong"
+
+
+@part("shape")
+class MinMaxLength(Shaping):
+    """Kimi k1.5's length reward (arXiv:2501.12599): λ = ½ - (|y| - min_g)/(max_g - min_g), added to the reward.
+
+    Right answers get λ, wrong ones min(0, λ); nothing where all answers of the group are equally long.
+    """
+
+    coef: Coefficient = 1.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R + c·λ if right, R + c·min(0, λ) if wrong."""
+        length_b, counted_b = lengths(batch), batch.stats_b.to(batch.dtype)
+        least_b = levels.extreme(length_b, batch.group_b, counted_b, largest=False)
+        range_b = levels.extreme(length_b, batch.group_b, counted_b, largest=True) - least_b
+        score_b = torch.where(range_b > 0, 0.5 - (length_b - least_b) / range_b.clamp(min=1), 0)
+        return batch.replace(
+            reward_b=batch.reward_b + self.coef * torch.where(right(batch), score_b, score_b.clamp(max=0))
+        )
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"add {self.coef:g} times a score from ½ (the group's shortest answer) to -½ (its longest); wrong answers "
+            "get only its negative part"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"R ← R + {self.coef:g}·λ (wrong: min(0, λ)),  λ = ½ - (|y| - min_g)/(max_g - min_g)"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No coefficient."""
+        return ["min_max_length has no effect: its coefficient is 0"] if self.coef == 0 else []

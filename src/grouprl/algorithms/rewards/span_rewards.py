@@ -1,0 +1,35 @@
+"""Rewards of single tokens from praise and blame."""
+
+from __future__ import annotations
+
+import torch
+
+from grouprl.algorithms.part import part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core.batch import Batch
+
+
+@part("shape")
+class SpanRewards(Shaping):
+    """Replace the reward: +1 for each token of a good part, -1 for each of a poor one (Text2Grad, arXiv:2505.22338).
+
+    A token of both earns nothing. The parts are `marks.good` and `marks.poor`.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_t = [good] - [poor]."""
+        good_bt, poor_bt = (batch.need(f"marks.{side}", self.name) & batch.mask_bt for side in ("good", "poor"))
+        token_bt = good_bt.to(batch.dtype) - poor_bt.to(batch.dtype)
+        return batch.replace(reward_b=torch.zeros_like(batch.reward_b), token_reward_bt=token_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("marks.good", "marks.poor")
+
+    def words(self) -> str:
+        """Describe."""
+        return "the reward of each token is +1 in a good part of the answer, -1 in a poor one, and nothing else counts"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "r_t ← [good] - [poor],  R ← 0"

@@ -1,0 +1,252 @@
+"""Rewards of turns, before anything is judged: information gained, ranks, progress, and where rewards are paid.
+
+The reward of a sequence holds those of its turns; what changes theirs changes it by as much.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.outcome import right
+from grouprl.algorithms.advantages.turn_level import (
+    has_turn,
+    last_tokens,
+    last_turn,
+    next_turn,
+    on_tokens,
+    turn_means,
+    turn_rewards,
+)
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.core.batch import Batch
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+def with_turn_rewards(batch: Batch, reward_bs: Tensor, there_bs: Tensor, reader: str) -> Batch:
+    """Return the batch with other rewards of turns; what a sequence earns besides stays."""
+    before_bs, _ = turn_rewards(batch, there_bs, reader)
+    more_b = (reward_bs - before_bs).sum(1)
+    return batch.replace(turn_reward_bs=reward_bs, reward_b=batch.reward_b + more_b)
+
+
+def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
+    """[B,T] the reward of each turn on its last token."""
+    return on_tokens(reward_bs, batch, reader) * last_tokens(batch, there_bs, reader)
+
+
+@part("shape")
+class InformationGain(Shaping):
+    """Pay every turn but the last for how much likelier it made the right answer (IGPO, arXiv:2510.14967).
+
+    `stats.answer` is the mean log-prob of the right answer's tokens, were it given at the beginning of the token's
+    turn. r_k grows by w(p_{k+1} - p_k), p = exp of that; by its logarithm's difference with `measure`
+    "log_probability". What the last turn shows nobody reads.
+    """
+
+    weight: NonNegative = 1.0
+    measure: Literal["probability", "log_probability"] = "probability"
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k + w(p_{k+1} - p_k)."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        belief_bs = turn_means(batch.need("stats.answer", self.name), batch.mask_bt, batch, there_bs, self.name)
+        if self.measure == "probability":
+            belief_bs = belief_bs.exp()
+        after_bs = next_turn(belief_bs, there_bs, torch.nan)
+        gain_bs = torch.where(there_bs & ~after_bs.isnan(), after_bs - belief_bs, 0)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        return with_turn_rewards(batch, reward_bs + self.weight * gain_bs, there_bs, self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs", "stats.answer")
+
+    def words(self) -> str:
+        """Describe."""
+        what = "probability" if self.measure == "probability" else "log-prob"
+        return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the right answer"
+
+    def formula(self) -> str:
+        """Formula."""
+        p = "p" if self.measure == "probability" else "log p"
+        return f"r_k ← r_k + {self.weight:g}·({p}_{{k+1}} - {p}_k),  p_k = exp(mean_j log π(a_j | before turn k))"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No weight, or one turn."""
+        if self.weight == 0:
+            return ["information_gain has no effect: its weight is 0"]
+        return [] if run.environment else ["information_gain has no effect: an answer without turns has only its last"]
+
+
+@part("shape")
+class RankDiscount(Shaping):
+    """Discount the hit of turn k as discounted cumulative gain does: r_k/log2(k + 1), k from 1 (arXiv:2510.20150).
+
+    A turn is one item of a ranked list, its reward whether it is a hit.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k/log2(k+1)."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        rank_s = torch.arange(reward_bs.shape[1], device=reward_bs.device, dtype=reward_bs.dtype) + 1
+        return with_turn_rewards(batch, reward_bs / torch.log2(rank_s + 1), there_bs, self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        return "divide the reward of turn k by log2(k + 1), as discounted cumulative gain does with ranks"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "r_k ← r_k / log2(k + 1),  k from 1"
+
+
+@part("shape")
+class ProgressReward(Shaping):
+    """Replace all rewards by how much each turn contributed, and whether it could be carried out (arXiv:2505.20732).
+
+    r_k = α c_k + β g_k: c is `stats.progress`, a model's estimate whose sum over turns is near the outcome, g whether
+    the action was valid. It is paid on the last token of turn k.
+    """
+
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 0.5
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k = α c_k + β g_k."""
+        valid_bs = batch.need("valid_bs", self.name)
+        there_bs = has_turn(batch, valid_bs.shape[1], self.name)
+        progress_bs = turn_means(batch.need("stats.progress", self.name), batch.mask_bt, batch, there_bs, self.name)
+        reward_bs = torch.where(there_bs, self.alpha * progress_bs + self.beta * valid_bs, 0)
+        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
+        nothing_b = torch.zeros_like(batch.reward_b)
+        return batch.replace(turn_reward_bs=reward_bs, reward_b=nothing_b, token_reward_bt=paid_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "valid_bs", "stats.progress")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"turns earn {self.alpha:g} times their estimated share of the outcome and {self.beta:g} for a valid "
+            "action, and nothing else counts"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"r_k ← {self.alpha:g}·c_k + {self.beta:g}·[valid],  R ← Σ_k r_k"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Nothing would be paid."""
+        return ["progress_reward leaves no reward: alpha and beta are 0"] if self.alpha == self.beta == 0 else []
+
+
+@part("shape")
+class DenseTurns(Shaping):
+    """Scale the rewards of turns so that an episode's sum to at most 1 (the practitioner's guide, arXiv:2510.01132).
+
+    Those of a right episode are divided by the number of its turns that earned something, others by `most`, the
+    number of rewards that an episode can earn.
+    """
+
+    most: Annotated[int, Field(ge=1)] = 1
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_k/#rewarded or r_k/most."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        rewarded_b = (reward_bs > 0).sum(1).clamp(min=1)
+        divisor_b = torch.where(right(batch), rewarded_b, self.most).to(reward_bs.dtype)
+        return with_turn_rewards(batch, reward_bs / divisor_b[:, None], there_bs, self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        return f"divide the rewards of turns by how many of them there are in a right episode, by {self.most} in others"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"r_k ← r_k / #(r > 0) if right, else r_k / {self.most}"
+
+
+@part("shape")
+class RewardAtTurnEnd(Shaping):
+    """Pay the reward of each turn on the turn's last token, not at the end of the sequence.
+
+    Only credit along the tokens (returns to go, a critic) sees a difference.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """r_t += r_k at the last token of turn k."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
+        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
+        before_bt = batch.token_reward_bt
+        token_bt = paid_bt if before_bt is None else before_bt + paid_bt
+        return batch.replace(reward_b=batch.reward_b - reward_bs.sum(1), token_reward_bt=token_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        return "pay the reward of each turn on its last token"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
+
+
+@part("shape")
+class ProactiveRewards(Shaping):
+    """ProMed: a question earns its information and the final diagnosis, the answer the diagnosis (arXiv:2508.13514).
+
+    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the question, the
+    last γ[right]; nothing else counts.
+    """
+
+    information: NonNegative = 2.0
+    asked_right: NonNegative = 1.0
+    answered_right: NonNegative = 3.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        """α r_k + β[right], at last γ[right]."""
+        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
+        gain_bs, _ = turn_rewards(batch, there_bs, self.name)
+        right_bs = right(batch)[:, None].to(gain_bs.dtype)
+        asked_bs = self.information * gain_bs + self.asked_right * right_bs
+        reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, asked_bs * there_bs)
+        return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "turn_reward_bs")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"a question earns {self.information:g} times its information and {self.asked_right:g} if the diagnosis "
+            f"is right, the last turn {self.answered_right:g} if it is"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return (
+            f"r_k ← {self.information:g}·r_k + {self.asked_right:g}·[right],  "
+            f"r_K ← {self.answered_right:g}·[right],  R ← Σ_k r_k"
+        )

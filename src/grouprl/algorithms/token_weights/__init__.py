@@ -1,0 +1,1 @@
+"""Token weights and masks: detached factors of the policy loss."""

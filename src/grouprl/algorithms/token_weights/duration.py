@@ -1,0 +1,42 @@
+"""Weights of turns by how long their actions took."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.advantages.turn_level import on_tokens, turn_means, turns_of
+from grouprl.algorithms.part import part
+from grouprl.algorithms.token_weights.weighting import Weighting
+from grouprl.core.batch import Batch
+
+
+@part("weight")
+class DurationWeight(Weighting):
+    """Multiply the loss of a turn by the seconds of its action over their mean in the batch (arXiv:2509.01684).
+
+    Where actors go on as soon as an action is done, fast actions come more often than slow ones, in inverse
+    proportion to their duration; the weight undoes that.
+    """
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Δt_k / mean Δt."""
+        there_bs = turns_of(batch, self.name)
+        duration_bt = batch.need("stats.duration", self.name)
+        seconds_bs = turn_means(duration_bt, batch.mask_bt, batch, there_bs, self.name)
+        counted_bs = there_bs & batch.stats_b[:, None]
+        total = seconds_bs[counted_bs].sum()
+        mean = torch.where(total > 0, total, 1) / counted_bs.sum().clamp(min=1)
+        return on_tokens(seconds_bs / mean, batch, self.name)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("turn_bt", "stats.duration")
+
+    def words(self) -> str:
+        """Describe."""
+        return "weigh each turn by how long its action took, over the mean of the batch"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "× Δt_k / mean Δt"

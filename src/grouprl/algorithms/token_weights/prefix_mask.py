@@ -1,0 +1,111 @@
+"""Training on how answers begin: a growing prefix, worth what its continuations are worth."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.advantages.outcome import right
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.token_weights.weighting import Weighting
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+@part("weight")
+class PrefixMask(Weighting):
+    """PPPO: only the first ⌊η|y|⌋ tokens of each answer are trained; denominators keep all tokens (arXiv:2512.15274).
+
+    The share η grows from `start` by `grow` up to `limit`, in equal parts of the run. An answer whose prefix is empty
+    gives no gradient.
+    """
+
+    start: Share = 0.15
+    grow: Annotated[float, Field(ge=0)] = 0.05
+    limit: Share = 0.35
+
+    def __post_init__(self) -> None:
+        """Refuse a limit below the start."""
+        if self.limit < self.start:
+            raise InputError(
+                f"prefix_mask: limit {self.limit:g} < start {self.start:g}", "the share of trained tokens only grows"
+            )
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[t ≤ ⌊η|y|⌋]."""
+        last_b = (self.share(batch) * batch.length_b.to(torch.float64) + 1e-9).floor()
+        return (batch.mask_bt & (batch.mask_bt.cumsum(1) <= last_b[:, None])).to(batch.dtype)
+
+    @property
+    def sizes(self) -> int:
+        """How many different shares there are."""
+        return 1 if self.grow == 0 else 1 + math.ceil((self.limit - self.start) / self.grow - 1e-9)
+
+    def share(self, batch: Batch) -> float:
+        """Return η at this step of the run."""
+        if self.sizes == 1:
+            return self.start
+        done = batch.need("step", self.name) / max(batch.need("steps", self.name), 1)
+        return min(self.start + self.grow * int(min(done, 1.0) * self.sizes + 1e-9), self.limit)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return () if self.sizes == 1 else ("step", "steps")
+
+    def words(self) -> str:
+        """Describe."""
+        grows = "" if self.sizes == 1 else f", growing to {self.limit:.0%} over the run"
+        return f"train only on the first {self.start:.0%} of each answer's tokens{grows}"
+
+    def formula(self) -> str:
+        """Formula."""
+        grows = "" if self.sizes == 1 else f",  η from {self.start:g} to {self.limit:g}"
+        return f"× [t ≤ ⌊η|y|⌋]{grows}" if grows else f"× [t ≤ ⌊{self.start:g}|y|⌋]"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Everything is the prefix, or a limit that is never reached."""
+        if self.start == 1:
+            return ["prefix_mask has no effect: its share is 1"]
+        stuck = self.grow == 0 and self.limit > self.start
+        return ["prefix_mask.limit has no effect: the share never grows"] if stuck else []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Some answer must have a prefix."""
+        if run.max_length and int(self.limit * run.max_length + 1e-9) == 0:
+            return [
+                f"prefix_mask trains on ⌊{self.limit:g}·|y|⌋ tokens, which is none for answers of at most "
+                f"{run.max_length} tokens. Allow longer answers or a larger share"
+            ]
+        return []
+
+
+@part("shape")
+class ContinuationReward(Shaping):
+    """How many continuations of an answer's prefix are right, plus 1 if the answer is (PPPO, arXiv:2512.15274).
+
+    The number of right continuations of each row is `rewards['continuations']`.
+    """
+
+    def __call__(self, batch: Batch) -> Batch:
+        """R = number of right continuations + [right]."""
+        number_b = batch.need("rewards.continuations", self.name).to(batch.dtype)
+        return batch.replace(reward_b=number_b + right(batch).to(batch.dtype))
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("rewards.continuations",)
+
+    def words(self) -> str:
+        """Describe."""
+        return "the reward is how many continuations of the answer's prefix are right, plus 1 if the answer is"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "R ← Σ_j [continuation j right] + [right]"

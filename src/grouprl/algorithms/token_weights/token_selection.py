@@ -1,0 +1,204 @@
+"""Which answers and tokens are trained on: by entropy, by the spread of advantages, by chance.
+
+What is chosen once the advantages are known comes as a multiplier of 0 or 1; the aggregation `weighted_mean` then
+counts only what was kept. Chance is a hash of the log-probs: reproducible, and independent of the order of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.filters.selection import Selection
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.reductions.aggregate import Aggregate
+from grouprl.algorithms.token_weights.weighting import Weighting
+from grouprl.core.batch import Batch
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Score = Literal["entropy", "advantage_entropy"]
+_SCORE = {"entropy": "the entropy H_t", "advantage_entropy": "|A|·H_t"}
+
+
+@part("weight")
+class TopTokens(Weighting):
+    """Keep the tokens whose score lies in the top `fraction`, multiply the others by zero (arXiv:2506.01939, eq. 5).
+
+    The score is the sampler's entropy at the token, or |A|·H (D3S). The threshold is the (1 - fraction)-quantile over
+    the tokens that still count in the rollout (`over="batch"`) or in each answer; ties at the threshold are kept.
+    """
+
+    fraction: Fraction = 0.2
+    score: Score = "entropy"
+    over: Literal["batch", "sequence"] = "batch"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[score_t ≥ quantile]."""
+        candidate_bt = batch.active_bt if batch.multiplier_bt is None else batch.active_bt & (batch.multiplier_bt != 0)
+        score_bt = batch.need("entropy_bt", self.name)
+        if self.score == "advantage_entropy":
+            score_bt = score_bt * batch.need("advantage_bt", self.name).abs()
+        score_rn = torch.where(candidate_bt, score_bt, -torch.inf)
+        if self.over == "batch":
+            score_rn = score_rn.reshape(1, -1)
+        count_r = (score_rn > -torch.inf).sum(1, keepdim=True)
+        last_r = (self.fraction * (count_r - 1).to(torch.float64) + 1e-9).floor().long().clamp(min=0)
+        threshold_r = score_rn.sort(1, descending=True).values.gather(1, last_r)
+        return (candidate_bt & (score_rn >= threshold_r).reshape(score_bt.shape)).to(batch.dtype)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("entropy_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        where = "the rollout" if self.over == "batch" else "each answer"
+        return f"train only on the {self.fraction:.0%} of tokens with the largest {_SCORE[self.score]} in {where}"
+
+    def formula(self) -> str:
+        """Formula."""
+        score = "H_t" if self.score == "entropy" else "|A_t|·H_t"
+        return f"× [{score} ≥ quantile_{1 - self.fraction:g}]"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """All tokens are kept."""
+        return ["top_tokens has no effect: its fraction is 1"] if self.fraction == 1 else []
+
+
+@part("weight")
+class VarianceSubset(Weighting):
+    """Keep the share of answers whose advantages vary most, across questions; multiply the others by zero (D3S).
+
+    The subset of N with the largest variance is some of the smallest advantages and the rest of the largest. Answers
+    of equal advantage are told apart by their mean entropy.
+    """
+
+    fraction: Fraction = 0.5
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[row among the N = max(1, round(fraction·B)) of the largest Var(A)]."""
+        active_bt = batch.active_bt
+        size_b = active_bt.sum(1)
+        adv_b, entropy_b = (
+            torch.where(active_bt, batch.need(name, self.name), 0).sum(1) / size_b.clamp(min=1)
+            for name in ("advantage_bt", "entropy_bt")
+        )
+        row_n = (size_b > 0).nonzero()[:, 0]
+        kept_b = torch.zeros_like(adv_b)
+        if len(row_n):
+            chosen = largest_spread(adv_b[row_n], max(1, round(self.fraction * len(row_n))), entropy_b[row_n])
+            kept_b[row_n[chosen]] = 1
+        return batch.broadcast(kept_b)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("entropy_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        return f"train only on the {self.fraction:.0%} of answers whose advantages have the largest variance"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "× [i ∈ argmax_{|S|=N} Var(A_S)]"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """All answers are kept."""
+        return ["variance_subset has no effect: its fraction is 1"] if self.fraction == 1 else []
+
+
+def largest_spread(value_n: Tensor, size: int, tie_n: Tensor) -> Tensor:
+    """[size] indices of the subset of `value_n` with the largest variance; equal values stand in order of `tie_n`.
+
+    Values closer than a millionth of the largest are equal, so rounding decides nothing.
+    """
+    centered_n = value_n - value_n.mean()
+    level_n = (centered_n / centered_n.abs().amax().clamp(min=1e-30) * 2**20).round()
+    by_tie_n = tie_n.argsort()
+    order_n = by_tie_n[level_n[by_tie_n].argsort(stable=True)]
+    sorted_n = centered_n[order_n]
+    low_k, low2_k = (torch.cat([x.new_zeros(1), x[:size].cumsum(0)]) for x in (sorted_n, sorted_n.square()))
+    high_k, high2_k = (
+        torch.cat([x.new_zeros(1), x.flip(0)[:size].cumsum(0)]).flip(0) for x in (sorted_n, sorted_n.square())
+    )
+    spread_k = (low2_k + high2_k) / size - ((low_k + high_k) / size).square()
+    best = int((spread_k >= spread_k.amax() * (1 - 1e-6)).nonzero()[0, 0])
+    return torch.cat([order_n[:best], order_n[len(order_n) - (size - best) :]])
+
+
+@part("select")
+class TokenSubset(Selection):
+    """Keep the first `head` tokens of each answer, later ones with probability `keep`, at most `limit` (S-GRPO).
+
+    The others leave the loss and its denominators (arXiv:2504.20834). Chance is a hash of the old log-probs.
+    """
+
+    head: Annotated[int, Field(ge=0)] = 50
+    keep: Annotated[float, Field(ge=0, le=1)] = 0.5
+    limit: Annotated[int, Field(ge=1)] | None = 100
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Drop tokens behind the head by chance, and everything after `limit` kept tokens."""
+        active_bt = batch.active_bt
+        chance_bt = hashed(batch.need("old_bt", self.name), active_bt)
+        kept_bt = active_bt & ((active_bt.cumsum(1) <= self.head) | (chance_bt < self.keep))
+        if self.limit is not None:
+            kept_bt &= kept_bt.cumsum(1) <= self.limit
+        return batch.replace(loss_mask_bt=kept_bt)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        limit = "" if self.limit is None else f", at most {self.limit} in all"
+        return f"train on the first {self.head} tokens of each answer and on {self.keep:.0%} of the later ones{limit}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"t ≤ {self.head} or u_t < {self.keep:g}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Answers that end within the head are trained on whole."""
+        short = run.max_length and run.max_length <= min(self.head, self.limit or self.head)
+        if short or (self.keep == 1 and self.limit is None):
+            return [f"token_subset has no effect: answers of at most {run.max_length} tokens are kept whole"]
+        return []
+
+
+def hashed(value_bt: Tensor, mask_bt: Tensor) -> Tensor:
+    """[B,T] numbers in [0, 1) that look random: a hash of each value, its place and the other values of its row."""
+    bits_bt = value_bt.detach().to(torch.float32).view(torch.int32).to(torch.int64)
+    own_bt = torch.where(mask_bt, _mix(bits_bt + mask_bt.cumsum(1) * 0x9E3779B97F4A7C1), 0)
+    whole_bt = _mix(own_bt ^ _mix(own_bt.sum(1, keepdim=True)))
+    return (whole_bt & (2**53 - 1)).to(torch.float64) / 2**53
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Scramble the bits of int64 numbers (multiplication wraps around)."""
+    for factor in (0x7F51AFD7ED558CCD, 0x44CEB9FE1A85EC53):
+        x = (x ^ (x >> 32)) * factor
+    return x ^ (x >> 29)
+
+
+@part("aggregate")
+class WeightedMean(Aggregate):
+    """Mean over the tokens of the step, each counting by its multiplier: 1 / Σ|m_t|, so zeros do not count."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w_t = 1 / Σ|m|."""
+        active_bt = batch.active_bt.to(batch.dtype)
+        total = (active_bt if batch.multiplier_bt is None else active_bt * batch.multiplier_bt.abs()).sum()
+        return active_bt * torch.where(total > 0, 1 / torch.where(total > 0, total, 1), 0)
+
+    def words(self) -> str:
+        """Describe."""
+        return "mean over the tokens of the optimiser step, each counting by its multiplier (0: not at all)"
+
+    def formula(self) -> str:
+        """Formula."""
+        return "1/Σ|m_t| · Σ_i Σ_t"

@@ -1,0 +1,148 @@
+"""Detached multipliers of the policy loss; denominators and regularisers do not change.
+
+The importance corrections compare the policy at the start of the update, as the trainer computes it, with the sampler
+that really drew the tokens: w = π_old / π_behavior.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+
+MismatchLevel = Literal["token", "sequence", "sequence_sum"]
+_LEVEL = {"token": "per token", "sequence": "geometric mean per answer", "sequence_sum": "product per answer"}
+
+
+class Weighting(Part):
+    """Base: factors [B,T] of the policy loss."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return factors [B,T]."""
+        raise NotImplementedError
+
+
+def mismatch_ratio(batch: Batch, level: MismatchLevel) -> Tensor:
+    """[B,T] π_old/π_behavior per token, or of the whole sequence (product, or its |y|-th root), exponent within ±20."""
+    behavior_bt = batch.need("behavior_bt", "the importance correction")
+    log_bt = torch.where(batch.active_bt, batch.need("old_bt", "the importance correction") - behavior_bt, 0)
+    if level != "token":
+        sum_b = log_bt.sum(1)
+        if level == "sequence":
+            sum_b = sum_b / batch.active_bt.sum(1).clamp(min=1)
+        log_bt = sum_b[:, None].expand_as(log_bt)
+    return log_bt.clamp(-20, 20).exp()
+
+
+@part("weight")
+class TruncatedImportance(Weighting):
+    """TIS: multiply the policy loss by min(π_old/π_behavior, high), detached (Yao et al. 2025; C = 2, Qwen 5).
+
+    `low` also bounds it from below (OpenRLHF).
+    """
+
+    high: Annotated[float, Field(gt=0)] = 2.0
+    low: Annotated[float, Field(ge=0)] | None = None
+    level: MismatchLevel = "token"
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """clip(w, low, high)."""
+        return mismatch_ratio(batch, self.level).clamp(self.low, self.high)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        low = "" if self.low is None else f" and at least {self.low:g}"
+        return f"weigh by the trainer/sampler ratio ({_LEVEL[self.level]}), at most {self.high:g}{low}"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"× min(π_old/π_behavior, {self.high:g})"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler needs no correction."""
+        return ["truncated_importance has no effect: the sampler is exact"] if run.exact_sampler else []
+
+
+@part("weight")
+class MaskedImportance(Weighting):
+    """MIS: multiply by π_old/π_behavior where it lies in [low, high], by zero elsewhere (IcePop: 0.5 to 5 per token).
+
+    Denominators keep counting the masked tokens.
+    """
+
+    low: Annotated[float, Field(ge=0)] = 0.5
+    high: Annotated[float, Field(gt=0)] = 5.0
+    level: MismatchLevel = "token"
+
+    def __post_init__(self) -> None:
+        """Refuse an empty interval."""
+        if self.low > self.high:
+            raise InputError(
+                f"masked_importance: low {self.low:g} > high {self.high:g}", "the interval must not be empty"
+            )
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """w·[low ≤ w ≤ high]."""
+        ratio_bt = mismatch_ratio(batch, self.level)
+        return torch.where((ratio_bt >= self.low) & (ratio_bt <= self.high), ratio_bt, 0)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            f"weigh by the trainer/sampler ratio ({_LEVEL[self.level]}) inside [{self.low:g}, {self.high:g}], "
+            "by zero outside"
+        )
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"× w·[{self.low:g} ≤ w ≤ {self.high:g}],  w = π_old/π_behavior"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler needs no correction."""
+        return ["masked_importance has no effect: the sampler is exact"] if run.exact_sampler else []
+
+
+@part("weight")
+class OffPolicyMask(Weighting):
+    """Zero the loss of wrong answers that the policy has left: A < 0 and mean_t(log π_behavior - log π_old) > delta.
+
+    DeepSeek-V3.2 (2025); judged at the start of the update, with the policy's log-probs of then.
+    """
+
+    delta: Annotated[float, Field(gt=0)] = 0.5
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """0 where A < 0 and the sequence is off-policy by more than delta nats per token, else 1."""
+        gap_bt = mismatch_ratio(batch, "sequence").log()
+        far_bt = (batch.need("advantage_bt", self.name) < 0) & (-gap_bt > self.delta)
+        return 1 - far_bt.to(batch.dtype)
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt", "behavior_bt")
+
+    def words(self) -> str:
+        """Describe."""
+        return f"ignore answers of negative advantage that the policy has left by more than {self.delta:g} nats a token"
+
+    def formula(self) -> str:
+        """Formula."""
+        return f"× (1 - [A < 0 and mean_t(log π_behavior - log π_old) > {self.delta:g}])"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """An exact sampler is never left."""
+        return ["off_policy_mask has no effect: the sampler is exact"] if run.exact_sampler else []

@@ -1,0 +1,1 @@
+"""Updates: how a prepared rollout becomes optimiser steps."""

@@ -1,0 +1,125 @@
+"""How a judged rollout becomes optimiser steps: what such parts are given, and the update in two phases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from grouprl.algorithms.part import Part, RunFacts, part
+from grouprl.core.batch import Batch
+
+PHASE = "phase"
+"""Mark of the tokens of the phase at work."""
+
+
+class Learner(Protocol):
+    """What a `learn` part is given: the policy, its optimiser, and the steps between a rollout and an update."""
+
+    @property
+    def policy(self) -> Any:
+        """The policy: `logp`, `backward`, `named_parameters` and what else the part names in its words."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser of all trainable parameters."""
+
+    @property
+    def method(self) -> Any:
+        """The method that judged the rollout."""
+
+    @property
+    def desk(self) -> Any:
+        """The run's side of a data part (`grouprl.algorithms.data_part.Desk`): what draws between two steps, and remembers."""
+
+    def steps(self, judged: Batch) -> Iterator[Batch]:
+        """Yield the weighed batch of each optimiser step, epoch by epoch."""
+
+    def accumulate(self, step: Batch) -> dict[str, float]:
+        """Add the gradient of one weighed step to the parameters' `.grad`; returns metrics."""
+
+    def apply(self) -> float:
+        """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping."""
+
+    def take(self, step: Batch) -> dict[str, float]:
+        """`accumulate` and `apply`; returns the step's metrics."""
+
+    def evaluate(self, step: Batch) -> tuple[float, Tensor]:
+        """Policy loss of a weighed step, regularisers included, and its log-probs [B,T], without a graph."""
+
+    def accumulate_values(self, step: Batch) -> dict[str, float]:
+        """Add the gradient of the critic's loss alone; returns its metrics."""
+
+    def without_critic(self) -> Learner:
+        """The same for the policy's loss alone."""
+
+
+class Learning(Part):
+    """Base: takes the optimiser steps of one judged rollout."""
+
+    phases: ClassVar[int] = 1
+    """How many times over the steps of a rollout are taken."""
+
+    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+        """Take the steps; yield the metrics of each."""
+        raise NotImplementedError
+
+
+@part("learn")
+class TwoPhase(Learning):
+    """Lopti: all steps on the unlikely tokens alone, then all steps on the others (arXiv:2505.12929, section 4.2).
+
+    A token is unlikely when its probability at the start of the update is below `eta`, or, by quantile, below the
+    `eta`-quantile of the rollout's tokens. A token of the other phase has weight 0 in every term of the loss, and the
+    denominators are those of all tokens: the two gradients add up to that of one update.
+    """
+
+    phases: ClassVar[int] = 2
+
+    eta: Annotated[float, Field(ge=0, le=1)] = 0.5
+    by: Literal["probability", "quantile"] = "probability"
+    order: Literal["low_first", "high_first"] = "low_first"
+
+    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+        """Take the steps of both phases; one without tokens of its phase is left out."""
+        low_bt = self.unlikely(judged)
+        for phase_bt in (low_bt, ~low_bt) if self.order == "low_first" else (~low_bt, low_bt):
+            for step in learner.steps(judged.replace(marks={**judged.marks, PHASE: phase_bt})):
+                active_bt, kept_bt = step.active_bt, step.marks[PHASE]
+                count, total = int((active_bt & kept_bt).sum()), int(active_bt.sum())
+                if count:
+                    low = count if phase_bt is low_bt else total - count
+                    yield {**learner.take(only(step, kept_bt)), "unlikely_fraction": low / total}
+
+    def unlikely(self, judged: Batch) -> Tensor:
+        """[B,T] bool: tokens of the phase of low probability."""
+        old_bt, limit = judged.need("old_bt", self.name), self.eta
+        if self.by == "quantile":
+            limit = float(old_bt[judged.active_bt].exp().quantile(self.eta)) if judged.active_bt.any() else 0.0
+        return old_bt.exp() < limit
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("old_bt",)
+
+    def words(self) -> str:
+        """Describe."""
+        limit = f"{self.eta:g}" if self.by == "probability" else f"the {self.eta:g}-quantile of the rollout"
+        first, then = ("below", "from") if self.order == "low_first" else ("from", "below")
+        return (
+            f"update twice on the same rollout: first on the tokens of probability {first} {limit} alone, then on "
+            f"those of probability {then} it"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """No token lies below 0."""
+        return ["two_phase has no effect: eta is 0, so that no token is unlikely"] if self.eta == 0 else []
+
+
+def only(step: Batch, kept_bt: Tensor) -> Batch:
+    """Leave a weighed step the tokens of `kept_bt` ([B,T] bool) in every term of its loss, the denominators alone."""
+    kept = {name: torch.where(kept_bt, step.need(name, "only"), 0) for name in ("weight_bt", "share_bt")}
+    return step.replace(**kept)

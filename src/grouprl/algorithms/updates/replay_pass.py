@@ -1,0 +1,57 @@
+"""An update of its own for replayed answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.core.batch import Batch
+
+
+@part("learn")
+class ReplayPass(Learning):
+    """SPEAR: the steps on new answers first, then one step on all replayed ones, with a loss of its own weight.
+
+    The weight is coef · (1 - cos(π·step/rise))/2 until step `rise`, then coef. Denominators are those of each kind of
+    answers alone.
+    """
+
+    phases: ClassVar[int] = 2
+
+    coef: Annotated[float, Field(ge=0)] = 1.0
+    rise: Annotated[int, Field(ge=0)] = 200
+
+    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+        """Take the steps on new rows, then one on the replayed rows where there are any."""
+        old_b = judged.from_source("replay")
+        if not bool(old_b.all()):
+            for step in learner.steps(judged.rows(~old_b)):
+                yield learner.take(step)
+        if bool(old_b.any()) and (weight := self.weight(judged)) > 0:
+            step = learner.method.weigh(judged.rows(old_b))
+            yield learner.take(step.replace(weight_bt=weight * step.need("weight_bt", self.name)))
+
+    def weight(self, batch: Batch) -> float:
+        """Weight of the replay loss at the batch's step."""
+        step = batch.need("step", self.name)
+        return self.coef if step >= self.rise else self.coef * (1 - math.cos(math.pi * step / self.rise)) / 2
+
+    def needs(self) -> tuple[str, ...]:
+        """Batch fields."""
+        return ("step",)
+
+    def words(self) -> str:
+        """Describe."""
+        return (
+            "update on new answers first, then once on the replayed ones, whose loss weighs "
+            f"{self.coef:g} from step {self.rise} on and less before"
+        )
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """The second pass weighs nothing."""
+        return ["replay_pass takes no second pass: coef is 0"] if self.coef == 0 else []

@@ -1,0 +1,137 @@
+"""Paths in a configuration: those of a YAML file are relative to that file, and a run stores them absolute."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from grouprl.core.errors import InputError
+
+OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
+"""path/to/file.py:name, or several names of a file with commas."""
+CODE_TASKS = ("env:", "tools:", "program:")
+"""How tasks begin whose argument may be code of the user's."""
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+"""Names that no file has on Windows."""
+LONGEST_NAME = 120
+"""Characters of a folder's name; file systems allow 255 bytes, and a suffix follows."""
+
+
+def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Return a configuration as plain data with every path in it absolute; relative ones begin at `base`.
+
+    Paths are: files of your own code (`file.py:name`), of a `jsonl:` task, folders and files of an `hf:` task, model
+    folders, and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
+
+    Raises:
+        InputError: a model folder that is not at `base`, but is in the working directory.
+    """
+    found = dict(data)
+    for key, place in (("task", _task), ("method", _code)):
+        if key in found:
+            found[key] = place(found[key], base)
+    if "model" in found:
+        found["model"] = _model(found["model"], base)
+    found = _below(found, "reward", "function", lambda value: _code(value, base))
+    return _below(found, "run", "folder", lambda value: _at(value, base))
+
+
+def folder_name(*words: str) -> str:
+    """Return words as the name of a folder that every file system takes: letters, digits, `.`, `_`, `-`, `@`, `+`.
+
+    Of paths in them the last component stands.
+    """
+    parts = [PurePath(part).name for word in words for part in re.split(r"[:\s]+", word)]
+    name = re.sub(r"[^\w.@+-]+", "-", "-".join(part for part in parts if part), flags=re.ASCII)
+    name = re.sub(r"-{2,}", "-", name).strip("-. ")[:LONGEST_NAME].rstrip("-. ")
+    return f"run-{name}" if not name or name.partition(".")[0].lower() in RESERVED else name
+
+
+def _at(path: Any, base: Path) -> Any:
+    return os.path.abspath(base / Path(path).expanduser()) if isinstance(path, str) and path else path
+
+
+def _code(value: Any, base: Path) -> Any:
+    """Make the files of `file.py:name` absolute, however deep they lie."""
+    if isinstance(value, Mapping):
+        return {key: _code(each, base) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_code(each, base) for each in value]
+    found = OWN_CODE.fullmatch(value) if isinstance(value, str) else None
+    return value if found is None else f"{_at(found['file'], base)}:{found['name']}"
+
+
+def _task(task: Any, base: Path) -> Any:
+    if isinstance(task, str):
+        return _named(task, base)
+    if not isinstance(task, Mapping):
+        return task
+    found = {key: _code(value, base) for key, value in task.items()}
+    name = task.get("name")
+    if isinstance(name, str):
+        found["name"] = _named(name, base)
+        keys = ("path", "eval") if name.startswith("jsonl") else ("dataset",) if name.startswith("hf") else ()
+        found |= {key: _data(found[key], base, sure=name.startswith("jsonl")) for key in keys if key in found}
+    if "questions" in found:
+        found["questions"] = _task(task["questions"], base)
+    return found
+
+
+def _named(name: str, base: Path) -> str:
+    head = next((head for head in CODE_TASKS if name.startswith(head)), "")
+    if head:
+        return head + str(_code(name.removeprefix(head), base))
+    for head in ("jsonl:", "hf:"):
+        if name.startswith(head):
+            return head + str(_data(name.removeprefix(head), base, sure=head == "jsonl:"))
+    return str(_code(name, base))
+
+
+def _data(path: Any, base: Path, *, sure: bool) -> Any:
+    """Make a path absolute: one that is `sure` to be none of a Hub id, or leads to something."""
+    there = isinstance(path, str) and bool(path) and (sure or _exists(base / path))
+    return _at(path, base) if there else path
+
+
+def _model(model: Any, base: Path) -> Any:
+    if isinstance(model, str):
+        return _model_folder(model, base)
+    if not isinstance(model, Mapping):
+        return model
+    found = dict(model)
+    if "name" in found:
+        found["name"] = _model_folder(found["name"], base)
+    if isinstance(found.get("agents"), Mapping):
+        found["agents"] = {agent: _model_folder(name, base) for agent, name in found["agents"].items()}
+    return found
+
+
+def _model_folder(name: Any, base: Path) -> Any:
+    if not isinstance(name, str) or name == "tiny" or not name:
+        return name
+    if name.startswith((".", "~")) or _exists(base / name):
+        return _at(name, base)
+    if not Path(name).is_absolute() and _exists(Path(name)):
+        raise InputError(
+            f"there is no folder {base / name}",
+            "paths in a configuration are relative to its file",
+            f"There is one in the working directory: {Path(name).resolve()}",
+        )
+    return name
+
+
+def _below(data: dict[str, Any], section: str, key: str, change: Any) -> dict[str, Any]:
+    part = data.get(section)
+    if not isinstance(part, Mapping) or part.get(key) is None:
+        return data
+    return {**data, section: {**part, key: change(part[key])}}
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,136 @@
+"""Learning rates: the one that a kind of model begins with, and how far a rate can carry a model.
+
+How far: a step of Adam changes each weight by about its learning rate, and what a layer puts out by that times its
+inputs (Yang et al., arXiv:2203.03466, the rule from which their transfer of learning rates follows). Added up over the
+layers, `lr × hidden × layers` tells roughly by how many nats one optimiser step can move a log-prob.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from grouprl.config.run import Config
+    from grouprl.config.sections import Model
+
+LORA_FACTOR = 10.0
+"""The best rate of adapters over that of full training: Schulman et al. 2025, LoRA Without Regret."""
+STILL = 0.1
+"""Nats by which a whole run can move a log-prob, below which evaluation cannot tell the policy from where it began.
+
+`nim` of docs/environments.md: 0.004 changes one answer in some hundred, 1.1 is learning that can be measured."""
+FAST = 3.0
+"""Nats of one optimiser step above which it overturns the policy rather than improves it."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A learning rate and where it comes from."""
+
+    lr: float
+    source: str
+
+
+RATES = {
+    "tiny": Rate(1e-3, "tiny model trained from scratch: most recipes of its size here learn at 3e-4 to 1e-3"),
+    "other": Rate(1e-3, "a policy that is no language model, trained from scratch as the tiny model is"),
+    "full": Rate(1e-6, "full training of a pretrained model: DAPO, arXiv:2503.14476, section 4.1; TRL's default, too"),
+    "lora": Rate(
+        1e-5,
+        "LoRA: ten times that of full training (Schulman et al. 2025, LoRA Without Regret, for supervised and RL)",
+    ),
+}
+"""By kind of model."""
+
+
+def kind_of_model(model: Model) -> str:
+    """Return "lora", "tiny", "other" or "full".
+
+    Adapters of the tiny model are "tiny", a team with one big model is "full".
+    """
+    names = model.agents.values() if isinstance(model.agents, dict) else (model.name,)
+    if all(name == "tiny" for name in names):
+        return "tiny"
+    if ":" in model.name or _registered(model.name):
+        return "other"
+    return "full" if model.lora is None else "lora"
+
+
+def default_rate(model: Model) -> Rate:
+    """Return the learning rate that a model has where `optim.lr` is not given."""
+    return RATES[kind_of_model(model)]
+
+
+def _registered(name: str) -> bool:
+    from grouprl.policy.kinds import KINDS
+
+    return name in KINDS
+
+
+def reach_of_step(lr: float, hidden: int, layers: int, *, lora: bool) -> float:
+    """Return by about how many nats one optimiser step at `lr` can move a log-prob."""
+    return lr / (LORA_FACTOR if lora else 1.0) * hidden * layers
+
+
+def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> float:
+    """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
+
+    Of a team that of its first model.
+    """
+    model = next(iter(policy.members.values())).model if hasattr(policy, "members") else policy.model
+    sizes, lora = model.config.get_text_config(), config.model.lora is not None
+    return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, lora=lora)
+
+
+def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
+    """Say whether a run will stand still or move too fast at its learning rate, as far as that can be told before."""
+    from grouprl.train.update import learning_rate
+
+    if config.steps == 0:
+        return
+    lora = config.model.lora is not None
+    rates = [learning_rate(config.optim, step, config.steps) for step in range(config.steps)]
+    whole = reach_of_step(sum(rates), hidden, layers, lora=lora) * updates_per_rollout
+    most = reach_of_step(max(rates), hidden, layers, lora=lora)
+    usual = default_rate(config.model)
+    said = f" ({usual.lr:g} is usual for this kind of model)"
+    if whole < STILL:
+        more = config.optim.lr * STILL / whole
+        yield (
+            f"the policy will stand still: {len(rates) * updates_per_rollout:,} optimiser steps at optim.lr "
+            f"{config.optim.lr:g} can move a log-prob of this model by about {whole:.1g} nats. Raise optim.lr above "
+            f"{more:.1g}{said if usual.lr >= more else ''}, or train longer"
+        )
+    elif most > FAST:
+        less = config.optim.lr * FAST / most
+        yield (
+            f"the policy may move too fast: one optimiser step at optim.lr {config.optim.lr:g} can move a log-prob of "
+            f"this model by about {most:.1g} nats. Lower optim.lr below {less:.1g}{said if usual.lr <= less else ''}"
+        )
+
+
+def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
+    """Return the norm of Adam's last step over that of the weights; None before its first step, and for others.
+
+    Weight decay, which shrinks weights whatever is learnt, is left out.
+    """
+    moved = size = 0.0
+    for group in optimizer.param_groups:
+        if "betas" not in group:
+            return None
+        beta1, beta2 = group["betas"]
+        for weight in group["params"]:
+            state = optimizer.state.get(weight)
+            if not state or "exp_avg_sq" not in state or "exp_avg" not in state:
+                continue
+            count = float(state["step"])
+            scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
+            spread = state["exp_avg_sq"].float().sqrt().add_(group["eps"] * math.sqrt(1 - beta2**count))
+            moved += float((state["exp_avg"].float() / spread).square_().sum()) * (group["lr"] * scale) ** 2
+            size += float(weight.detach().float().square().sum())
+    return math.sqrt(moved / size) if size > 0 else None

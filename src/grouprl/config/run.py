@@ -1,0 +1,230 @@
+"""The configuration of a run: a small closed schema, read from YAML, changed by `--set key=value`.
+
+Unknown keys are refused with a suggestion, at every depth. Lengths are in tokens, times in seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+
+from grouprl.config.paths import absolute_paths
+from grouprl.config.rates import default_rate
+from grouprl.config.sections import (
+    WITHOUT_DOT,
+    Acting,
+    BatchPlan,
+    Data,
+    Eval,
+    Model,
+    Optim,
+    Reward,
+    Run,
+    Sampling,
+    Section,
+    Seed,
+    Warmup,
+    Whole,
+)
+from grouprl.config.yaml_files import is_file, read_text, read_yaml
+from grouprl.core.errors import InputError, shortened, suggest
+
+
+class Config(Section):
+    """A whole run."""
+
+    task: str | dict[str, Any] = "addition"
+    model: Model = Model()
+    method: str | dict[str, Any] = "grpo"
+    steps: Whole = 200
+    """Rollouts to train on."""
+    seed: Seed = 0
+    warmup: Warmup = Warmup()
+    batch: BatchPlan = BatchPlan()
+    data: Data = Data()
+    sampling: Sampling = Sampling()
+    optim: Optim = Optim()
+    eval: Eval = Eval()
+    reward: Reward = Reward()
+    environment: Acting = Acting()
+    run: Run = Run()
+
+    @pydantic.field_validator("model", mode="before")
+    @classmethod
+    def _model_by_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _rate_of_model(self) -> Config:
+        """Give `optim.lr` the rate of this kind of model where it is not given."""
+        if "lr" not in self.optim.model_fields_set:
+            given = self.optim.model_fields_set
+            values = {**self.optim.__dict__, "lr": default_rate(self.model).lr}
+            self.__dict__["optim"] = Optim.model_construct(set(given), **values)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.batch.prompts % self.batch.minibatches:
+            raise ValueError(
+                f"batch.prompts = {self.batch.prompts} cannot be cut into batch.minibatches = {self.batch.minibatches} "
+                "equal parts; groups stay whole, so prompts must be a multiple of minibatches"
+            )
+        if max(self.eval.k) > self.eval.samples:
+            raise ValueError(
+                f"eval.k asks for pass@{max(self.eval.k)} but eval.samples = {self.eval.samples}; "
+                "pass@k needs at least k samples per question"
+            )
+        return self
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimiser steps per rollout."""
+        return self.batch.minibatches * self.batch.epochs
+
+    @property
+    def task_name(self) -> str:
+        """The task's name without its options."""
+        return self.task if isinstance(self.task, str) else str(self.task.get("name", "task"))
+
+    @property
+    def method_name(self) -> str:
+        """The method's name without its changes."""
+        if isinstance(self.method, str):
+            return self.method
+        return str(self.method.get("name") or self.method.get("base") or "custom")
+
+    def dump(self) -> str:
+        """The whole configuration, every default written out, as YAML."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+    def fingerprint(self) -> str:
+        """Hash of everything that changes results (not of folders, records or threads)."""
+        plain = self.model_dump(mode="json", exclude={"run": True, "eval": True, "environment": True})
+        if self.run.async_steps:
+            plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
+        return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recipe_names() -> list[str]:
+    """Names of the embedded configurations (`grouprl train NAME`)."""
+    return sorted(p.name[:-5] for p in _recipes().iterdir() if p.name.endswith(".yaml"))
+
+
+def load_config(source: str, changes: Sequence[str] = ()) -> Config:
+    """Read a YAML file or an embedded recipe and apply `key=value` changes (dots for depth, values in YAML).
+
+    Paths in the file are relative to it, those of changes to the working directory; all become absolute. (A run's own
+    config.yaml of earlier versions has paths that are relative to the working directory.)
+
+    Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions.
+    """
+    data = _read(source)
+    for change in changes:
+        _apply(data, change)
+    return parse_config(absolute_paths(data, Path.cwd()) if changes else data)
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Return the configuration with paths that begin at the working directory written out; itself if there are none."""
+    data = config.model_dump(mode="json")
+    found = absolute_paths(data, Path.cwd())
+    return config if found == data else parse_config(found)
+
+
+def parse_config(data: Mapping[str, Any]) -> Config:
+    """Build a Config from plain data; InputError names the key, the value and the rule."""
+    try:
+        return Config.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise _in_words(error) from None
+
+
+def _recipes() -> Any:
+    return resources.files("grouprl") / "recipes"
+
+
+def _read(source: str) -> dict[str, Any]:
+    path = Path(source)
+    if is_file(path):
+        text, where = read_text(path), str(path)
+        base = Path.cwd() if (path.parent / "run.json").is_file() else path.absolute().parent
+    elif source in recipe_names():
+        text, where = (_recipes() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
+        base = Path.cwd()
+    else:
+        rule = "it is neither a file nor an embedded recipe"
+        raise InputError(f"cannot find the configuration {shortened(source)}", rule, suggest(source, recipe_names()))
+    data = read_yaml(text, where)
+    if data is None:
+        raise InputError(f"{where} is empty", "a configuration names at least its task", "See: grouprl recipes")
+    if not isinstance(data, dict):
+        raise InputError(f"{where} holds {type(data).__name__}", "a configuration is a mapping of keys to values")
+    return absolute_paths(data, base)
+
+
+def _apply(data: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")
+    *path, last = key.split(".")
+    if not all((*path, last)):
+        raise InputError(f"--set {change}", "a key is names with dots between them, for instance optim.lr=1e-3")
+    node: Any = data
+    for depth, name in enumerate(path):
+        child = node.get(name)
+        if isinstance(child, str) and depth == 0 and name in ("method", "model", "task"):
+            child = {"name": child}
+        node[name] = child = {} if child is None else child
+        if not isinstance(child, dict):
+            raise InputError(f"--set {change}", f"'{name}' is the value {child!r}, it has no keys below it")
+        node = child
+    node[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    value = read_yaml(text, f"the value {shortened(text)}")
+    if isinstance(value, str) and WITHOUT_DOT.fullmatch(value):
+        return float(value)
+    return value
+
+
+UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
+"""What pydantic puts behind a key that may be one thing or another: which of them was tried."""
+
+
+def _in_words(error: pydantic.ValidationError) -> InputError:
+    first = error.errors()[0]
+    path = _path(first)
+    key = ".".join(path)
+    if not path and first["type"] != "value_error":
+        return InputError(f"the configuration is {shortened(first['input'])}", str(first["msg"]))
+    if first["type"] == "extra_forbidden":
+        return InputError(f"unknown key '{key}'", remedy=suggest(path[-1], _keys(path[:-1])))
+    if first["type"] == "model_type" and (keys := _keys(path)):
+        return InputError(f"{key} = {shortened(first['input'])}", f"it has settings of its own: {', '.join(keys)}")
+    if first["type"] == "value_error":
+        rule = str(first["msg"]).removeprefix("Value error, ")
+        return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
+    ways = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
+    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(ways))
+
+
+def _path(error: Any) -> list[str]:
+    return [name for name in map(str, error["loc"]) if not UNION_TAG.fullmatch(name)]
+
+
+def _keys(path: Sequence[str]) -> list[str]:
+    section: Any = Config
+    for name in path:
+        field = getattr(section, "model_fields", {}).get(name)
+        options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
+        section = next((x for x in options if isinstance(x, type) and issubclass(x, Section)), None)
+    return list(getattr(section, "model_fields", {}))

@@ -1,0 +1,245 @@
+"""The sections of a configuration: what can be set, what holds otherwise, and what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from grouprl.config.yaml_files import check_plain
+
+WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
+"""Numbers such as 1e-3, which YAML 1.1 takes for text."""
+
+
+def _number(value: Any) -> Any:
+    """Refuse true and false, which Python takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} stands where a number is expected")
+    return value
+
+
+Int = Annotated[int, pydantic.BeforeValidator(_number)]
+Float = Annotated[float, pydantic.BeforeValidator(_number)]
+Count = Annotated[Int, Field(ge=1, le=10**9)]
+Whole = Annotated[Int, Field(ge=0, le=10**9)]
+Seed = Annotated[Int, Field(ge=0, lt=2**63)]
+Positive = Annotated[Float, Field(gt=0)]
+NonNegative = Annotated[Float, Field(ge=0)]
+Share = Annotated[Float, Field(ge=0, le=1)]
+SWITCH = {True: "on", False: "off"}
+"""YAML reads on and off as true and false."""
+Switch = Annotated[
+    Literal["auto", "on", "off"], pydantic.BeforeValidator(lambda x: SWITCH[x] if isinstance(x, bool) else x)
+]
+
+
+class Section(pydantic.BaseModel):
+    """A closed, frozen group of settings."""
+
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
+
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        """Refuse what the run's own config.yaml could not hold as it is."""
+        if isinstance(value, str | Mapping | list):
+            check_plain(value)
+        return value
+
+
+class Tiny(Section):
+    """Size of the model that `model: tiny` builds from scratch."""
+
+    hidden: Count = 64
+    layers: Count = 3
+    heads: Count = 4
+    kv_heads: Count | None = None
+    intermediate: Count = 176
+    max_positions: Count = 512
+
+
+class Lora(Section):
+    """Low-rank adapters instead of full training (extra `lora`)."""
+
+    r: Count = 16
+    alpha: Positive = 32.0
+    dropout: Share = 0.0
+    target_modules: str | tuple[str, ...] = "all-linear"
+
+
+class Model(Section):
+    """What is trained: `tiny`, a folder, the id of any causal language model of `transformers`, or another policy.
+
+    Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
+    """
+
+    name: str = "tiny"
+    settings: dict[str, Any] = {}
+    """Arguments of a policy that is no language model, for instance {hidden: [32, 32]} of mlp."""
+    tiny: Tiny = Tiny()
+    lora: Lora | None = None
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    engine: Literal["auto", "lean", "transformers"] = "auto"
+    packing: Switch = "auto"
+    """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
+    shared_prefix: Switch = "auto"
+    """A prompt goes through the model once for all its answers in a pass, and so does what they begin with alike where
+    the engine is lean; changes no result."""
+    checkpointing: Switch = "auto"
+    """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
+    agents: Literal["shared", "separate"] | dict[str, str] = "shared"
+    """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
+    reference: Literal["auto", "none", "initial"] = "auto"
+    """The frozen reference policy: `auto` keeps one if the method needs it (the policy as reinforcement begins)."""
+
+
+class Warmup(Section):
+    """Supervised steps on the task's demonstrations before reinforcement begins; 0 steps: none."""
+
+    steps: Whole = 0
+    batch: Count = 128
+    lr: Positive = 3e-3
+    rise: Whole = 30
+    """Steps over which the learning rate rises linearly; then it falls linearly to a tenth."""
+
+
+class BatchPlan(Section):
+    """How many answers are drawn and how they are cut into optimiser steps."""
+
+    prompts: Count = 32
+    """Questions per rollout."""
+    group: Count = 16
+    """Answers per question."""
+    minibatches: Count = 1
+    """Optimiser steps that share one pass over a rollout; groups are kept whole."""
+    epochs: Count = 1
+    """Passes over each rollout."""
+    tokens_per_microbatch: Count = 16384
+    """Upper limit of tokens (prompt and answer) that go through the model at once; changes memory, not results."""
+
+
+class Data(Section):
+    """Which of the task's training questions are used."""
+
+    questions: Count | None = None
+    """Only the first so many training questions; None: all. Curricula that come back to questions need an end."""
+
+
+class Sampling(Section):
+    """How answers are drawn in training."""
+
+    temperature: Positive = 1.0
+    max_new_tokens: Count | None = None
+    """None: the task's own budget."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Whole = 0
+    stop: tuple[str, ...] = ()
+    """Texts that end an answer, or a turn, as an end token does, beside those of the task; they stay in it."""
+    history: Literal["refuse", "append", "split"] = "refuse"
+    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written all
+    the same, or go on in a new row with the rewritten history as its prompt."""
+
+
+class Optim(Section):
+    """The optimiser and its schedule."""
+
+    name: str = "adamw"
+    """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
+    settings: dict[str, Any] = {}
+    """Further arguments of that optimiser, for instance {momentum: 0.9} of sgd."""
+    lr: Positive = 1e-6
+    """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    final: Share = 0.05
+    """Learning rate at the end, as a share of `lr` (linear and cosine)."""
+    rise: Whole = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    """Of optimisers that have betas."""
+    weight_decay: NonNegative = 0.0
+    grad_clip: NonNegative = 1.0
+    """Largest norm of the gradient; 0 turns clipping off."""
+
+
+class Eval(Section):
+    """Evaluation on held-out questions, before, during and after training."""
+
+    every: Whole = 20
+    """Steps between evaluations; 0: only before and after."""
+    questions: Count = 256
+    """Held-out questions used while training."""
+    final_questions: Count = 1024
+    """Held-out questions used before and after training."""
+    samples: Count = 1
+    """Sampled answers per question."""
+    k: tuple[Count, ...] = (1,)
+    """pass@k for these k; each at most `samples`."""
+
+
+class Reward(Section):
+    """Where the reward comes from and what happens when it fails."""
+
+    function: str | dict[str, Any] | list[str | dict[str, Any]] | None = None
+    """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
+    these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
+    correct_at: Float = 1.0
+    """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
+    on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
+    """What becomes of an answer whose reward or environment failed: it is left out, or its whole group, or it is worth
+    0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
+    max_failed_fraction: Share = 0.1
+    """More failures than this share of 1024 answers (demonstrations of the warm-up count among them) stop the run."""
+    workers: Whole | Literal["auto"] = "auto"
+    """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
+    `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
+    once; what it prints is shown only when it fails."""
+    timeout: Positive = 10.0
+    """Seconds per answer, in workers; a reward that takes the whole batch in one call has the sum."""
+    memory_gb: Positive = 4.0
+    """Memory of a worker, in GiB."""
+    self_test: bool = True
+    """Whether the reward is tried on its known-right and known-wrong answers before the run."""
+
+
+class Acting(Section):
+    """Where the environments of a task act, and how long they may take."""
+
+    workers: Whole | Literal["auto"] = "auto"
+    """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
+    clock. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
+    return."""
+    timeout: Positive = 60.0
+    """Seconds that one call of an environment may take, in workers; one that takes longer has failed."""
+    memory_gb: Positive = 4.0
+    """Memory of a worker, in GiB."""
+
+
+class Run(Section):
+    """The run folder, checkpoints and records."""
+
+    folder: str | None = None
+    """None: `runs/<task>-<method>-s<seed>` (a number is appended when it exists)."""
+    checkpoint_every: Count = 20
+    keep: Count = 2
+    """Checkpoints kept."""
+    rollouts_every: Whole = 1
+    """Rollouts are stored every so many steps; 0: never."""
+    threads: Count | Literal["auto"] = "auto"
+    """Threads of torch; with `async_steps` of the trainer and of each sampler."""
+    async_steps: Whole = 0
+    """How many steps answers may be drawn ahead of their update, in a process of their own. 0: drawing and training
+    take turns, and every answer is the current policy's."""
+    samplers: Count = 1
+    """With `async_steps`: how many processes draw; the questions of a step go to one of them."""
+    partial: bool = True
+    """With `async_steps`: whether answers that are being drawn go on with new weights as soon as there are some."""
+    proximal: Literal["recompute", "sampler"] = "recompute"
+    """With `async_steps`: where the old log-probs of answers drawn by earlier weights come from. `recompute`: from the
+    policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were drawn with."""

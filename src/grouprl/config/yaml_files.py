@@ -1,0 +1,134 @@
+"""YAML as it is written: nothing silently replaced, nothing endless."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grouprl.core.errors import InputError, shortened
+
+MOST = 100_000
+"""Values that a configuration may hold, aliases written out."""
+
+
+class _Strict(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        """Build a mapping; keys of a merge (`<<`) may be given again."""
+        own = [pair for pair in node.value if pair[0].tag != "tag:yaml.org,2002:merge"]
+        seen: set[Any] = set()
+        for key_node, _ in own:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key is no list or mapping", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {shortened(key)} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
+_Strict.yaml_constructors = {
+    tag: make
+    for tag, make in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix("tag:yaml.org,2002:") in PLAIN
+}
+_Strict.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+"""Dates stay the texts they are, and other types than those of JSON are refused."""
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """Return the value of a YAML text; `where` names it in messages.
+
+    Raises:
+        InputError: for broken YAML, a key given twice, values nested too deeply or within themselves, or too many.
+    """
+    try:
+        value = yaml.load(text, Loader=_Strict)
+        size = _size(value, {})
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise InputError(*_in_words(error, where)) from None
+    except RecursionError:
+        raise InputError(f"{where} is nested too deeply, or within itself", "a configuration ends") from None
+    if size > MOST:
+        raise InputError(f"{where} holds {size} values once its aliases are written out", f"at most {MOST} are read")
+    return value
+
+
+def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
+    """Return what is wrong with a YAML text, where, and what mends it."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return f"{where} is not valid YAML: {error}", "", ""
+    if problem.startswith("but "):
+        problem = f"{getattr(error, 'context', '')} {problem}"
+    line = (mark.get_snippet(indent=0) or "").partition("\n")[0].strip()
+    what = f"{where} is not valid YAML: {problem}, in line {mark.line + 1}"
+    return what + (f", {shortened(line, 80)}" if line else ""), "", "Indent with spaces" if "'\\t'" in problem else ""
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are, aliases written out. Raises RecursionError for a value that holds itself."""
+    if not isinstance(value, Mapping | list | tuple | set):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = -1
+        inner = [*value.keys(), *value.values()] if isinstance(value, Mapping) else list(value)
+        known[id(value)] = 1 + sum(_size(each, known) for each in inner)
+    if known[id(value)] < 0:
+        raise RecursionError
+    return known[id(value)]
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; False for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text. Raises InputError when it cannot be read or is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: {error}", "a configuration is text in UTF-8") from error
+
+
+def check_plain(value: Any) -> None:
+    """Check that YAML can hold a value as it is.
+
+    Raises:
+        ValueError: naming the first value that is no text, finite or infinite number, truth value, null, list or
+            mapping of texts to these.
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the key {shortened(key)} is no text")
+            check_plain(key)
+            check_plain(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            check_plain(inner)
+    elif isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the text {shortened(value)} holds half a character") from None
+    elif not isinstance(value, bool | int | float | None):
+        raise ValueError(f"{shortened(value)} is of type {type(value).__name__}, which no configuration file can hold")
+    elif value != value:
+        raise ValueError("nan is no number")

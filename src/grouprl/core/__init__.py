@@ -1,0 +1,1 @@
+"""The data model: batches, levels, rollouts and their records; tensors only, nothing of text or models."""

@@ -1,0 +1,287 @@
+"""The data model: B scored sequences of T positions, in groups.
+
+Suffixes name the shape: `_b` is [B], `_bt` is [B, T], `_bs` is [B, S] (S turns).
+This module knows tensors only: nothing of text, models or methods.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from grouprl.core.batch_rules import BT, BT_MAPPINGS, check
+from grouprl.core.errors import InputError
+
+SOURCES = {
+    "drawn": 0,
+    "guided": 1,
+    "demonstration": 2,
+    "replay": 3,
+    "reference": 4,
+    "verification": 5,
+    "extra": 6,
+    "review": 7,
+}
+"""Where a row can come from: drawn for this step, drawn with a hint, written by the task, drawn in an earlier step,
+drawn by the initial policy, a question about the rightness of an answer, drawn besides the group, the policy's review
+of an episode."""
+
+
+class Rows(Protocol):
+    """Anything that can be indexed by rows, such as the token ids a policy needs."""
+
+    def rows(self, index: Tensor) -> Rows:
+        """Return the rows of `index` ([N] int64)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """B sequences of T positions with their rewards, log-probs and groupings.
+
+    Given by the caller: `mask_bt`, `group_b`, `reward_b` and whatever a method needs.
+    Written by `Method.prepare`: `advantage_bt`, `loss_mask_bt`, `multiplier_bt`, `weight_bt`, `share_bt`,
+    `step_row_b`, `step_group_b`, `step_size_b`.
+    """
+
+    mask_bt: Tensor
+    """[B,T] bool: positions that the policy itself wrote."""
+    group_b: Tensor
+    """[B] int64: which question a sequence answers. Rows of one group need not be adjacent."""
+    reward_b: Tensor
+    """[B] float: the scalar reward of each sequence."""
+    rewards: Mapping[str, Tensor] = field(default_factory=dict)
+    """Components of the reward, each [B]."""
+    old_bt: Tensor | None = None
+    """[B,T]: log-prob under the policy at the start of this update (the proximal policy)."""
+    behavior_bt: Tensor | None = None
+    """[B,T]: log-prob under the sampler that really drew the token."""
+    ref_bt: Tensor | None = None
+    """[B,T]: log-prob under the reference policy."""
+    entropy_bt: Tensor | None = None
+    """[B,T]: entropy of the policy's distribution at each position, in nats, no gradient."""
+    token_bt: Tensor | None = None
+    """[B,T] int64: id of each token, for methods that compare answers token by token; anything outside the mask."""
+    value_bt: Tensor | None = None
+    """[B,T]: critic's value of the state before each token, no gradient."""
+    greedy_reward_b: Tensor | None = None
+    """[B]: reward of the greedy answer to the same question (ReMax)."""
+    token_reward_bt: Tensor | None = None
+    """[B,T]: rewards per token, added to the sequence reward that sits on the last action token."""
+    version_bt: Tensor | None = None
+    """[B,T] int64: how many steps the policy that drew each token had been trained for, -1 outside; None: as many as
+    now."""
+    turn_bt: Tensor | None = None
+    """[B,T] int64: turn of each token, -1 outside."""
+    turn_reward_bs: Tensor | None = None
+    """[B,S]: reward per turn."""
+    state_bs: Tensor | None = None
+    """[B,S] int64: key of the state in which each turn began."""
+    valid_bs: Tensor | None = None
+    """[B,S] bool: whether the action of each turn was understood and allowed."""
+    agent_b: Tensor | None = None
+    """[B] int64: which agent wrote the sequence."""
+    parent_b: Tensor | None = None
+    """[B] int64: row of the sequence that called this one, -1 for none."""
+    keys: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further named groupings, each [B] int64: 'answer' (equal final answers), 'form', 'variant', 'budget' …"""
+    source_b: Tensor | None = None
+    """[B] int64: where a row comes from, one of the codes of `SOURCES`; None means all drawn for this step."""
+    marks: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named sets of tokens, each [B,T] bool: 'plan' (planning phrases) …"""
+    stats: Mapping[str, Tensor] = field(default_factory=dict)
+    """Statistics of the policy computed on demand, each [B,T], no gradient: 'certainty', 'logp@1.2', 'influence' …"""
+    past: Mapping[str, Tensor] = field(default_factory=dict)
+    """What was known of the question before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
+    step: int | None = None
+    """Number of this step of the run, from 0."""
+    steps: int | None = None
+    """How many steps the run has."""
+    last_entropy: float | None = None
+    """Mean token entropy of the answers of the previous step, in nats; None in the first."""
+    truncated_b: Tensor | None = None
+    """[B] bool: the sequence hit a limit instead of ending by itself."""
+    correct_b: Tensor | None = None
+    """[B] bool: verified right, the raw outcome before any shaping."""
+    max_length: int | None = None
+    """The largest number of tokens a completion may have; None where there is no limit."""
+    inputs: Rows | None = None
+    """The policy's private payload, row by row (token ids for a language model)."""
+
+    raw_reward_b: Tensor | None = None
+    """[B]: the reward before any shaping, written by `Method.judge`."""
+    stat_b: Tensor | None = None
+    """[B] bool: rows that take part in group statistics; None means all."""
+    loss_mask_bt: Tensor | None = None
+    """[B,T] bool: tokens that count in the loss and its denominators; None means `mask_bt`."""
+    multiplier_bt: Tensor | None = None
+    """[B,T]: detached factors of the policy loss; they do not change denominators. None means one.
+    What a caller puts here is multiplied by the method's own factors."""
+    advantage_bt: Tensor | None = None
+    """[B,T]: the advantage of each token, zero outside the loss mask."""
+    return_bt: Tensor | None = None
+    """[B,T]: the critic's regression target."""
+    weight_bt: Tensor | None = None
+    """[B,T]: aggregation weights of the whole optimiser step; the loss is sum(weight_bt * token_loss_bt)."""
+    share_bt: Tensor | None = None
+    """[B,T]: weights of the metrics: equal on all active tokens of the optimiser step's rows that carry a gradient."""
+
+    step_row_b: Tensor | None = None
+    """[B] int64: number of each row in its optimiser step."""
+    step_group_b: Tensor | None = None
+    """[B] int64: how many rows of its group the optimiser step has."""
+    step_size_b: Tensor | None = None
+    """[B] int64: how many rows the optimiser step has."""
+
+    def __post_init__(self) -> None:
+        check(self, [f.name for f in dataclasses.fields(self)])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(B, T)."""
+        return self.mask_bt.shape[0], self.mask_bt.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating type of the rewards, in which everything is computed."""
+        return self.reward_b.dtype
+
+    @property
+    def active_bt(self) -> Tensor:
+        """[B,T] bool: tokens that count in the loss."""
+        return self.mask_bt if self.loss_mask_bt is None else self.loss_mask_bt
+
+    @property
+    def stats_b(self) -> Tensor:
+        """[B] bool: rows that count in group statistics."""
+        return torch.ones_like(self.group_b, dtype=torch.bool) if self.stat_b is None else self.stat_b
+
+    @property
+    def outcome_b(self) -> Tensor:
+        """[B] reward before any shaping."""
+        return self.reward_b if self.raw_reward_b is None else self.raw_reward_b
+
+    @property
+    def total_reward_b(self) -> Tensor:
+        """[B] reward of each sequence: the scalar reward plus the sum of its token rewards."""
+        return self.reward_b if self.token_reward_bt is None else self.reward_b + self.token_reward_bt.sum(1)
+
+    @property
+    def length_b(self) -> Tensor:
+        """[B] int64: number of action tokens of each sequence."""
+        return self.mask_bt.sum(1)
+
+    def from_source(self, *names: str) -> Tensor:
+        """[B] bool: rows that come from one of the sources `names` (see `SOURCES`)."""
+        source_b = torch.zeros_like(self.group_b) if self.source_b is None else self.source_b
+        return torch.isin(source_b, torch.tensor([SOURCES[name] for name in names], device=source_b.device))
+
+    def need(self, name: str, reader: str) -> Any:
+        """Return field `name` ('stats.certainty' for an entry of a mapping), or raise InputError naming `reader`."""
+        whole, _, key = name.partition(".")
+        value = getattr(self, whole).get(key) if key else getattr(self, whole)
+        if value is None:
+            remedy = (
+                _REMEDY.get(whole, f"Pass {name}=…").format(key=key) if key else _REMEDY.get(name, f"Pass {name}=…")
+            )
+            raise InputError(f"{reader} needs batch.{name}, which is None", remedy=remedy)
+        return value
+
+    def grouping(self, key: str) -> Tensor:
+        """[B] int64 ids of the grouping `key`: 'group', 'agent', or a name of `keys`; 'batch' is one single group."""
+        if key == "batch":
+            return torch.zeros_like(self.group_b)
+        if key == "group":
+            return self.group_b
+        if key == "agent":
+            return self.need("agent_b", "the grouping 'agent'")
+        if key in self.keys:
+            return self.keys[key]
+        known = ", ".join(["batch", "group", "agent", *self.keys])
+        raise InputError(f"unknown grouping '{key}'", f"known groupings of this batch: {known}")
+
+    def replace(self, **changes: Any) -> Batch:
+        """Return a copy with some fields changed; only these are checked. TypeError on an unknown field."""
+        copied = self._with(changes)
+        check(copied, list(changes))
+        return copied
+
+    def _with(self, changes: Mapping[str, Any]) -> Batch:
+        unknown = set(changes) - set(self.__dataclass_fields__)
+        if unknown:
+            raise TypeError(f"Batch has no field {', '.join(sorted(unknown))}")
+        copied = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(copied, name, value)
+        return copied
+
+    def rows(self, index: Tensor) -> Batch:
+        """Return the rows of `index` ([N] int64 or [B] bool), every field along."""
+        if index.dtype == torch.bool:
+            index = index.nonzero()[:, 0]
+        changes: dict[str, Any] = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Tensor):
+                changes[f.name] = value[index]
+            elif isinstance(value, Mapping):
+                changes[f.name] = {k: v[index] for k, v in value.items()}
+        if self.inputs is not None:
+            changes["inputs"] = self.inputs.rows(index)
+        if self.parent_b is not None:
+            changes["parent_b"] = _moved(self.parent_b[index], index, self.size[0])
+        return self._with(changes)
+
+    def trim(self, length: int) -> Batch:
+        """Return the batch cut to its first `length` positions; InputError if action tokens stand behind them."""
+        if bool(self.mask_bt[:, length:].any()):
+            raise InputError(f"cannot trim to {length} positions", "action tokens stand behind them")
+        cut: dict[str, Any] = {n: getattr(self, n)[:, :length] for n in BT if getattr(self, n) is not None}
+        cut |= {n: {k: v[:, :length] for k, v in getattr(self, n).items()} for n in BT_MAPPINGS}
+        return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
+
+    def last_token_bt(self) -> Tensor:
+        """[B,T] bool: the last action token of each sequence (nothing where a row has none)."""
+        position = torch.arange(self.size[1], device=self.mask_bt.device)
+        last = torch.where(self.mask_bt, position, -1).amax(1, keepdim=True)
+        return self.mask_bt & (position == last)
+
+    def broadcast(self, value_b: Tensor) -> Tensor:
+        """Spread [B] over the action tokens: [B,T], zero outside `mask_bt`."""
+        return value_b[:, None] * self.mask_bt.to(value_b.dtype)
+
+
+_REMEDY = {
+    "ref_bt": "Give the run a reference model (model.reference: initial) or drop the term that needs it.",
+    "value_bt": "Give the policy a value head: the method needs a critic.",
+    "greedy_reward_b": "Draw one greedy answer per question (the data plan of the method asks for it).",
+    "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
+    "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
+    "entropy_bt": "Ask the policy for entropies (policy.logp(…, entropy=True)).",
+    "token_bt": "Pass token_bt, the id of each token.",
+    "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
+    "correct_b": "Pass correct_b, the raw correctness of each sequence.",
+    "max_length": "Pass max_length, the largest completion length.",
+    "version_bt": "Pass version_bt, how many steps the policy had been trained for that drew each token.",
+    "step": "Pass step=…, the number of the step from 0.",
+    "steps": "Pass steps=…, how many steps the run has.",
+    "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
+    "source_b": "Pass source_b, where each row comes from (grouprl.core.batch.SOURCES).",
+    "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
+    "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
+    "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
+    "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.statistics computes it).",
+    "past": "Pass past={{'{key}': …}}, [B]: what was known of the question before.",
+}
+
+
+def _moved(row_n: Tensor, index: Tensor, rows: int) -> Tensor:
+    """Return where the rows `row_n` stand among the rows `index`; -1 where they do not, or were -1."""
+    place_b = torch.full((rows + 1,), -1, dtype=torch.int64, device=index.device)
+    place_b[index] = torch.arange(len(index), device=index.device)
+    return place_b[row_n]

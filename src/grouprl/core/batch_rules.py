@@ -1,0 +1,179 @@
+"""What a `Batch` must be: the shapes, types and values of its fields, and what is said where they are others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from grouprl.core.batch import Batch
+
+BT = (
+    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
+    *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+)
+BT_MAPPINGS = ("marks", "stats")
+B_MAPPINGS = ("rewards", "keys", "past")
+B = (
+    *("group_b", "reward_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
+    *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b"),
+)
+FLOATS = (
+    *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
+    *("greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
+    *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+)
+FLOAT_MAPPINGS = ("stats",)
+"""Mappings whose entries must be finite on action tokens."""
+BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
+
+
+def check(batch: Batch, names: Collection[str]) -> None:
+    """Check the fields `names`; all of them where the mask is new."""
+    if "mask_bt" in names:
+        names = [f.name for f in dataclasses.fields(batch)]
+        _check_mask(batch.mask_bt)
+    _check_shapes(batch, names)
+    _check_types(batch, names)
+    _check_values(batch, names)
+
+
+def check_whole(batch: Batch, couples: str, name: str) -> None:
+    """Check that the rows of a weighed step that a loss couples are all here, each once.
+
+    Raises:
+        InputError: where `couples` is 'group' and a group is incomplete, or 'batch' and the step is.
+    """
+    if couples == "sequence":
+        return
+    row_b, reader = batch.need("step_row_b", f"the loss of '{name}' (call method.prepare first)"), f"'{name}'"
+    step_b, group_b = batch.need("step_size_b", reader), batch.need("step_group_b", reader)
+    present = len(torch.unique(row_b))
+    if present < len(row_b):
+        raise InputError(
+            f"{len(row_b) - present} rows of the step stand in the batch more than once",
+            f"the loss of '{name}' compares the rows of a {couples}, each of them once",
+            "Give method.loss every row once",
+        )
+    short = step_b != len(row_b) if couples == "batch" else group_b != _together(batch.group_b)
+    if bool(short.any()):
+        row = int(short.nonzero()[0, 0])
+        whole = int(step_b[row]) if couples == "batch" else int(group_b[row])
+        here = len(row_b) if couples == "batch" else int((batch.group_b == batch.group_b[row]).sum())
+        what = "the step" if couples == "batch" else f"group {int(batch.group_b[row])}"
+        raise InputError(
+            f"{here} of the {whole} rows of {what} are here",
+            f"the loss of '{name}' compares the rows of a {couples} (couples = '{couples}'), so it needs them all; the "
+            "losses of its pieces do not add up to its loss",
+            _REMEDY[couples],
+        )
+
+
+_REMEDY = {
+    "group": "Cut a step by whole groups, or take the loss of the whole step on log-probs as leaves and pass their "
+    "gradients back through the model piece by piece",
+    "batch": "Take the loss of the whole step on log-probs as leaves, and pass their gradients back through the model "
+    "piece by piece",
+}
+
+
+def _together(group_b: Tensor) -> Tensor:
+    """[B] int64: how many rows are in the group of each row."""
+    _, index_b, count = torch.unique(group_b, return_inverse=True, return_counts=True)
+    return count[index_b]
+
+
+def numbered(group_b: Tensor) -> dict[str, Tensor]:
+    """Return what a step's rows know of it ([B] int64 each): their number, the rows of their group, those of the step.
+
+    With these, `check_whole` sees what a caller left out.
+    """
+    row_b = torch.arange(len(group_b), device=group_b.device)
+    return {
+        "step_row_b": row_b,
+        "step_group_b": _together(group_b),
+        "step_size_b": torch.full_like(row_b, len(group_b)),
+    }
+
+
+def _check_mask(mask_bt: Tensor) -> None:
+    if mask_bt.ndim != 2 or mask_bt.dtype != torch.bool:
+        raise InputError(
+            f"mask_bt has shape {list(mask_bt.shape)} and type {mask_bt.dtype}", "it must be [B,T] and bool"
+        )
+    if len(mask_bt) and not bool(mask_bt.any()):
+        raise InputError(
+            f"mask_bt has no action token in any of its {len(mask_bt)} rows",
+            "a batch needs a token that the policy wrote; single rows without one may stay: their rewards count in "
+            "group statistics",
+            "Mark the completion's tokens in mask_bt",
+        )
+
+
+def _check_shapes(batch: Batch, names: Collection[str]) -> None:
+    b, t = batch.size
+    for name in names:
+        value = getattr(batch, name)
+        if name in BT:
+            _expect(name, value, (b, t))
+        elif name in B:
+            _expect(name, value, (b,))
+        elif name in (*B_MAPPINGS, *BT_MAPPINGS):
+            for key, column in value.items():
+                _expect(f"{name}['{key}']", column, (b,) if name in B_MAPPINGS else (b, t))
+        elif name.endswith("_bs") and value is not None and (value.ndim != 2 or value.shape[0] != b):
+            raise InputError(f"{name} has shape {list(value.shape)}", f"it must be [B={b}, S]")
+
+
+def _check_types(batch: Batch, names: Collection[str]) -> None:
+    group_b, reward_b = batch.group_b, batch.reward_b
+    if "group_b" in names and group_b.dtype != torch.int64:
+        raise InputError(f"group_b has type {group_b.dtype}", "it must be int64 group ids", "Use group_b.long()")
+    if "group_b" in names and len(group_b) and int(group_b.min()) < 0:
+        row = int(group_b.argmin())
+        raise InputError(f"group_b[{row}] = {int(group_b[row])}", "every sequence must belong to a group (id >= 0)")
+    if "token_bt" in names and batch.token_bt is not None and batch.token_bt.dtype != torch.int64:
+        raise InputError(f"token_bt has type {batch.token_bt.dtype}", "it must be int64 token ids", "Use .long()")
+    if "reward_b" in names and not reward_b.is_floating_point():
+        raise InputError(f"reward_b has type {reward_b.dtype}", "it must be a float type", "Use reward_b.float()")
+    for name in (n for n in BOOLS if n in names):
+        value = getattr(batch, name)
+        if value is not None and value.dtype != torch.bool:
+            raise InputError(f"{name} has type {value.dtype}", "it must be bool", f"Use {name}.bool()")
+
+
+def _expect(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
+    if value is not None and tuple(value.shape) != shape:
+        rule = f"it must be {'[B,T]' if len(shape) == 2 else '[B]'} = {list(shape)} like mask_bt"
+        raise InputError(f"{name} has shape {list(value.shape)}", rule)
+
+
+def _check_values(batch: Batch, names: Collection[str]) -> None:
+    given = {name: getattr(batch, name) for name in FLOATS if name in names}
+    for name in (n for n in FLOAT_MAPPINGS if n in names):
+        given |= {f"{name}['{key}']": value for key, value in getattr(batch, name).items()}
+    for name, value in given.items():
+        if value is None or not value.is_floating_point():
+            continue
+        finite = torch.isfinite(value)
+        by_token = value.shape == batch.mask_bt.shape and not name.endswith("_bs")
+        if not bool((finite | ~batch.mask_bt if by_token else finite).all()):
+            row = _first_bad_row(value, batch.mask_bt)
+            raise InputError(
+                f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",
+                "every value on an action token must be finite",
+                "Drop the row or mend what produced it; a failed reward is not a number to train on",
+            )
+
+
+def _first_bad_row(value: Tensor, mask_bt: Tensor) -> int:
+    bad = ~torch.isfinite(value)
+    if value.ndim == 2:
+        bad = (bad & mask_bt).any(1) if value.shape == mask_bt.shape else bad.any(1)
+    return int(bad.nonzero()[0, 0])

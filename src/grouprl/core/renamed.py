@@ -1,0 +1,38 @@
+"""Names of the version before, understood for one version with a note."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from grouprl.core.errors import InputError
+
+
+class RenamedWarning(FutureWarning):
+    """Something was given under the name it had in the version before."""
+
+
+def note_renamed(old: str, new: str) -> None:
+    """Say once for each place that `old` is now called `new`."""
+    warnings.warn(f"'{old}' is now called '{new}'; the next version knows the new name only", RenamedWarning, 3)
+
+
+def with_new_names(given: Mapping[str, Any], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
+    """Return `given` under today's names, in the order given, with a note for each old one.
+
+    Raises InputError where both the old and the new name of a key are given.
+    """
+    data: dict[str, Any] = {}
+    for key, value in given.items():
+        new = old_to_new.get(key, key)
+        if new in data or (new != key and new in given):
+            raise InputError(
+                f"{where}{key} and {where}{new} are both given",
+                "they are the old and the new name of one setting",
+                f"Keep {where}{new}",
+            )
+        if new != key:
+            note_renamed(f"{where}{key}", f"{where}{new}")
+        data[new] = value
+    return data

@@ -1,0 +1,105 @@
+"""Estimates from answers that are right or wrong: unbiased pass@k, Wilson intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from grouprl.core.errors import InputError
+
+Z95 = 1.959963984540054
+"""The normal distribution's 97.5 % point: intervals cover 95 %."""
+INTERVAL = (
+    "95 %: of shares Wilson's, with the effective number of questions where several answers share one; of rewards "
+    "Student's t over questions"
+)
+
+
+class Estimate(NamedTuple):
+    """A mean over questions and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that k answers, drawn without replacement from n of which c are correct, hold a correct one.
+
+    1 - C(n-c, k) / C(n, k), the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, section 2.1).
+
+    Raises:
+        InputError: k outside 1..n or c outside 0..n.
+    """
+    return float(pass_at_k_each([n], [c], k)[0])
+
+
+def pass_at_k_each(n_q: ArrayLike, c_q: ArrayLike, k: int) -> NDArray[np.float64]:
+    """`pass_at_k` of every question: n_q answers, c_q of them correct, both [Q]."""
+    answers_q, correct_q = np.asarray(n_q, dtype=np.int64), np.asarray(c_q, dtype=np.int64)
+    if k < 1 or bool((answers_q < k).any()):
+        raise InputError(f"pass@{k} of {answers_q.min()} answers", "k lies in 1..n", "Draw at least k answers")
+    if bool(((correct_q < 0) | (correct_q > answers_q)).any()):
+        raise InputError(f"{correct_q.tolist()} correct of {answers_q.tolist()} answers", "0 <= c <= n for each")
+    wrong_q = answers_q - correct_q
+    fail_q = np.ones(len(answers_q))
+    for i in range(k):
+        fail_q *= np.maximum(wrong_q - i, 0) / (answers_q - i)
+    return 1.0 - fail_q
+
+
+def wilson(p: float, n: float) -> Estimate:
+    """Wilson's 95 % score interval (JASA 22, 1927) of a share p of n independent trials."""
+    denominator = 1 + Z95**2 / n
+    middle = (p + Z95**2 / (2 * n)) / denominator
+    half = Z95 / denominator * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
+    return Estimate(p, min(p, max(0.0, middle - half)), max(p, min(1.0, middle + half)))
+
+
+def t_quantile(df: int) -> float:
+    """Return the 97.5 % point of Student's t with `df` degrees of freedom.
+
+    Exact for 1 to 4; beyond by the expansion around the normal's (Fisher and Cornish 1960), within 0.001.
+    """
+    exact = (12.706205, 4.302653, 3.182446, 2.776445)
+    if df <= len(exact):
+        return exact[df - 1]
+    z = Z95
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / df**power for power, term in enumerate(terms, start=1))
+
+
+def mean_interval(value_q: NDArray[np.float64]) -> Estimate:
+    """Mean and 95 % interval (Student's t) of per-question values of any range, [Q].
+
+    Questions are the independent units. Of a single question nothing is known: its interval is unbounded.
+    """
+    count, mean = len(value_q), float(value_q.mean())
+    if count == 1:
+        return Estimate(mean, -math.inf, math.inf)
+    half = t_quantile(count - 1) * float(value_q.std(ddof=1)) / math.sqrt(count)
+    return Estimate(mean, mean - half, mean + half)
+
+
+def interval(value_q: NDArray[np.float64], answers: int) -> Estimate:
+    """Mean and 95 % interval of per-question values in [0, 1], [Q], with `answers` drawn per question.
+
+    Questions are the independent units. Wilson's interval with the effective sample size p(1-p) / Var(mean)
+    (Dean and Pagano 2015, Survey Methodology), at least Q and at most all answers; with one answer per question this
+    is Wilson's interval itself. It neither leaves [0, 1] nor shrinks to a point when all answers are right or wrong.
+    """
+    count, p = len(value_q), float(value_q.mean())
+    spread = float(value_q.var())
+    effective = count * p * (1 - p) / spread if spread > 0 else count * (answers if 0 < p < 1 else 1)
+    return wilson(p, min(max(effective, count), count * answers))

@@ -1,0 +1,1 @@
+"""Agents: turns, tools, teams, reviews."""

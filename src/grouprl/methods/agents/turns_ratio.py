@@ -1,0 +1,161 @@
+"""A ratio per turn, with a critic: Turn-PPO, ST-PPO."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.adaptive_clip import TurnClip
+from grouprl.algorithms.updates.clip_bias import ClipBias
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.critic.critic import Unit, ppo
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, in_the_update, kl_terms
+
+
+@entry(
+    "turn_ppo",
+    Card(
+        title="Turn-PPO: turn-level importance sampling",
+        papers=[
+            Paper(
+                "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents Training",
+                "2511.20718",
+                2025,
+            )
+        ],
+        summary="PPO with one ratio per turn, the geometric mean of its tokens' ratios.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(w_k A_t, clip(w_k, 1-ε, 1+ε) A_t) + value loss + β·KL,  "
+            "w_k = exp(mean_{t in turn k} log ρ_t),  A by GAE as in PPO"
+        ),
+        defaults={
+            "clip_low": "the paper: 0.2",
+            "clip_high": "the paper: 0.2",
+            "gamma": "1, as for language models everywhere",
+            "lam": "PPO: 0.95",
+            "whiten": "TRL and verl: advantages whitened over all tokens of the batch",
+            "value_coef": "as ppo: 1",
+            "value_clip": "as ppo: 0.2",
+            "kl_coef": "the paper: a KL loss of 0.001",
+        },
+        differs=[
+            "Only the turn-level ratio. The second half of ST-PPO divides the update's gradient by the norm of its "
+            "clipping bias: st_ppo has both.",
+            "The KL estimator is k3; the paper's was not seen.",
+        ],
+        reduces=[
+            Reduction("ppo", ["one_token_turns"], settings={"kl_coef": 0.0}, why="a turn of one token has its ratio"),
+        ],
+        needs=["a critic (value head)", KL_NEED],
+        confidence="partly",
+        uncertain="GAE's λ and the KL estimator of the paper.",
+        source="a note on the paper and its reviews",
+        golden=[
+            Golden(
+                rewards=[1],
+                lengths=[2],
+                log_ratio=[[0.2, 0.0]],
+                fields={"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 0]]},
+                settings={"whiten": False, "kl_coef": 0.0},
+                advantage=[[0.475, 0.5]],
+                loss=-0.53877082,
+                grad=[[-0.26938541, -0.26938541]],
+                why="w = e^0.1 for both tokens; each gets w times the mean of 0.475 and 0.5, over two tokens",
+            )
+        ],
+        notes=["With one turn per answer the ratio is GSPO's."],
+    ),
+)
+def turn_ppo(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    gamma: Unit = 1.0,
+    lam: Unit = 0.95,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
+    kl_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose Turn-PPO.
+
+    PPO's loss with the geometric mean ratio of each turn; GAE, critic and KL loss. The clipping-bias correction of
+    ST-PPO is not part of it.
+    """
+    base = ppo(gamma=gamma, lam=lam, whiten=whiten, value_coef=value_coef, value_clip=value_clip)
+    return base.with_parts(objective=TurnClip(low=clip_low, high=clip_high), regularize=kl_terms(kl_coef, "k3"))
+
+
+@entry(
+    "st_ppo",
+    Card(
+        title="ST-PPO: stabilised off-policy PPO for many turns",
+        papers=[
+            Paper(
+                "ST-PPO: Stabilized Off-Policy Proximal Policy Optimization for Multi-Turn Agents Training",
+                "2511.20718",
+                2025,
+            )
+        ],
+        summary="Turn-PPO whose policy gradient is divided by the norm of what the clip leaves out of it.",
+        formula=(
+            "g ← g / max(‖C‖, least),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{t clipped} w_k A_t,  g the gradient of Turn-PPO's "
+            "policy loss,  w_k = exp(mean_{t in turn k} log ρ_t)"
+        ),
+        defaults={
+            "least": "our choice: 1, so that steps only become smaller; the paper's guard against ‖C‖ = 0 is not known",
+            "clip_low": "the paper: 0.2",
+            "clip_high": "the paper: 0.2",
+            "gamma": "1, as for language models everywhere",
+            "lam": "PPO: 0.95",
+            "whiten": "TRL and verl: advantages whitened over all tokens of the batch",
+            "value_coef": "as ppo: 1",
+            "value_clip": "as ppo: 0.2",
+            "kl_coef": "the paper: a KL loss of 0.001",
+        },
+        differs=[
+            "The policy's gradient is divided, its KL loss included, but not the critic's: nothing is clipped there.",
+            "The KL estimator is k3; the paper's was not seen.",
+            "C differentiates the turn's ratio, which its tokens share; the notes write each token's own log-prob.",
+        ],
+        reduces=[Reduction("turn_ppo", ["always"], why="the losses are equal; only the size of the steps differs")],
+        needs=["a critic (value head)", KL_NEED],
+        confidence="partly",
+        uncertain="The guard where nothing is clipped, GAE's λ and the KL estimator.",
+        source="a note on the paper and its reviews (equations 7 and 8)",
+        golden=[
+            Golden(
+                rewards=[1],
+                lengths=[2],
+                log_ratio=[[0.2, 0.0]],
+                fields={"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 0]]},
+                settings={"whiten": False, "kl_coef": 0.0},
+                advantage=[[0.475, 0.5]],
+                loss=-0.53877082,
+                grad=[[-0.26938541, -0.26938541]],
+                why="as turn_ppo: w = e^0.1 for both tokens; nothing is clipped",
+            )
+        ],
+        notes=[
+            in_the_update("those of turn_ppo"),
+            "Without clipped tokens it is Turn-PPO.",
+            "Changed after 0.1: C was a mean over all tokens of the step.",
+        ],
+    ),
+)
+def st_ppo(
+    least: Positive = 1.0,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    gamma: Unit = 1.0,
+    lam: Unit = 0.95,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
+    kl_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose ST-PPO: Turn-PPO's loss, smaller steps where the clip leaves much out."""
+    whole = turn_ppo(clip_low, clip_high, gamma, lam, whiten, value_coef, value_clip, kl_coef)
+    return whole.with_parts(learn=ClipBias(least=least))

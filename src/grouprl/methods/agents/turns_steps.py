@@ -1,0 +1,191 @@
+"""Steps of one number compared across episodes: UI-S1, Rank-GRPO."""
+
+from __future__ import annotations
+
+from grouprl.algorithms.advantages.turn_credit import TurnRelative
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.adaptive_clip import TurnClip
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.rewards.turn_rewards import RankDiscount
+from grouprl.core.levels import Scale
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.critic.critic import Unit
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, NonNegative, Positive, kl_terms
+
+KL_OFF = "off, so that no reference is needed"
+TWO = "at least two answers per question"
+TURNS = "an environment that is acted in over turns"
+LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL"
+
+
+@entry(
+    "ui_s1",
+    Card(
+        title="UI-S1: semi-online step and episode advantages",
+        papers=[Paper("UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", "2509.11543", 2025)],
+        summary="Episodes against their group, steps against the same step of the group; a mismatch stops credit.",
+        formula=(
+            LOSS + ",  A_t = w_E A_E + w_S A_S(turn of t),  A_E = norm_g(R),  A_S = norm_{g,k}(G_k),  "
+            "G_k = r_k + γ G_{k+1} if step k matched, else r_k and nothing of it flows back"
+        ),
+        defaults={
+            "episode": "the authors' script: 1",
+            "omega": "the authors' script: 1",
+            "gamma": "the authors' script: 0.5",
+            "scale": "the authors' script: mean_std_norm, sample (n-1) as in verl",
+            "eps": "verl: 1e-6",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "kl_coef": KL_OFF + "; the authors' script has 1e-4",
+            "kl_estimator": "the authors' script: k3",
+        },
+        differs=[
+            "Following an expert's trajectory and patching it in after a mismatch is the environment's business: it "
+            "marks the turn as not valid, goes on from the expert's state, or ends the episode.",
+            "An episode is one row whose turns share a context; the authors' code makes a row of every step.",
+            "The authors' filter, groups whose first returns spread by more than 0.3, is left out.",
+        ],
+        reduces=[
+            Reduction(
+                "grpo",
+                ["equal_lengths"],
+                settings={"omega": 0.0},
+                why="without the steps only the episode is judged; token mean and answer mean agree",
+            ),
+            Reduction(
+                "grpo",
+                ["equal_lengths", "one_turn", "all_valid"],
+                settings={"episode": 0.0},
+                why="one turn returns the whole reward",
+            ),
+        ],
+        needs=[TURNS, TWO, KL_NEED],
+        source="the authors' code (core_uis1.py, dapo_ray_trainer.py, train_example.sh) as noted in the dossier",
+        golden=[
+            Golden(
+                rewards=[3.1, 4],
+                lengths=[4, 4],
+                fields={
+                    "turn_bt": [[0, 1, 2, 3], [0, 1, 2, 3]],
+                    "turn_reward_bs": [[1.0, 1.0, 0.1, 1.0], [1.0, 1.0, 1.0, 1.0]],
+                    "valid_bs": [[True, True, False, True], [True, True, True, True]],
+                },
+                settings={"scale": "none"},
+                advantage=[[-0.6375, -0.825, -1.15, -0.45], [0.6375, 0.825, 1.15, 0.45]],
+                loss=0.0,
+                grad=[[0.0796875, 0.103125, 0.14375, 0.05625], [-0.0796875, -0.103125, -0.14375, -0.05625]],
+                why="G = 1.5, 1, .1, 1 (cut at the mismatch) and 1.875, 1.75, 1.5, 1; A_E = ∓.45; eight tokens",
+            ),
+            Golden(
+                rewards=[3.1, 4],
+                lengths=[4, 4],
+                fields={
+                    "turn_bt": [[0, 1, 2, 3], [0, 1, 2, 3]],
+                    "turn_reward_bs": [[1.0, 1.0, 0.1, 1.0], [1.0, 1.0, 1.0, 1.0]],
+                    "valid_bs": [[True, True, False, True], [True, True, True, True]],
+                },
+                advantage=[
+                    [-1.41420978, -1.41421112, -1.41421174, -0.70710567],
+                    [1.41420978, 1.41421112, 1.41421174, 0.70710567],
+                ],
+                why="two values lie √½ standard deviations from their mean; the last steps are equal: episode alone",
+            ),
+        ],
+        recommended={"kl_coef": 1e-4, "group": 8, "gamma": 0.5},
+        notes=["The task keys with reward 'expert' follows an expert and puts in its moves, without a limit."],
+    ),
+)
+def ui_s1(
+    episode: NonNegative = 1.0,
+    omega: NonNegative = 1.0,
+    gamma: Unit = 0.5,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Judge episodes by their group and steps by the steps of the same number, credit cut at mismatches."""
+    return Method(
+        advantage=TurnRelative(key="turn", episode=episode, omega=omega, gamma=gamma, scale=scale, eps=eps, reset=True),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=TokenMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )
+
+
+@entry(
+    "rank_grpo",
+    Card(
+        title="Rank-GRPO: each rank of a list judged by what follows from it",
+        papers=[
+            Paper(
+                "Rank-GRPO: Training LLM-based Conversational Recommender Systems with Reinforcement Learning",
+                "2510.20150",
+                2025,
+            )
+        ],
+        summary="Item j of a list earns the discounted hits from j on, judged against rank j of the group's lists.",
+        formula=(
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(w_j A_j, clip(w_j, 1-ε, 1+ε) A_j) + β·KL,  "
+            "w_j = exp(mean_{t in j} log ρ_t),  A_j = (r_j - mean_g r_j) / (std_g r_j + eps),  "
+            "r_j = Σ_{l≥j} hit_l / log2(l+1)"
+        ),
+        defaults={
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "scale": "the authors' code, as TRL: sample standard deviation, per rank",
+            "eps": "the authors' code: 1e-4",
+            "kl_coef": KL_OFF + "; the authors' code has 1e-3",
+            "kl_estimator": KL_ESTIMATOR,
+        },
+        differs=[
+            "An item is a turn (turn_bt), its hit the turn's reward: an environment takes one item per turn. The "
+            "authors cut one answer at its line ends.",
+            "Everything from the last item on belongs to it: the bonus for exactly N items and the penalty on tokens "
+            "behind them are left out.",
+        ],
+        reduces=[
+            Reduction(
+                "gspo",
+                ["one_turn"],
+                other={"clip_low": 0.2, "clip_high": 0.2, "eps": 1e-4},
+                why="one segment has the ratio and the reward of the whole answer",
+            ),
+        ],
+        needs=["answers in items (turns), each with its hit as reward", TWO, KL_NEED],
+        source="the authors' repository: rank_grpo_trainer.py, reward_funcs.py, metrics_align.py",
+        golden=[
+            Golden(
+                rewards=[2, 1],
+                lengths=[3, 2],
+                fields={"turn_bt": [[0, 1, 2], [0, 1]], "turn_reward_bs": [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]},
+                advantage=[[0.70699173, -0.70634384, 0.70690684], [-0.70699173, 0.70634384]],
+                loss=-0.11776382,
+                grad=[[-0.11783196, 0.11772397, -0.11781781], [0.17674793, -0.17658596]],
+                why="r = 1.5, .5, .5 and .6309, .6309, 0 (no third item): ±½ difference over its std + 1e-4, by rank",
+            )
+        ],
+        recommended={"kl_coef": 1e-3, "group": 8, "learning_rate": 1e-6},
+    ),
+)
+def rank_grpo(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-4,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Judge each rank of a list by the discounted hits from it on, with one ratio per item."""
+    return Method(
+        shape=(RankDiscount(),),
+        advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
+        objective=TurnClip(low=clip_low, high=clip_high),
+        aggregate=SequenceMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )

@@ -1,0 +1,1 @@
+"""Methods with a critic or another model trained beside the policy."""

@@ -1,0 +1,1 @@
+"""The numbers of TRL, verl and NeMo-RL, from the same parts."""

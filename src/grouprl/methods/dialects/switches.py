@@ -1,0 +1,53 @@
+"""How a dialect gets the switches that its library has for every loss, by that library's names and defaults."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from grouprl.algorithms.method import Method
+from grouprl.methods.card import Card
+from grouprl.methods.registry import Renamed, entry
+
+Core = Callable[..., Method]
+
+
+def dialect(
+    name: str,
+    card: Card,
+    switches: Core,
+    sources: Mapping[str, str],
+    *,
+    renamed: Mapping[str, str | Renamed] | None = None,
+    without: Collection[str] = (),
+) -> Callable[[Core], Core]:
+    """Register the decorated function as entry `name`, with the settings of `switches` besides its own.
+
+    `switches(method, **settings)` turns the parts on; `sources` says where its defaults come from. A setting that both
+    have goes to both, with the decorated function's default; `without` names switches that the entry does not have.
+    """
+
+    def register(core: Core) -> Core:
+        own = inspect.signature(core).parameters
+        shared = dict(list(inspect.signature(switches).parameters.items())[1:])
+        offered = {k: p for k, p in shared.items() if k not in without}
+        whole = {**offered, **own}
+        hints = {f: typing.get_type_hints(f, include_extras=True) for f in (core, switches)}
+
+        def compose(**settings: Any) -> Method:
+            chosen = {key: p.default for key, p in {**shared, **own}.items()} | settings
+            method = core(**{key: chosen[key] for key in own})
+            return switches(method, **{key: chosen[key] for key in shared})
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in {**own, **whole}.values()]
+        compose.__signature__ = inspect.Signature(parameters, return_annotation=Method)  # type: ignore[attr-defined]
+        types = {key: hints[core].get(key, hints[switches].get(key)) for key in whole}
+        compose.__annotations__ = {**types, "return": Method}
+        compose.__module__, compose.__name__, compose.__doc__ = core.__module__, core.__name__, core.__doc__
+        told = {key: card.defaults.get(key, sources.get(key, "")) for key in {**own, **whole}}
+        return entry(name, replace(card, defaults=told), renamed)(compose)
+
+    return register

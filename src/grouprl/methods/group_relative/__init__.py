@@ -1,0 +1,1 @@
+"""GRPO and its nearest kin: a group baseline, other scales and denominators."""

@@ -1,0 +1,113 @@
+"""Methods that favour right answers which the policy finds unlikely."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.filters.selection import MixedGroups
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.regularizers.positive import Unlikeliness
+from grouprl.core.levels import Alone, Scale
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import (
+    ALONE,
+    CLIP,
+    EPS,
+    KL_ESTIMATOR,
+    KL_NEED,
+    SCALE,
+    ClipLow,
+    NonNegative,
+    Positive,
+    kl_terms,
+)
+
+
+@entry(
+    "unlikeliness",
+    Card(
+        title="GRPO with the unlikeliness reward",
+        papers=[
+            Paper("Rewarding the Unlikely: Lifting GRPO Beyond Distribution Sharpening", "2506.02355", 2025),
+        ],
+        summary="Right answers earn more the less likely the policy found them, so that rare solutions are not lost.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps),  "
+            "R ← R·(1 - β·k_i/G),  k_i = rank of mean_t log π_old(y_t) in the group, 0 the least likely"
+        ),
+        defaults={
+            "beta": "the paper: 0.25",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+            "filter_dead": "the paper: groups all right or all wrong are removed, judged on the raw reward",
+            "kl_coef": "off, so that no reference is needed; the paper has 0.1",
+            "kl_estimator": KL_ESTIMATOR,
+        },
+        differs=[
+            "The KL to the reference is off by default; the paper has 0.1.",
+            "Answers of the same log-prob (the same answer drawn twice) share the mean of their ranks.",
+        ],
+        reduces=[
+            Reduction(
+                "dapo",
+                ["mixed_groups"],
+                settings={"beta": 0.0, "clip_high": 0.28},
+                why="no discount; the token mean over mixed groups",
+            ),
+            Reduction(
+                "grpo",
+                ["mixed_groups", "equal_lengths"],
+                settings={"beta": 0.0},
+                why="no discount: GRPO; equal lengths make the two means agree",
+            ),
+        ],
+        needs=["at least two answers per question", KL_NEED],
+        source="AndreHe02/rewarding-unlikely-release ray_lean_trainer.py, examples/lean/grpo.sh",
+        golden=[
+            Golden(
+                rewards=[1, 1, 0],
+                lengths=[1, 1, 2],
+                fields={"old_bt": [[-1.0], [-2.0], [-3.0, -3.0]]},
+                log_ratio=[[0.0], [-1.0], [-2.0, -2.0]],
+                advantage=[0.49319599, 0.65759465, -1.15079064],
+                grad=[[-0.123299], [-0.16439866], [0.28769766] * 2],
+                why="rewards 1 - 0.25·2/3, 1 - 0.25/3, 0: mean 7/12; four tokens, every ratio 1",
+            )
+        ],
+        notes=["The paper's second remedy is more updates per rollout (batch.epochs: 2), so that the clip can act."],
+        recommended={"group": 32, "learning_rate": 1e-6, "kl_coef": 0.1, "epochs": 2},
+    ),
+)
+def unlikeliness(
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.25,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+    filter_dead: bool = True,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Compose GRPO with the unlikeliness reward.
+
+    R·(1 - 0.25·k/G) by rank of likelihood, then GRPO on mixed groups; the paper's KL of 0.1 is off by default.
+    """
+    return Method(
+        shape=(Unlikeliness(beta=beta),),
+        select=(MixedGroups(),) if filter_dead else (),
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=TokenMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )

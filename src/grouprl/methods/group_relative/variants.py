@@ -1,0 +1,145 @@
+"""One question asked in several ways: the answers to all variants are judged together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.advantages.variants import SharedVariants
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.prompts.variants import CrossPairs, Variants
+from grouprl.core.levels import Alone, Scale
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.group_relative.group import grpo
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive, Spread
+
+TWO = "at least two answers per question"
+Forms = Annotated[int, Field(ge=1)]
+GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
+
+
+@entry(
+    "eis_grpo",
+    Card(
+        title="Equivalent Initial State GRPO",
+        papers=[
+            Paper(
+                "J4R: Learning to Judge with Equivalent Initial State Group Relative Policy Optimization",
+                "2505.13346",
+                2025,
+            )
+        ],
+        summary="GRPO whose group are the answers to all equivalent forms of a question, so that bias costs.",
+        formula=f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  g: all equivalent forms of the question",
+        defaults={
+            "variants": "the paper: both orders of the two responses to judge",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=[
+            "The equivalent forms are the task's (Task.variants); a task without them makes this GRPO.",
+        ],
+        reduces=[Reduction("grpo", ["always"], why="one form of the question")],
+        needs=[TWO, "a task that can ask a question in several forms"],
+        confidence="partly",
+        uncertain="Clip and aggregation of the paper.",
+        source="a third-party note on the paper and its abstract",
+        golden=[
+            Golden(
+                rewards=[1, 1, 1, 1, 0, 0, 0, 0],
+                lengths=[1] * 8,
+                fields={"keys.variant": [0, 0, 0, 0, 1, 1, 1, 1]},
+                advantage=[0.935412597] * 4 + [-0.935412597] * 4,
+                grad=[[-0.116926575]] * 4 + [[0.116926575]] * 4,
+                why="a judge that always says 'first' is right in one order only: ±0.5/0.53452; two groups give 0",
+            )
+        ],
+    ),
+)
+def eis_grpo(
+    variants: Forms = 2,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose EIS-GRPO: GRPO over the union of the answers to all equivalent forms of a question."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(allocation=Variants(limit=variants))
+
+
+@entry(
+    "share_grpo",
+    Card(
+        title="Share-GRPO (R1-ShareVL)",
+        papers=[
+            Paper(
+                "R1-ShareVL: Incentivizing Reasoning Capability of Multimodal Large Language Models via Share-GRPO",
+                "2505.16673",
+                2025,
+            )
+        ],
+        summary="Answers are shared among variants of their question and judged among all of them and their own's.",
+        formula=(
+            f"{GRPO_LOSS} over each answer paired with each variant's prompt,  A = norm_g(R) + w·[own prompt]·"
+            "norm_{g,variant}(R),  norm(R) = (R - mean)/(std + eps) over own rows"
+        ),
+        defaults={
+            "variants": "R1-ShareVL: M = 2",
+            "local_weight": "R1-ShareVL: the two advantages are added",
+            "scale": "R1-ShareVL: sample (n-1)",
+            "eps": EPS,
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+        },
+        differs=[
+            "The loss around the advantage is GRPO's as published, with the mean of answers' means.",
+            "The variants are the task's (Task.variants); R1-ShareVL rewrites texts and turns or blurs images.",
+        ],
+        reduces=[
+            Reduction("grpo", ["all_drawn"], settings={"local_weight": 0.0}, why="no pairing, no judgement by variant"),
+        ],
+        needs=[
+            TWO,
+            "a task that can ask a question in several forms",
+        ],
+        source="HJYao00/R1-ShareVL",
+        golden=[
+            Golden(
+                rewards=[1, 0, 1, 1, 1, 0, 1, 1],
+                lengths=[1] * 8,
+                fields={"keys.variant": [0, 0, 1, 1, 1, 1, 0, 0], "keys.own": [1, 1, 1, 1, 0, 0, 0, 0]},
+                advantage=[
+                    *(1.207104781, -2.207102781, 0.499999, 0.499999),
+                    *(0.499999, -1.499997, 0.499999, 0.499999),
+                ],
+                grad=[[-0.150888098], [0.275887848], *[[-0.062499875]] * 3, [0.187499625], *[[-0.062499875]] * 2],
+                why="mean 3/4, std 1/2; variant 0 adds ±0.70711 to its own rows, variant 1 is all right and adds 0",
+            )
+        ],
+        recommended={"variants": 2, "answers per variant": 6, "kl_coef": 0.0},
+        notes=["With one variant A is twice GRPO's; local_weight 0 gives GRPO's own."],
+    ),
+)
+def share_grpo(
+    variants: Forms = 2,
+    local_weight: NonNegative = 1.0,
+    scale: Spread = "sample_std",
+    eps: NonNegative = 1e-6,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+) -> Method:
+    """Compose Share-GRPO.
+
+    Each answer is a row under every variant's prompt, with log-probs of that prompt; all get the advantage among all
+    variants' answers, rows under the answer's own prompt also that among its variant's, as in the paper.
+    """
+    shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
+    base = grpo(clip_low=clip_low, clip_high=clip_high)
+    return base.with_parts(advantage=shared, allocation=Variants(limit=variants), explore=(CrossPairs(),))

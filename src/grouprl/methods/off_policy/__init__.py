@@ -1,0 +1,1 @@
+"""Samples of older policies, stored rows, and regression on given targets."""

@@ -1,0 +1,311 @@
+"""Methods that train on more than the answers drawn for a step: old ones, the initial policy's, demonstrations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.buffers.replay import PolicyReplay
+from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, DemonstrationSwitch
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.objectives.shifted_clip import ShiftedClip
+from grouprl.algorithms.pretraining.initial_completions import InitialAnswers, InitialRate, ReferenceRows
+from grouprl.algorithms.reductions.aggregate import SequenceMean
+from grouprl.algorithms.reductions.by_source import (
+    BySource,
+    FixedAdvantage,
+    HybridGradient,
+    SourceApart,
+    WithoutPolicyLoss,
+)
+from grouprl.algorithms.regularizers.coverage import Coverage, Divergence
+from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.algorithms.regularizers.regularize import EntropyBonus
+from grouprl.algorithms.regularizers.schedule import ConvexKL
+from grouprl.core.levels import Alone, Scale
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+
+Unit = Annotated[float, Field(ge=0, le=1)]
+TWO = "at least two answers per question"
+
+
+@entry(
+    "remix",
+    Card(
+        title="ReMix: Reincarnating Mix-policy Proximal Policy Gradient",
+        papers=[
+            Paper(
+                "Squeeze the Soaked Sponge: Efficient Off-policy Reinforcement Finetuning for Large Language Model",
+                "2507.06892",
+                2025,
+            )
+        ],
+        summary="Answers of the last policies are used again, each with its own ratio and a clip that moves with it.",
+        formula=(
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(r_t A_i, clip(r_t, c_t-ε, c_t+ε) A_i) + β[λ KL(π||π_ref) + "
+            "(1-λ) KL(π||π_old)] - c_H·H,  r_t = π/π_behavior, c_t = π_old/π_behavior,  "
+            "λ = max(1 - 0.1·⌈max(t-50, 0)/10⌉, 0.5)"
+        ),
+        defaults={
+            "probability": "notes on the paper: p = 0.4",
+            "policies": "notes on the paper: N = 2",
+            "reincarnation": "notes on the paper: T = 50 (with PPO 50 or 100); None: never",
+            "clip_low": "PPO's 0.2; the paper's value was not seen",
+            "clip_high": "PPO's 0.2; the paper's value was not seen",
+            "kl_coef": "ours: 0.001; the paper's β was not seen",
+            "kl_start": "notes on the paper: λ falls from step 50 on",
+            "kl_every": "notes on the paper: every 10 steps",
+            "kl_floor": "notes on the paper: down to 0.5",
+            "kl_estimator": "k3, as GRPO; the paper's was not seen",
+            "entropy_coef": "ours: 0.001; the paper's c was not seen",
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=[
+            "On GRPO's advantages; the paper has this and PPO's.",
+            "Whole groups come back, each with probability p; the paper chooses samples.",
+            "At the reincarnation the policy becomes its own reference and goes on without old answers, but the number "
+            "of passes over a batch (m = 2, batch.epochs) is the run's and does not fall to 1.",
+        ],
+        reduces=[
+            Reduction(
+                "grpo",
+                ["on_policy"],
+                settings={"kl_coef": 0.0, "entropy_coef": 0.0},
+                why="answers of the policy itself: ratio and centre are 1",
+            )
+        ],
+        needs=[TWO, "log-probs of the policy that drew each answer", "a reference model when kl_coef is above 0"],
+        confidence="partly",
+        uncertain=(
+            "ε, β and c; the mechanism and the schedule of λ are from notes on the paper. They call the second anchor "
+            "π_{k-1}: here it is the policy at the start of the update."
+        ),
+        source="notes on the paper and its project page",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                log_ratio=[[0.05], [0.1]],
+                fields={"behavior_bt": [[-2.0], [-1.0]], "step": 0},
+                settings={"kl_coef": 0.0, "entropy_coef": 0.0},
+                advantage=[0.70710578, -0.70710578],
+                loss=-0.61959444,
+                grad=[[-1.01033081], [0.39073637]],
+                why="c = e and 1: e^1.05 lies in e ± 0.2, far outside 1 ± 0.2",
+            )
+        ],
+        recommended={"epochs": 2},
+    ),
+)
+def remix(
+    probability: Unit = 0.4,
+    policies: Annotated[int, Field(ge=1)] = 2,
+    reincarnation: Annotated[int, Field(ge=1)] | None = 50,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    kl_coef: NonNegative = 0.001,
+    kl_start: Annotated[int, Field(ge=0)] = 50,
+    kl_every: Annotated[int, Field(ge=1)] = 10,
+    kl_floor: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    kl_estimator: ValueEstimator = "k3",
+    entropy_coef: NonNegative = 0.001,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose ReMix.
+
+    GRPO in which a question comes with probability p as a group of one of the last policies; the clip moves with
+    π_old/π_behavior; KL to two anchors; entropy bonus.
+    """
+    kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
+    bonus = EntropyBonus(coef=entropy_coef)
+    return Method(
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        objective=ShiftedClip(low=clip_low, high=clip_high),
+        aggregate=SequenceMean(),
+        regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
+        replay=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
+    )
+
+
+@entry(
+    "dph_rl",
+    Card(
+        title="Diversity-Preserving Hybrid RL",
+        papers=[
+            Paper(
+                "The Choice of Divergence: A Neglected Key to Mitigating Diversity Collapse in Reinforcement Learning "
+                "with Verifiable Reward",
+                "2509.07430",
+                2025,
+            )
+        ],
+        summary="A mass-covering divergence on the initial policy's own right answers keeps what it could do.",
+        formula=(
+            "L = -1/Σ_RL|y_i| Σ_RL Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + η/Σ_0|y_i| Σ_0 Σ_t f(u_t),  "
+            "u_t = π(y_t)/π_0(y_t),  f = u - log u - 1 (forward KL), u log u - (u+1) log((u+1)/2) (JS), "
+            "(u^(1-a) - (1-a)u - a)/(a(a-1)) (α)"
+        ),
+        defaults={
+            "divergence": "forward KL, the paper's first; JS and α-divergence are its others",
+            "eta": "the scripts: 0.01 to 0.05 for forward KL and α, 0.05 to 0.2 for JS",
+            "alpha": "the scripts: a = 0.2; only with divergence alpha",
+            "clip_low": "0.2, PPO's",
+            "clip_high": "the scripts: 0.28",
+            "presamples": "the paper: 8 answers of the initial policy to each question",
+            "solved": "ours: a question is solved when all of them are right; below 1 nearly all suffice",
+            "pool_share": "ours: one stored answer for each new question",
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=[
+            "log u is held at 20 or below; the code has no bound for JS and α.",
+            "Each of the two pools has its own token mean, so that η does not depend on how many rows each has.",
+            "Both pools join every step in a fixed proportion; the paper shuffles them together.",
+        ],
+        reduces=[
+            Reduction(
+                "grpo", ["all_drawn", "equal_lengths"], other={"clip_high": 0.28}, why="no row of the initial policy"
+            )
+        ],
+        needs=[TWO, "a finite set of questions (data.questions)"],
+        source="seamoke/DPH-RL verl/trainer/ppo/core_algos.py, verl/workers/actor/dp_actor.py, README, scripts",
+        golden=[
+            Golden(
+                rewards=[1, 0, 0],
+                lengths=[1, 1, 1],
+                groups=[0, 0, 1],
+                log_ratio=[[0.0], [0.0], [0.5]],
+                fields={"source_b": [0, 0, 4]},
+                advantage=[0.70710578, -0.70710578, 0.0],
+                loss=0.0014872127,
+                grad=[[-0.35355289], [0.35355289], [0.0064872127]],
+                why="f = e^0.5 - 1.5 = 0.14872127, its slope e^0.5 - 1, times 0.01",
+            ),
+            Golden(
+                rewards=[1, 1],
+                lengths=[1, 1],
+                groups=[0, 0],
+                log_ratio=[[0.6931471805599453], [0.0]],
+                fields={"source_b": [4, 4]},
+                settings={"divergence": "js", "eta": 1.0},
+                loss=0.0849495,
+                grad=[[0.28768207], [0.0]],
+                why="u = 2: 2 log 2 - 3 log 1.5 = 0.169899, slope u·log(2u/(u+1)) = 2 log(4/3), both halved; f(1) = 0",
+            ),
+        ],
+        notes=["Questions that are solved already give the divergence, the others the reinforcement."],
+    ),
+)
+def dph_rl(
+    divergence: Divergence = "forward_kl",
+    eta: NonNegative = 0.01,
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.28,
+    presamples: Annotated[int, Field(ge=1)] = 8,
+    solved: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    pool_share: NonNegative = 1.0,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose DPH-RL.
+
+    Before training the initial policy answers every question `presamples` times. Those it solved give one right answer
+    each, on which η·f(π/π_0) acts; the others are asked and give GRPO. Each pool is averaged apart.
+    """
+    return Method(
+        select=(SourceApart(source="reference"),),
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        weight=(WithoutPolicyLoss(source="reference"),),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
+        regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
+        prelude=(InitialAnswers(answers=presamples, beta=0.0),),
+        curriculum=InitialRate(below=solved),
+        replay=ReferenceRows(share=pool_share, solved=solved),
+    )
+
+
+@entry(
+    "hpt",
+    Card(
+        title="Hybrid Post-Training",
+        papers=[Paper("Towards a Unified View of Large Language Model Post-Training", "2509.04419", 2025)],
+        summary="Fine-tuning where a question is out of reach, reinforcement where it is not, in one step.",
+        formula=(
+            "L = -1/(B·Lmax) Σ_drawn Σ_t ρ_t (R_i - mean_g R) - c/Σ_shown|y_i| Σ_shown Σ_t log π(y_t) - c_H·H,  "
+            "shown: demonstrations, which take the place of a question's answers while too few of them are right"
+        ),
+        defaults={
+            "gamma": "the authors' scripts: 0 of 8 right for Qwen2.5-Math-7B (2 of 8 for Llama)",
+            "strategy": "the paper's switch; 'soft', of the authors' code, adds a demonstration to every group",
+            "sft_coef": "the authors' scripts: 1 (0.3 for the 1.5B model)",
+            "entropy_coef": "the authors' scripts: 0.001",
+            "alone": ALONE,
+        },
+        differs=[
+            "The entropy bonus is on all rows, demonstrations included, with the weights of each.",
+        ],
+        reduces=[
+            Reduction(
+                "dr_grpo",
+                ["all_drawn", "on_policy"],
+                settings={"entropy_coef": 0.0},
+                why="no demonstration; at ratio 1 nothing is clipped",
+            )
+        ],
+        needs=[
+            TWO,
+            "a task with right solutions to show",
+            "the longest allowed length (max_length)",
+        ],
+        source=("TsinghuaC3I/Unify-Post-Training: README, mix_src/mix_trainer.py, mix_src/mix_actor.py, exp_scripts"),
+        golden=[
+            Golden(
+                rewards=[1, 0, 0],
+                lengths=[1, 1, 2],
+                groups=[0, 0, 1],
+                fields={"source_b": [0, 0, 2], "max_length": 2},
+                settings={"entropy_coef": 0.0},
+                advantage=[0.5, -0.5, 1.0],
+                loss=1.0,
+                grad=[[-0.125], [0.125], [-0.5, -0.5]],
+                why="drawn tokens weigh 1/(2·2), the demonstration's two tokens 1/2 each; log-probs are -1",
+            )
+        ],
+        recommended={"group": 8, "learning_rate": 5e-6, "grad_clip": 80},
+    ),
+)
+def hpt(
+    gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0,
+    strategy: Literal["switch", "soft"] = "switch",
+    sft_coef: NonNegative = 1.0,
+    entropy_coef: NonNegative = 0.001,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose HPT.
+
+    Dr. GRPO without clip on drawn answers, token-mean likelihood on demonstrations, which replace the answers to
+    questions of which at most the share `gamma` is right, or join all of them (strategy="soft").
+    """
+    demonstrate = DemonstrationSwitch(gamma=gamma) if strategy == "switch" else DemonstrationRow(replace=False)
+    return Method(
+        select=(SourceApart(source="demonstration"),),
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        normalize=(FixedAdvantage(source="demonstration", value=sft_coef),),
+        objective=HybridGradient(source="demonstration"),
+        aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
+        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
+        explore=(demonstrate,),
+    )

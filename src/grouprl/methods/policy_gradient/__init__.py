@@ -1,0 +1,1 @@
+"""Policy gradients that differ in their baseline, and learning from chosen completions."""

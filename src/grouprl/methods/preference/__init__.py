@@ -1,0 +1,1 @@
+"""Comparisons: pairs, classifiers, preferences between episodes."""

@@ -1,0 +1,1 @@
+"""Which prompts are chosen, what help they get, which rows are left out or added."""

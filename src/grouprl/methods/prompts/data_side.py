@@ -1,0 +1,322 @@
+"""Methods that choose which questions are asked and how often; what is done with the answers is GRPO's or RAFT's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.prompts.allocation import GradientVariance, Knapsack
+from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling
+from grouprl.algorithms.prompts.difficulty import VarianceSampling
+from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.core.levels import Alone, Scale
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.group_relative.group import grpo
+from grouprl.methods.policy_gradient.rejection import raft_pp
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+TWO = "at least two answers per question"
+COMES_AGAIN = "questions that come again (data.questions where the task never ends)"
+GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
+AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
+DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the choice of questions differs")
+ONE_OF_FOUR = Golden(
+    rewards=[1, 0, 0, 0],
+    lengths=[2, 1, 1, 1],
+    advantage=[1.499997, -0.499999, -0.499999, -0.499999],
+    grad=[[-0.187499625] * 2, [0.12499975], [0.12499975], [0.12499975]],
+    why="0.75/0.500001 and -0.25/0.500001; every answer weighs 1/4, its tokens share that",
+)
+UNEQUAL = Golden(
+    rewards=[1, 0, 1, 0, 0],
+    lengths=[1] * 5,
+    groups=[0, 0, 1, 1, 1],
+    advantage=[0.707105781, -0.707105781, 1.154698538, -0.577349269, -0.577349269],
+    grad=[[-0.141421156], [0.141421156], [-0.230939708], [0.115469854], [0.115469854]],
+    why="groups of two and three: 0.5/0.707107 and (2/3)/0.577350; every answer weighs 1/5",
+)
+
+
+@entry(
+    "vas",
+    Card(
+        title="Variance-Aware Sampling (MMR1)",
+        papers=[
+            Paper(
+                "MMR1: Enhancing Multimodal Reasoning with Variance-Aware Sampling and Open Resources",
+                "2509.21268",
+                2025,
+            )
+        ],
+        summary="GRPO on questions drawn half at random, half by how much the outcomes of their answers vary.",
+        formula=f"{GRPO_LOSS} + β·KL;  weight of a question: 0.8·p(1-p) + 0.2·diversity of its answers",
+        defaults={
+            "share": "MMR1: half of the batch",
+            "outcome": "MMR1's example: 0.8",
+            "diversity": "MMR1's example: 0.2",
+            "momentum": "fresh scores; MMR1's configuration class has 1, which freezes the weights for ever",
+            "refresh_every": "off: scores come from the answers of training. MMR1: every 4 steps",
+            "probe": "MMR1: 8 answers of every question at a refresh",
+            **DEFAULTS,
+            "kl_coef": "off, so that no reference is needed; the example of MMR1 has 0.01",
+            "kl_estimator": "MMR1: low variance KL, which is k3",
+        },
+        differs=[
+            "Scores come from the answers that training draws anyway; a question not asked yet has the largest. MMR1 "
+            "measures every question again every few steps, which refresh_every=4 does.",
+            "Diversity is the share of different runs of three tokens, one of MMR1's three measures.",
+            "The KL to the reference is off by default; MMR1's example has 0.01.",
+            AS_GRPO,
+        ],
+        reduces=[SAME_LOSS],
+        needs=[TWO, COMES_AGAIN, KL_NEED],
+        source="LengSicong/MMR1 verl/curriculum/metrics.py, samplers.py, examples/mmr1.yaml",
+        golden=[ONE_OF_FOUR],
+        recommended={"group": 8, "temperature": 0.6, "kl_coef": 0.01, "learning_rate": 1e-6, "batch": 512},
+    ),
+)
+def vas(
+    share: Share = 0.5,
+    outcome: NonNegative = 0.8,
+    diversity: NonNegative = 0.2,
+    momentum: Share = 0.0,
+    refresh_every: Whole = 0,
+    probe: Count = 8,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Compose VAS: GRPO; half of its questions are drawn by the variance of their outcomes."""
+    sampling = VarianceSampling(
+        share=share,
+        momentum=momentum,
+        outcome=outcome,
+        diversity=diversity,
+        refresh_every=refresh_every,
+        probe=probe,
+    )
+    return grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator).with_parts(curriculum=sampling)
+
+
+@entry(
+    "dump",
+    Card(
+        title="Distribution-level curriculum (DUMP)",
+        papers=[
+            Paper(
+                "DUMP: Automated Distribution-Level Curriculum Learning for RL-based LLM Post-training",
+                "2504.09710",
+                2025,
+            )
+        ],
+        summary="GRPO on questions from several sources, drawn by a bandit that seeks large advantages.",
+        formula=f"{GRPO_LOSS};  P(source) ∝ exp((mean|A| + sqrt(2 ln(N + 1)/(n + 1)))/0.1)",
+        defaults={
+            "by": "the level of difficulty; a column that tells where questions are from makes those the sources",
+            "window": "the authors' code: 300",
+            "temperature": "the authors' code: 0.1",
+            **DEFAULTS,
+        },
+        differs=[
+            "The authors' code feeds the bandit with rewards of the validation set; here are the group advantages of "
+            "training, as the paper has it.",
+            "The window holds the mean |A| of a group once for each of its answers.",
+            AS_GRPO,
+        ],
+        reduces=[SAME_LOSS],
+        needs=[TWO, "questions of several levels, or from several sources told apart by a column", COMES_AGAIN],
+        source="ZhentingWang/DUMP verl/utils/curriculum_learning.py",
+        golden=[ONE_OF_FOUR],
+    ),
+)
+def dump(
+    by: str = "level",
+    window: Count = 300,
+    temperature: Positive = 0.1,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose DUMP: GRPO; a bandit chooses the source of its questions."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(curriculum=BanditOverSources(by=by, window=window, temperature=temperature))
+
+
+@entry(
+    "vade",
+    Card(
+        title="Variance-Aware Dynamic sampling (VADE)",
+        papers=[
+            Paper(
+                "VADE: Variance-Aware Dynamic Sampling via Online Sample-Level Difficulty Estimation for Multimodal RL",
+                "2511.18902",
+                2025,
+            )
+        ],
+        summary="GRPO on the questions that a Beta posterior of their pass rate, drawn at random, calls informative.",
+        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per question, the largest p(1-p) are asked",
+        defaults={
+            "prior": "uniform: Beta(1, 1)",
+            "decay": "not known: 0.999 a step for questions that were not asked",
+            "asked_decay": "not known: 0.9 a step for questions that were asked",
+            "gain": "not known: the variance p(1-p); 'information' is Knapsack RL's p(1-p)²",
+            **DEFAULTS,
+        },
+        differs=["The two-scale decay is one factor for the questions asked and one for all others.", AS_GRPO],
+        reduces=[SAME_LOSS],
+        needs=[TWO, COMES_AGAIN],
+        confidence="partly",
+        uncertain="The form of the information gain and the rates of decay.",
+        source="third-party notes and the abstract",
+        golden=[ONE_OF_FOUR],
+    ),
+)
+def vade(
+    prior: Positive = 1.0,
+    decay: Share = 0.999,
+    asked_decay: Share = 0.9,
+    gain: Literal["variance", "information"] = "variance",
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose VADE: GRPO; Thompson sampling chooses its questions."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    thompson = ThompsonSampling(prior=prior, decay=decay, asked_decay=asked_decay, gain=gain)
+    return base.with_parts(curriculum=thompson)
+
+
+@entry(
+    "knapsack_rl",
+    Card(
+        title="Knapsack RL",
+        papers=[
+            Paper("Knapsack RL: Unlocking Exploration of LLMs via Optimizing Budget Allocation", "2509.25849", 2025)
+        ],
+        summary="GRPO whose answers are spread over questions so that most groups carry a gradient.",
+        formula=f"{GRPO_LOSS};  max Σ_q [1 - p^N - (1-p)^N]·p(1-p)² over N_q with Σ N_q fixed",
+        defaults={
+            "low": "the paper: 2",
+            "high": "the paper: 128",
+            "smoothing": "one right and one wrong answer more than there were (Laplace); the paper's is not known",
+            **DEFAULTS,
+        },
+        differs=[
+            "The pass rate is smoothed, so that no question counts as hopeless for ever; smoothing=0 takes it as it "
+            "was. A question not asked yet counts as half solved.",
+            AS_GRPO,
+        ],
+        reduces=[SAME_LOSS],
+        needs=[TWO, COMES_AGAIN],
+        confidence="partly",
+        uncertain="Formulas come from a re-implementation and notes; the loss of the official code was not seen.",
+        source="a third-party re-implementation and survey notes",
+        golden=[UNEQUAL],
+        recommended={"answers per question": "2 to 128"},
+    ),
+)
+def knapsack_rl(
+    low: Count = 2,
+    high: Count = 128,
+    smoothing: NonNegative = 1.0,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them teach something."""
+    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
+    return base.with_parts(allocation=Knapsack(low=low, high=high, smoothing=smoothing))
+
+
+@entry(
+    "gvm_raft",
+    Card(
+        title="GVM-RAFT++",
+        papers=[
+            Paper(
+                "Optimizing Chain-of-Thought Reasoners via Gradient Variance Minimization in Rejection Sampling and RL",
+                "2505.02391",
+                2025,
+            )
+        ],
+        summary="RAFT++ or GRPO with answers spread over questions so that the gradient's variance is least.",
+        formula=(
+            "raft: L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = max(R_i, 0);  grpo: GRPO's;  "
+            "n_q ∝ G_q/sqrt(p_q + α/p_q^(β-1)),  G_q the gradient norm of right answers"
+        ),
+        defaults={
+            "trains": "the paper's name: RAFT++; its other variant is GRPO",
+            "probe": "the authors' code: 8 (4 to 32)",
+            "alpha": "the authors' code: 0.001",
+            "beta": "the authors' code: 2",
+            "block": "the authors' code: the input embeddings (embed_tokens; lm_head is its other choice)",
+            "skip_above": "off: 1, no question is too easy",
+            "skip_below": "off: 0",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "kl_coef": "off, so that no reference is needed",
+            "kl_estimator": KL_ESTIMATOR,
+        },
+        differs=[
+            "The answers of the probe are not trained on.",
+            "Where no answer of any question is right the answers are split evenly.",
+        ],
+        reduces=[
+            Reduction("raft_pp", ["always"], why="the loss is RAFT++'s; only the numbers of answers differ"),
+            Reduction("grpo", ["always"], settings={"trains": "grpo"}, why="the loss is GRPO's"),
+        ],
+        needs=["rewards above 0 for right answers alone", KL_NEED],
+        source="RLHFlow/GVM em/stage_2_calc_sample_size.py, stage_2_calc_acceptRates_grads.py, run_em.sh",
+        golden=[
+            Golden(
+                rewards=[1, 0, 1],
+                lengths=[1, 2, 1],
+                groups=[0, 0, 1],
+                advantage=[1.0, 0.0, 1.0],
+                loss=-0.5,
+                grad=[[-0.25], [0.0, 0.0], [-0.25]],
+                why="two right answers of one token among four tokens",
+            )
+        ],
+        recommended={"probes per question": 8},
+        notes=["Each right answer of the probe costs a forward and a backward pass."],
+    ),
+)
+def gvm_raft(
+    trains: Literal["raft", "grpo"] = "raft",
+    probe: Count = 8,
+    alpha: NonNegative = 1e-3,
+    beta: NonNegative = 2.0,
+    block: Literal["embedding", "head", "trainable"] = "embedding",
+    skip_above: Share = 1.0,
+    skip_below: NonNegative = 0.0,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Compose GVM-RAFT++: RAFT++ (or GRPO, `trains`) on groups whose sizes make the gradient's variance least."""
+    compose = grpo if trains == "grpo" else raft_pp
+    base = compose(clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef, kl_estimator=kl_estimator)
+    allocation = GradientVariance(
+        probe=probe, alpha=alpha, beta=beta, block=block, skip_above=skip_above, skip_below=skip_below
+    )
+    return base.with_parts(allocation=allocation)

@@ -1,0 +1,1 @@
+"""Rewards that know of length, budgets and formats."""

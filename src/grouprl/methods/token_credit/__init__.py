@@ -1,0 +1,1 @@
+"""Credit and weight of single tokens."""

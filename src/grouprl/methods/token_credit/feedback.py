@@ -1,0 +1,84 @@
+"""Learning from feedback in words: Text2Grad."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from grouprl.algorithms.features.span_feedback import SpanFeedback
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.algorithms.rewards.span_rewards import SpanRewards
+from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.critic.critic import Unit, ppo
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import CLIP, KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
+
+
+@entry(
+    "text2grad",
+    Card(
+        title="Text2Grad: natural language feedback as token rewards",
+        papers=[Paper("Text2Grad: Reinforcement Learning from Natural Language Feedback", "2505.22338", 2025)],
+        summary="PPO whose rewards are +1 on parts of the answer that a critique praises and -1 on those it blames.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + value loss,  A by GAE,  "
+            "r_t = [good] - [poor] - β·(log π_old - log π_ref)"
+        ),
+        defaults={
+            "feedback": "none: whoever writes the critique, a model or rules, is yours to name",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "gamma": "TRL: 1",
+            "lam": "TRL: 0.95",
+            "whiten": "TRL and verl: advantages whitened over all tokens of the batch",
+            "value_coef": "as ppo: 1",
+            "value_clip": "as ppo: 0.2",
+            "kl_coef": "the authors' script: 0.2 to begin with",
+            "kl_estimator": "k1 in the reward; the authors take the whole distributions",
+        },
+        differs=[
+            "The critic in words is a function; the authors fine-tune a language model for it on annotated data.",
+            "The weight of the KL is constant; the authors adapt it to a target of 0.1.",
+            "A part that does not occur is looked for among as many words as it has, at a likeness of 0.8.",
+        ],
+        needs=["a critic (value head)", "a function that names good and poor parts of an answer", KL_NEED],
+        confidence="partly",
+        uncertain="γ and λ, which are TRL's defaults.",
+        source="microsoft/Text2Grad: text2grad_trainer.py, train_ultrafeedback.py",
+        golden=[
+            Golden(
+                rewards=[9],
+                lengths=[4],
+                fields={
+                    "marks.good": [[False, False, True, False]],
+                    "marks.poor": [[True, False, False, False]],
+                    "value_bt": [[0.0, 0.0, 0.0, 0.0]],
+                },
+                settings={"whiten": False, "kl_coef": 0.0, "lam": 1.0},
+                advantage=[[0.0, 1.0, 1.0, 0.0]],
+                loss=-0.5,
+                grad=[[0.0, -0.25, -0.25, 0.0]],
+                why="+1 on the third token reaches the tokens before it, -1 on the first takes it back there",
+            )
+        ],
+    ),
+)
+def text2grad(
+    feedback: str = "",
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    gamma: Unit = 1.0,
+    lam: Unit = 0.95,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
+    kl_coef: NonNegative = 0.2,
+    kl_estimator: ValueEstimator = "k1",
+) -> Method:
+    """Take PPO on token rewards that a critique gives."""
+    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
+    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
+    shape = (SpanRewards(), *kl_in_reward(kl_coef, kl_estimator))
+    return made.with_parts(shape=shape, explore=(SpanFeedback(function=feedback),))

@@ -1,0 +1,82 @@
+"""Methods in which the first token of an answer chooses how to answer: with a long thought or without."""
+
+from __future__ import annotations
+
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.reductions.control import ControlToken
+from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.core.levels import Alone
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import ALONE, CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, NonNegative, Positive, kl_terms
+
+
+@entry(
+    "degrpo",
+    Card(
+        title="Decoupled GRPO (Thinkless)",
+        papers=[Paper("Thinkless: LLM Learns When to Think", "2505.13379", 2025)],
+        summary="The first token chooses whether to think; its loss has a weight that no answer's length can drown.",
+        formula=(
+            "L = α/B Σ_i l_{i,1} + 1/Σ(|y_i|-1) Σ_i Σ_{t>1} l_{i,t},  l_t = -min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
+            "A_i = R_i - mean_g R"
+        ),
+        defaults={
+            "control_coef": "the paper: α = 0.001; larger switches modes faster",
+            "clip_low": CLIP,
+            "clip_high": CLIP,
+            "alone": ALONE,
+            "kl_coef": "off, so that no reference is needed; the paper has 0.001",
+            "kl_estimator": KL_ESTIMATOR,
+        },
+        differs=[
+            "The KL to the reference is off by default; the paper has 0.001 (k3).",
+            "The reward that makes a choice worth while belongs to the task: 1 for right and short, 0.5 for right with "
+            "thinking, -1 for wrong or malformed.",
+        ],
+        reduces=[
+            Reduction(
+                "dr_grpo",
+                ["equal_lengths"],
+                settings={"control_coef": 0.25},
+                scale=None,
+                why="answers of 5 tokens: α = 1/4 gives the first token the weight of every other",
+            ),
+        ],
+        needs=["at least two answers per question", "answers whose first token chooses the mode", KL_NEED],
+        source="VainF/Thinkless",
+        golden=[
+            Golden(
+                rewards=[1, 0.5, -1, -1],
+                lengths=[2, 3, 1, 2],
+                settings={"control_coef": 0.4},
+                advantage=[1.125, 0.625, -0.875, -0.875],
+                loss=-0.375,
+                grad=[[-0.1125, -0.28125], [-0.0625, -0.15625, -0.15625], [0.0875], [0.0875, 0.21875]],
+                why="first tokens weigh 0.4/4 and their A sum to 0; the four later ones 1/4: -(1.125 + 1.25 - 0.875)/4",
+            )
+        ],
+        recommended={"group": 8, "learning_rate": 1e-6, "temperature": 0.6, "kl_coef": 1e-3},
+    ),
+)
+def degrpo(
+    control_coef: NonNegative = 1e-3,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    alone: Alone = "zero",
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Compose DeGRPO.
+
+    PPO's clip with A = R - mean_g; first tokens weigh 0.001 times their mean, all later ones are averaged, as in the
+    paper; its KL of 0.001 is off by default.
+    """
+    return Method(
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=ControlToken(coef=control_coef),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )

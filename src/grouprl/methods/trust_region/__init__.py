@@ -1,0 +1,1 @@
+"""Ratios, clips, gates and penalties that keep an update near the old policy."""

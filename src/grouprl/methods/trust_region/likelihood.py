@@ -1,0 +1,102 @@
+"""GRPO with a guard of likelihood: LLDS."""
+
+from __future__ import annotations
+
+from grouprl.algorithms.advantages.advantage import Relative
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Clipped
+from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.regularizers.likelihood import Gate, LikelihoodGuard
+from grouprl.core.levels import Alone, Scale
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.registry import entry
+from grouprl.methods.settings import (
+    ALONE,
+    EPS,
+    KL_ESTIMATOR,
+    KL_NEED,
+    SCALE,
+    ClipLow,
+    NonNegative,
+    Positive,
+    kl_terms,
+)
+
+
+@entry(
+    "llds",
+    Card(
+        title="GRPO with a likelihood-preserving regulariser",
+        papers=[
+            Paper("On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral", "2512.04220", 2025)
+        ],
+        summary="GRPO that pays where good answers become less likely during an update: the start of its collapse.",
+        formula=(
+            "L = -1/Σ|y_i| Σ_i Σ_t (min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) - λ [A_i ≥ 0] [Σ_run d > 0] max(0, d_t)) + "
+            "β·KL,  d_t = log π_old(y_t) - log π(y_t)"
+        ),
+        defaults={
+            "coef": "the authors' script: λ = 0.2",
+            "gate": "the authors' script: per stretch between tool outputs",
+            "clip_low": "the authors' script: 0.2",
+            "clip_high": "the authors' script: 0.2",
+            "kl_coef": "the authors' script: 0.001",
+            "kl_estimator": KL_ESTIMATOR,
+            "scale": SCALE,
+            "eps": EPS,
+            "alone": ALONE,
+        },
+        differs=["Without the variant that gives the tokens of the final answer their own weight (MA)."],
+        reduces=[
+            Reduction("grpo", ["on_policy", "equal_lengths"], settings={"kl_coef": 0.0}, why="nothing has fallen yet"),
+            Reduction("grpo", ["equal_lengths"], settings={"kl_coef": 0.0, "coef": 0.0}, why="without the regulariser"),
+        ],
+        needs=["at least two answers per question", "two or more updates per rollout, or nothing can fall", KL_NEED],
+        source="vengdeng/LLDS (repository of the paper) verl/workers/actor/dp_actor.py, train_grpo_nqhot.sh, README",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[3, 1],
+                log_ratio=[[-0.1, 0.05, 0.0], [-0.1]],
+                settings={"kl_coef": 0.0},
+                advantage=[0.70710578, -0.70710578],
+                loss=-0.35761641,
+                grad=[[-0.20995394, -0.18583997, -0.17677645], [0.15995394]],
+                why="d = 0.1, -0.05, 0 sums to 0.05 > 0: the first token costs 0.2·0.1; the bad answer costs nothing",
+            ),
+            Golden(
+                rewards=[1, 0],
+                lengths=[3, 1],
+                log_ratio=[[-0.1, 0.2, 0.0], [0.0]],
+                settings={"kl_coef": 0.0},
+                grad=[[-0.15995394, 0.0, -0.17677645], [0.17677645]],
+                why="the answer as a whole rose: no cost; e^0.2 = 1.2214 is clipped",
+            ),
+        ],
+        recommended={"group": 5, "learning_rate": 1e-6, "updates per rollout": 2},
+    ),
+)
+def llds(
+    coef: NonNegative = 0.2,
+    gate: Gate = "run",
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    kl_coef: NonNegative = 0.001,
+    kl_estimator: Estimator = "k3",
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose GRPO with LLDS.
+
+    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on answers with A ≥ 0, where a stretch of the
+    policy's own tokens became less likely as a whole; plus β·KL.
+    """
+    guard = (LikelihoodGuard(coef=coef, gate=gate),) if coef > 0 else ()
+    return Method(
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        objective=Clipped(low=clip_low, high=clip_high),
+        aggregate=TokenMean(),
+        regularize=(*guard, *kl_terms(kl_coef, kl_estimator)),
+    )

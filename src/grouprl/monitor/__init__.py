@@ -1,0 +1,1 @@
+"""Metrics, their glossary, health, and the display."""

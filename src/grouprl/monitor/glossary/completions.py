@@ -1,0 +1,26 @@
+"""What the answers are like."""
+
+from grouprl.monitor.glossary.entry import define
+
+define(
+    "length_mean",
+    "tokens",
+    "answers",
+    "mean number of tokens the policy wrote per answer",
+    "steady, or growing together with pass@1. Bad: growing without it, or shrinking to almost nothing",
+)
+define("length_max", "tokens", "answers", "tokens of the longest answer of the step", "below the limit of the run")
+define(
+    "truncated_fraction",
+    "share",
+    "answers",
+    "share of answers cut off by the token limit before they ended by themselves",
+    "below 0.05. Above 0.10 is a known sign of coming instability (ScaleRL, arXiv:2510.13786)",
+)
+define(
+    "tokens",
+    "tokens",
+    "answers",
+    "tokens the policy wrote in this step, answers that were later dropped included",
+    "the budget really spent; compare methods by this, not by steps",
+)

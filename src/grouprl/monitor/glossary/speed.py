@@ -1,0 +1,55 @@
+"""Where time and memory go."""
+
+from grouprl.monitor.glossary.entry import define
+
+define("tokens_per_second", "tokens/s", "speed", "tokens of the step divided by its wall-clock time", "steady")
+define("seconds_rollout", "s", "speed", "time spent drawing answers", "usually the largest share")
+define("seconds_score", "s", "speed", "time spent in reward functions", "small; if not, verify in parallel")
+define("seconds_update", "s", "speed", "time spent on log-probs, gradients and the optimiser", "steady")
+define(
+    "seconds_wait",
+    "s",
+    "speed",
+    "time the trainer waited for the sampler's process (asynchronous runs)",
+    "near 0 when drawing is the faster half; else the sampler is what to make faster",
+)
+define(
+    "seconds_sampler_idle",
+    "s",
+    "speed",
+    "time the sampler's process waited for questions that it may draw (asynchronous runs)",
+    "near 0 when training is the faster half; else the trainer is what to make faster, or async_steps to raise",
+)
+define("seconds_sync", "s", "speed", "time spent on handing weights to the sampler's process", "small")
+define(
+    "staleness_mean",
+    "steps",
+    "speed",
+    "mean number of steps by which the policy that drew a token was behind the one trained on it (asynchronous runs)",
+    "at most run.async_steps; smaller is better for learning, larger hides more waiting",
+)
+define("staleness_max", "steps", "speed", "the oldest token of the step, in steps", "never above run.async_steps")
+define("staleness/*", "share", "speed", "share of the step's tokens that are so many steps old", "adds up to 1")
+define(
+    "spanning_fraction",
+    "share",
+    "speed",
+    "share of answers that were drawn by more than one version of the policy",
+    "0 with run.partial false; with it as many as were in the making when weights changed",
+)
+define(
+    "groups_ahead",
+    "groups",
+    "speed",
+    "questions under way: asked, and not yet trained on",
+    "below what the rule allows",
+)
+define(
+    "canary_gap",
+    "nats",
+    "speed",
+    "largest difference between the sampler's and the trainer's log-probs of fixed sequences after the last exchange "
+    "of weights",
+    "rounding: 1e-6 to 1e-4 in float32. Larger ones stop the run",
+)
+define("memory_mb", "MiB", "speed", "peak memory of the process (GPU: of the device) so far", "levels off")

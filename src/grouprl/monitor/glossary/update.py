@@ -1,0 +1,358 @@
+"""What the parts of a method do in the update."""
+
+from grouprl.monitor.glossary.entry import define
+
+define(
+    "loss",
+    "nats",
+    "update",
+    "value that the optimiser minimised, summed over all its terms (warm-up: cross-entropy per token)",
+    "in RL it is no measure of progress: it stands near 0 by construction. In the warm-up it falls",
+)
+define(
+    "policy_loss",
+    "nats",
+    "update",
+    "surrogate loss of the method's objective, without regularisers",
+    "near 0 by construction when advantages are centred; not a measure of progress",
+)
+define("*_loss", "nats", "update", "value of one further term of the loss, with its weight", "small beside policy_loss")
+define(
+    "ratio_mean",
+    "ratio",
+    "update",
+    "mean importance ratio new/old of the trained tokens",
+    "close to 1. Exactly 1 always: one update per rollout, so a clip cannot act",
+)
+define(
+    "clip_fraction",
+    "share",
+    "update",
+    "share of trained tokens whose gradient the clip removed",
+    "0.001 to 0.2. Always 0: the clip never acts. Above 0.3: steps are too large",
+)
+define("clip_fraction_high", "share", "update", "the part of it clipped above (good answers)", "see clip_fraction")
+define("clip_fraction_low", "share", "update", "the part of it clipped below (bad answers)", "see clip_fraction")
+define(
+    "clip_fraction_dual",
+    "share",
+    "update",
+    "share of trained tokens of bad answers whose loss the dual clip bounded",
+    "near 0. Above 0.01: bad answers became much more likely within one rollout",
+)
+define(
+    "clip_bound_low",
+    "ratio",
+    "update",
+    "lower bound of the ratio that the balanced clip has found",
+    "its start. At its end: the upper bound is exhausted and good answers still carry too little of the loss",
+)
+define(
+    "clip_bound_high",
+    "ratio",
+    "update",
+    "upper bound of the ratio that the balanced clip has found",
+    "between its start and its end. Always its end: the target share is out of reach",
+)
+define(
+    "covariance_fraction",
+    "share",
+    "update",
+    "share of trained tokens held back because their log-prob and advantage vary together",
+    "the method's share. 0: no token has a covariance within its bounds",
+)
+define(
+    "guarded_fraction",
+    "share",
+    "update",
+    "share of trained tokens of good answers that became less likely and are held up",
+    "below 0.5. Always 0: one update per rollout. Near 1: the policy drifts away from its good answers",
+)
+define(
+    "dropped_fraction",
+    "share",
+    "update",
+    "share of tokens that sample dropout leaves out of this update (D-PPO)",
+    "near the share that was asked for. 0: the scores are equal, as when nothing has moved yet",
+)
+define(
+    "gate_mean",
+    "share",
+    "update",
+    "mean share of each token's gradient that a soft gate on the ratio lets through",
+    "just below 1. Exactly 1 always: one update per rollout, so the gate cannot act",
+)
+define(
+    "capped_fraction",
+    "share",
+    "update",
+    "share of trained tokens whose importance weight was cut to the method's cap",
+    "small. Always 0: the cap never acts. Large: sampler and trainer have drifted apart",
+)
+define(
+    "grad_norm",
+    "norm",
+    "update",
+    "length of the gradient before clipping to max_grad_norm, mean over the optimiser steps",
+    "steady. Spikes of ten times and more, or NaN, announce a collapse; 0 means that nothing is learnt",
+)
+define(
+    "clip_bias",
+    "norm",
+    "update",
+    "norm of what the clip leaves out of the policy's gradient (ST-PPO); the gradient is divided by it above its limit",
+    "0 in the first step after a rollout, then small. Large: the data are far off-policy, and steps become tiny",
+)
+define(
+    "pair_accuracy",
+    "share",
+    "policy",
+    "share of the pairs of episodes in which the better one has gained more probability against the reference",
+    "rises above 0.5. Near 1 nothing is left to learn from the pairs",
+)
+define(
+    "unlikely_fraction",
+    "share",
+    "update",
+    "share of tokens that the two-phase update counts as unlikely",
+    "0.05 to 0.5. 0: every token is likely, and there is one phase only",
+)
+define(
+    "step_fraction",
+    "share",
+    "update",
+    "how much of the full natural step the line search left: 1, ½, ¼ …; 0 for a step that was not taken",
+    "1 most of the time. Often 0: the sampled Fisher matrix misjudges the KL; raise damping or the number of answers",
+)
+define(
+    "step_kl",
+    "nats/token",
+    "update",
+    "KL(old || new) of the natural step that was taken, by the k3 estimator on the sampled tokens",
+    "just below delta. Far below: damping decides the size of the step",
+)
+define(
+    "tokens_rejected",
+    "share",
+    "update",
+    "share of tokens left out because their own step would change objective or policy too much",
+    "below 0.08. Always 0: the thresholds never act. Near 1: nothing is learnt; thresholds go with the square of lr",
+)
+define(
+    "objective_shift",
+    "reward",
+    "update",
+    "mean size of the change of A·(ρ - 1) that a token's own step on the output layer is expected to make",
+    "below the threshold of the method for nearly all tokens",
+)
+define(
+    "policy_shift",
+    "nats",
+    "update",
+    "mean of ½(Δ log π)² that a token's own step on the output layer is expected to make",
+    "below the threshold of the method for nearly all tokens",
+)
+define(
+    "lr", "per step", "update", "learning rate of the last optimiser step", "follows the schedule; never 0 in mid-run"
+)
+
+define(
+    "initial_rate",
+    "share",
+    "outcome",
+    "share of the initial policy's answers that are right, over the questions of this piece",
+    "between 0.1 and 0.9: there is something to learn, and something to start from",
+)
+define(
+    "initial_solved",
+    "share",
+    "outcome",
+    "share of the questions of this piece to which the initial policy has a right answer",
+    "above initial_rate",
+)
+define(
+    "reference_rows",
+    "answers",
+    "update",
+    "answers of the initial policy that joined the step",
+    "the method's number. 0: the initial policy solved no question well enough",
+)
+define(
+    "replayed_fraction",
+    "share",
+    "update",
+    "share of the rows of the step that were drawn in earlier steps",
+    "0 while the store fills, then the method's share",
+)
+define(
+    "replay_age",
+    "steps",
+    "update",
+    "mean number of steps since the replayed rows were drawn",
+    "small. Large: the rows come from a policy that is long gone",
+)
+define(
+    "turns_stored",
+    "turns",
+    "critic",
+    "turns that the critic of utterances may learn from (ArCHer)",
+    "rises to the store's capacity, then stays",
+)
+define(
+    "critic_q_loss",
+    "reward²",
+    "critic",
+    "squared error of Q against r + gamma·V' over both heads, mean of the step's updates (ArCHer)",
+    "falls, then rises a little whenever the policy finds something new",
+)
+define(
+    "critic_v_loss",
+    "reward²",
+    "critic",
+    "squared error of V against Q' of fresh actions over both heads, mean of the step's updates (ArCHer)",
+    "falls. It stays above 0 as long as actions differ in worth",
+)
+define(
+    "critic_q",
+    "reward",
+    "critic",
+    "mean of the lesser Q of the actions that the policy learns from (ArCHer)",
+    "near the mean reward to come from there on. Far above it: the critic overrates",
+)
+define(
+    "critic_v",
+    "reward",
+    "critic",
+    "mean of the lesser V of the observations where those actions were drawn (ArCHer)",
+    "near critic_q: it is what actions of the policy are worth on average",
+)
+define(
+    "branches",
+    "episodes",
+    "answers",
+    "episodes that began with turns of another one",
+    "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
+)
+define("reviews", "reviews", "answers", "episodes that the policy was asked to review", "as many as are drawn")
+define(
+    "reviews_no_room",
+    "reviews",
+    "answers",
+    "episodes that are too long to be reviewed: transcript and review do not fit the model's positions",
+    "0. Otherwise give the model more positions, or a form of reviews with shorter prompts",
+)
+define(
+    "reviews_unread",
+    "reviews",
+    "answers",
+    "reviews that cannot be read: neither a verdict nor a turn that there was",
+    "falls to few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
+)
+define(
+    "reviews_content",
+    "share",
+    "answers",
+    "share of the reviews that find nothing wrong",
+    "grows with the share of right episodes. 1 from the start: nothing is ever tried again",
+)
+define(
+    "retries", "episodes", "answers", "episodes begun again because of a review", "some, while there is much to mend"
+)
+define(
+    "retries_good",
+    "episodes",
+    "answers",
+    "second attempts from which is learnt how to review and how to act on it",
+    "> 0",
+)
+define(
+    "actor_reward",
+    "reward",
+    "answers",
+    "mean reward of the frozen actor's first trials, without any review",
+    "as before training: it never learns",
+)
+define(
+    "retry_gain",
+    "reward",
+    "answers",
+    "mean reward of further attempts minus that of the attempts before them",
+    "rises above 0: reviews help",
+)
+define(
+    "review_model_error",
+    "reward²",
+    "answers",
+    "mean squared error of the reward model of reviews on those that a trial just followed, before it has seen these",
+    "falls well below the variance of what reviews bring (0.25 where half of them bring 1). Otherwise it guesses",
+)
+define(
+    "rows_doubled",
+    "rows",
+    "answers",
+    "rows of called agents that count twice, so that every episode has equally many",
+    "few: episodes call about as often as the method expects",
+)
+define(
+    "rows_left_out",
+    "rows",
+    "answers",
+    "rows of called agents beyond the number that every episode has",
+    "few: episodes call about as often as the method expects",
+)
+define(
+    "exam_accuracy",
+    "share",
+    "answers",
+    "share of the exam's held-out questions that the player answers rightly after its update",
+    "rises. Where it stands still, the coach is paid nothing",
+)
+define(
+    "coach_reward",
+    "points",
+    "update",
+    "what the player's accuracy gained in this step, times the method's scale: the coach's advantage",
+    "around 0, more often above it while the player learns",
+)
+define(
+    "exchange_lag",
+    "steps",
+    "answers",
+    "steps that the weights of a called agent lack, the step at hand included",
+    "small. At the method's limit: the caller waits for the called agent's trainer",
+)
+define(
+    "seconds_exchange",
+    "s",
+    "speed",
+    "seconds spent on the rows and weights that trainers exchange, waiting included",
+    "small. Large: this trainer is faster than the other",
+)
+define(
+    "player_restored",
+    "count",
+    "update",
+    "1 in a step that gave the player back its best weights",
+    "rare: the accuracy fell too often before",
+)
+define(
+    "horizon",
+    "turns",
+    "answers",
+    "turns that an episode of this step could take",
+    "the method's schedule",
+)
+define(
+    "successes_replayed",
+    "answers",
+    "update",
+    "stored successes that took a place in a group that failed",
+    "falls as fewer groups fail. Always 0: no question that fails now was solved before",
+)
+define(
+    "update_ratio",
+    "ratio",
+    "update",
+    "size of the last optimiser step against that of the weights, both as norms (weight decay left out)",
+    "1e-3 to 1e-2 for a small model, 1e-5 to 1e-4 for a large pretrained one; 0.1 overturns the policy",
+)

@@ -1,0 +1,117 @@
+"""Findings on how far the policy moves: it stands still, it moves too fast, evaluation sees no gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grouprl.config.rates import STILL
+from grouprl.monitor.finding import Finding, HealthFacts, History
+
+APART = 10
+"""Steps between two evaluations that agree in every figure, from which that is no coincidence of few steps."""
+STILL_STEPS = 20
+"""Steps after which learning rates are added up: enough for a rise of the rate to be over."""
+RATIO_FAST = 0.03
+"""A step of 3 % of the weights; the tiny model learns at up to 1 %, and at 6 % it lost half of what it knew."""
+SURE = 0.9
+"""Share of right answers from which nothing is left to gain."""
+
+
+def stands_still(past: History, facts: HealthFacts) -> Finding | None:
+    """Updates were made and the policy is where it was."""
+    if past.peak("grad_norm") == 0 or past.peak("lr") == 0:
+        return None  # no gradient and a rate of 0 are findings of their own
+    same, steps, moved = _same(past.evaluations), past.seen("lr"), past.total("lr") * facts.reach
+    words = ""
+    if same is not None:
+        first, last = same
+        words = f"The evaluation after step {last} agrees with that after step {first} in every figure"
+    elif facts.reach and steps >= STILL_STEPS and moved < STILL and not _gained(past.evaluations):
+        words = f"All learning rates of {steps} steps together can move a log-prob by about {moved:.1g} nats"
+    if not words:
+        return None
+    ratio = past.peak("update_ratio")
+    size = f" (largest optimiser step: {ratio:.1g} of the weights)" if ratio else ""
+    remedy = "Raise optim.lr: grouprl plan names the usual one for this kind of model. Or train for more steps."
+    return Finding("stands_still", "warning", f"{words}: the policy stands still{size}.", remedy)
+
+
+def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
+    """Optimiser steps that overturn the weights."""
+    ratio = max(past.values("update_ratio"), default=0.0)
+    if ratio < RATIO_FAST:
+        return None
+    words = f"The policy moves too fast: one optimiser step changed the weights by {100 * ratio:.0f} % of their size."
+    return Finding(
+        "moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or let it rise slowly: optim.rise."
+    )
+
+
+def no_gain(past: History, facts: HealthFacts) -> Finding | None:
+    """Evaluation after some training that is not clearly better than the first one."""
+    pair = _comparable(past.evaluations)
+    if pair is None or _gained(past.evaluations):
+        return None
+    first, last = pair
+    name = _measure(last)
+    if last["step"] - first["step"] < STILL_STEPS or (name != "eval/reward" and first[name] >= SURE):
+        return None
+    what = name.removeprefix("eval/")
+    words = (
+        f"Nothing was learnt that evaluation can tell: {what} was {_interval(first, name)} after step {first['step']} "
+        f"and is {_interval(last, name)} after step {last['step']}."
+    )
+    remedy = "Train longer, raise optim.lr, draw more answers per question; look at the reward of known answers."
+    return Finding("no_gain", "note", words, remedy)
+
+
+def _interval(record: Mapping[str, Any], name: str) -> str:
+    return f"{record[name]:.3f} [{record[f'{name}_low']:.3f}, {record[f'{name}_high']:.3f}]"
+
+
+def _comparable(evaluations: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """Return the first evaluation on as many questions as the last one, and the last one; None if that is the same."""
+    if not evaluations or _measure(evaluations[-1]) == "":
+        return None
+    last = evaluations[-1]
+    like = [each for each in evaluations[:-1] if each.get("eval/questions") == last.get("eval/questions")]
+    like = [each for each in like if f"{_measure(last)}_high" in each]
+    return (like[0], last) if like else None
+
+
+def _same(evaluations: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """Return the steps of the last evaluation and of the latest one before that agrees with it in all its figures."""
+    if not evaluations:
+        return None
+    last = evaluations[-1]
+    for other in reversed(evaluations[:-1]):
+        if other.get("eval/questions") == last.get("eval/questions"):
+            alike = _figures(other) == _figures(last) and last["step"] - other["step"] >= APART
+            return (other["step"], last["step"]) if alike and not _perfect(last) else None
+    return None
+
+
+def _figures(record: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("eval/greedy", "eval/pass@", "eval/reward")
+    return {name: value for name, value in record.items() if name.startswith(kept)}
+
+
+def _perfect(record: Mapping[str, Any]) -> bool:
+    """Whether every answer is right, so that figures agree because nothing is left to learn."""
+    return min(record.get("eval/greedy", 1.0), record.get("eval/pass@1", 1.0)) == 1.0
+
+
+def _measure(record: Mapping[str, Any]) -> str:
+    """Return the figure by which an evaluation is judged: the mean reward, or else right answers; "" without."""
+    return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
+
+
+def _gained(evaluations: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the last evaluation lies above the interval of the first comparable one, sampled or greedy."""
+    pair = _comparable(evaluations)
+    if pair is None:
+        return False
+    first, last = pair
+    names = ("eval/reward", "eval/pass@1", "eval/greedy", "eval/greedy_reward")
+    return any(last[name] > first[f"{name}_high"] for name in names if name in last and f"{name}_high" in first)

@@ -1,0 +1,286 @@
+"""The picture the live display draws: fits a terminal of 80 columns and 24 rows, uses more if there is more."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from threading import RLock
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.evaluation.sampling import Sample
+from grouprl.monitor.finding import Finding, percent
+
+TITLES = {"warmup": "warm-up", "prelude": "prelude", "train": "training", "eval": "evaluation"}
+BARS = "▁▂▃▄▅▆▇█"
+SEVERITY_STYLE = {"note": "cyan", "warning": "yellow", "alarm": "bold red"}
+SEVERITY_SIGN = {"note": "·", "warning": "!", "alarm": "‼"}
+PACE_STEPS = 30
+"""Steps whose mean duration the time left is computed from: recent, as answers change in length."""
+
+
+@dataclass
+class Screen:
+    """State of the display; rendering it draws the picture. Safe to render from another thread."""
+
+    clock: Any
+    name: str = "train"
+    done: int = 0
+    total: int = 0
+    began: float = 0.0
+    train_began: float | None = None
+    record: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    first_evaluation: dict[str, Any] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    marks: list[tuple[int, float]] = field(default_factory=list)
+    lock: RLock = field(default_factory=RLock)
+
+    @property
+    def title(self) -> str:
+        """Name of the phase in words."""
+        return TITLES.get(self.name, self.name)
+
+    def begin(self, name: str, total: int, done: int) -> None:
+        """Start a phase; training that goes on after an evaluation keeps its time."""
+        with self.lock:
+            now = self.clock()
+            self.train_began = now if name == "train" and self.train_began is None else self.train_began
+            self.began = self.train_began if name == "train" and self.train_began is not None else now
+            self.name, self.total, self.done = name, total, done
+            self.marks = [(done, now)]
+            if name != "eval":
+                self.record = {}
+
+    def move(self, done: int, total: int) -> None:
+        """Set how far the phase is."""
+        with self.lock:
+            self.done, self.total = done, total
+            self.marks = [*self.marks[-PACE_STEPS:], (done, self.clock())]
+
+    def take(self, record: Mapping[str, Any], samples: Sequence[Sample] | None, findings: Sequence[Finding]) -> None:
+        """Take in a record of any phase."""
+        with self.lock:
+            self.findings = tuple(f for f in findings if f.persists) if findings else self.findings
+            if samples is not None:
+                self.samples = tuple(samples)
+            if record.get("phase") == "eval":
+                self.evaluation = dict(record)
+                self.first_evaluation = self.first_evaluation or dict(record)
+                return
+            self.record = dict(record)
+            self.move(int(record.get("step", self.done + 1)), self.total)
+            for name in ("reward_mean", "pass@1", "loss"):
+                if isinstance(value := record.get(name), (int, float)):
+                    self.curves.setdefault(f"{self.name}/{name}", []).append(float(value))
+
+    def seconds_left(self) -> float | None:
+        """Estimate from the pace of the last steps; None while unknown."""
+        (first, start), (last, end) = (self.marks or [(0, 0.0)])[0], (self.marks or [(0, 0.0)])[-1]
+        if last <= first or not self.total:
+            return None
+        return max(0.0, (self.total - last) * (end - start) / (last - first) - (self.clock() - end))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw."""
+        with self.lock:
+            yield self._picture(options.max_width, console.size.height)
+
+    def _picture(self, width: int, height: int) -> RenderableType:
+        width = min(width, 120)
+        rows: list[RenderableType] = [self._bar(width), Text("")]
+        rows += self._curves(width)
+        if self.evaluation:
+            rows.append(_labelled("eval", Text(_evaluation(self.evaluation, self.first_evaluation)), width))
+        numbers = _numbers(self.record)
+        if numbers:
+            rows += [Text(""), *_columns(numbers, width)]
+        room = height - 2 - len(rows)
+        health = _findings(self.findings, width, min(8, room - 2 - (5 if self.samples else 0)))
+        room -= (len(health) + 2 if health else 0) + 2
+        if self.samples and room > 0:
+            rows += [Text(""), Text("answers", style="bold")]
+            rows += [sample_line(s, width) for s in self.samples[: min(room, 6)]]
+        if health:
+            rows += [Text(""), Text("health", style="bold"), *health]
+        return Group(*rows)
+
+    def _bar(self, width: int) -> RenderableType:
+        left = self.seconds_left()
+        times = f"{clock_text(self.clock() - self.began)} gone"
+        times += f" · {clock_text(left)} left" if left is not None else ""
+        count = f"{self.done}/{self.total}" if self.total else str(self.done)
+        grid = Table.grid(padding=(0, 1), expand=False)
+        for _ in range(4):
+            grid.add_column(no_wrap=True)
+        used = sum(cell_len(x) for x in (self.title, count, times)) + 4
+        bar = ProgressBar(total=self.total or None, completed=self.done, width=max(10, width - used))
+        grid.add_row(Text(self.title, style="bold"), Text(count), bar, Text(times, style="dim"))
+        return grid
+
+    def _curves(self, width: int) -> list[RenderableType]:
+        wanted = {"reward_mean": "reward", "pass@1": "pass@1"} if self.name != "warmup" else {"loss": "loss"}
+        phase = "warmup" if self.name == "warmup" else "train"
+        rows: list[RenderableType] = []
+        for name, label in wanted.items():
+            values = self.curves.get(f"{phase}/{name}")
+            if values:
+                text = Text(f"{values[-1]:<7.3f}", style="bold")
+                text.append(spark(values, min(40, width - 36)), style="cyan")
+                text.append(f"  from {values[0]:.3f}", style="dim")
+                rows.append(_labelled(label, text, width))
+        return rows
+
+
+def clock_text(seconds: float | None) -> str:
+    """Write a duration as 0:07, 12:05 or 3:02:11."""
+    whole = max(0, round(seconds or 0))
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """Draw values as a line of blocks, averaged down to `width` cells."""
+    if len(values) > width:
+        edges = [i * len(values) // width for i in range(width + 1)]
+        values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(BARS[min(7, int(8 * (v - low) / span))] for v in values)
+
+
+def plain(text: str) -> str:
+    """Make model-written text safe for one terminal line: line ends as ⏎, tabs as spaces, other controls as ·."""
+    return "".join({"\n": "⏎", "\t": " "}.get(c, c if c.isprintable() else "·") for c in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut to `width` characters, keeping the beginning and the end (where the result of an answer stands)."""
+    if len(text) <= width:
+        return text
+    tail = max(0, (width - 1) * 2 // 5)
+    return text[: width - 1 - tail] + "…" + (text[-tail:] if tail else "")
+
+
+def verdict_mark(correct: bool | None) -> tuple[str, str]:
+    """Return the sign of an answer and its style; a dot without a style where nobody says what is right."""
+    return ("·", "") if correct is None else ("✓", "green") if correct else ("✗", "red")
+
+
+def sample_line(sample: Sample, width: int) -> Text:
+    """One answer on one line: sign, reward, question → answer, green when right, red when wrong, plain where graded."""
+    sign, style = verdict_mark(sample.correct)
+    line = Text().append(f"{sign} ", style=style)
+    line.append(f"{sample.reward:>5.2f}  ", style="dim")
+    room = width - cell_len(line.plain) - 3
+    question = shorten(plain(sample.question.strip()), max(room // 3, room - len(sample.answer)))
+    line.append(question).append(" → ", style="dim")
+    line.append(shorten(plain(sample.answer.strip()), room - cell_len(question)), style=style)
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def thousands(value: Any) -> str:
+    """Write a count as 950, 5.2k or 1.3M."""
+    number = float(value)
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def line(screen: Screen, record: Mapping[str, Any]) -> Text:
+    """Write a record as one line of a log."""
+    if record.get("phase") == "eval":
+        return Text(f"eval at step {record.get('step', '?')}: {_evaluation(record, {})}")
+    left = screen.seconds_left()
+    names = {"reward_mean": "reward {:.3f}", "pass@1": "pass@1 {:.3f}", "length_mean": "length {:.1f}"}
+    names |= {"entropy": "entropy {:.3f}", "kl_old": "kl {:.1g}", "clip_fraction": "clip {:.1%}"}
+    names |= {"groups_dead": "dead {:.0%}", "tokens_per_second": "{:.0f} tok/s"}
+    if screen.name == "warmup":
+        names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
+    if screen.name == "prelude":
+        names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
+    parts = [form.format(record[name]) for name, form in names.items() if record.get(name) is not None]
+    step = f"{screen.title} {screen.done}/{screen.total}"
+    return Text("  ".join([step, *parts, *([f"{clock_text(left)} left"] if left is not None else [])]))
+
+
+def _labelled(label: str, value: Text, width: int) -> Text:
+    row = Text(f"{label:<8}", style="dim").append_text(value)
+    row.truncate(width, overflow="ellipsis")
+    return row
+
+
+def _evaluation(record: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    """Greedy and sampled numbers of an evaluation, with those of the first one; of graded rewards their mean first."""
+    shares = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
+    rewards = {"eval/reward": "reward"} | {
+        name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))
+    }
+    names = {**rewards, **shares} if record.get("eval/graded") else {**shares, **rewards}
+    parts = []
+    for name, label in names.items():
+        if name in record:
+            before = f" (was {first[name]:.3f})" if name in first and first.get("step") != record.get("step") else ""
+            parts.append(f"{label} {record[name]:.3f}{before}")
+    return "   ".join(parts) + (f"   at step {record['step']}" if first and "step" in record else "")
+
+
+def _numbers(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The figures below the curves, as (label, value)."""
+    rows: list[tuple[str, str]] = []
+
+    def add(label: str, name: str, form: Any, more: str = "") -> None:
+        if isinstance(record.get(name), (int, float)):
+            rows.append((label, form(record[name]) + more))
+
+    longest = f" (longest {record['length_max']:.0f})" if "length_max" in record else ""
+    kinds = {kind: record.get(f"groups_dead_{kind}") for kind in ("right", "wrong")}
+    dead = ", ".join(f"{100 * x:.0f} {kind}" for kind, x in kinds.items() if isinstance(x, (int, float)))
+    add("length", "length_mean", "{:.1f}".format, longest)
+    add("dead groups", "groups_dead", percent, f" ({dead})" if dead else "")
+    add("truncated", "truncated_fraction", percent)
+    add("clipped", "clip_fraction", percent)
+    add("capped", "capped_fraction", percent)
+    add("entropy", "entropy", "{:.3f} nats".format)
+    add("KL old→new", "kl_old", "{:.2g}".format)
+    add("KL to ref", "kl_ref", "{:.2g}".format)
+    add("grad norm", "grad_norm", "{:.3g}".format)
+    add("tokens/s", "tokens_per_second", thousands)
+    return rows
+
+
+def _columns(rows: list[tuple[str, str]], width: int) -> list[Text]:
+    """Lay the figures out in two columns."""
+    half = (len(rows) + 1) // 2
+    lines = []
+    for i in range(half):
+        line = Text()
+        for label, value in rows[i::half]:
+            line.append(f"{label:<12}", style="dim").append(f"{value:<{max(18, width // 2 - 13)}} ")
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    return lines
+
+
+def _findings(findings: Sequence[Finding], width: int, room: int) -> list[RenderableType]:
+    """At most `room` lines: each finding on one or two, and how many did not fit."""
+    lines: list[RenderableType] = []
+    for i, finding in enumerate(findings):
+        sign = Text(f"{SEVERITY_SIGN[finding.severity]} ", style=SEVERITY_STYLE[finding.severity])
+        words = textwrap.wrap(plain(finding.words), width - 2, max_lines=2, placeholder=" …")
+        if len(lines) + len(words) > room - (i + 1 < len(findings)):
+            lines.append(Text(f"  and {len(findings) - i} more, in the report", style="dim"))
+            break
+        lines += [(sign if j == 0 else Text("  ")) + Text(part) for j, part in enumerate(words)]
+    return lines

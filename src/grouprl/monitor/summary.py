@@ -1,0 +1,82 @@
+"""What the run printed last: the numbers before and after, and the same questions answered before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.evaluation.sampling import Sample
+from grouprl.monitor.screen import plain, shorten, verdict_mark
+
+ANSWER_WIDTH = 200
+"""Characters of an answer shown in the side-by-side table."""
+
+RISING = ("eval/greedy", "eval/pass@", "eval/reward")
+"""How the rows begin of which more is better: their change is coloured."""
+
+
+def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length."""
+    questions = after.get("eval/questions")
+    caption = f"{questions:.0f} held-out questions, " if questions else ""
+    table = Table(box=box.SIMPLE_HEAD, caption=f"{caption}95 % intervals in brackets", caption_style="dim")
+    table.add_column("")
+    for column in ("before", "after", "change"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, label in _rows(after):
+        old, new = before.get(name), after[name]
+        gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
+        better = 0 if old is None or not name.startswith(RISING) else new - old
+        style = "green" if better > 0 else "red" if better < 0 else ""
+        table.add_row(label, _number(before, name), Text(_number(after, name), style="bold"), Text(gain, style=style))
+    return table
+
+
+def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6) -> Table:
+    """Tabulate answers to the same questions before and after training; questions that are in both, in order."""
+    table = Table(box=box.SIMPLE_HEAD, expand=False)
+    for column in ("question", "answer before", "answer after"):
+        table.add_column(column, overflow="fold")
+    later = {sample.question: sample for sample in after}
+    pairs = [(old, later[old.question]) for old in before if old.question in later]
+    for old, new in pairs[:limit]:
+        table.add_row(Text(shorten(plain(old.question.strip()), ANSWER_WIDTH)), _answer(old), _answer(new))
+    return table
+
+
+def _rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rewards, shares = _of_rewards(record), [("eval/greedy", "greedy pass@1")]
+    ks = sorted(int(name[10:]) for name in record if name.startswith("eval/pass@") and name[10:].isdigit())
+    shares += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]
+    if record.get("eval/graded"):
+        shares = [(name, f"{label} (reward ≥ 1)") for name, label in shares]
+    rows = [*rewards, *shares] if record.get("eval/graded") else [*shares, *rewards]
+    rows += [("eval/truncated", "truncated"), ("eval/length_mean", "length (tokens)")]
+    return [(name, label) for name, label in rows if name in record]
+
+
+def _of_rewards(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The rows of mean rewards: sampled, greedy, then components."""
+    parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
+    rows = [("eval/reward", "mean reward"), ("eval/greedy_reward", "greedy reward")]
+    return rows + [(name, f"  {name.removeprefix('eval/reward/')}") for name in parts]
+
+
+def _number(record: Mapping[str, Any], name: str) -> str:
+    if record.get(name) is None:
+        return "—"
+    if "length" in name:
+        return f"{record[name]:.1f}"
+    low, high = record.get(f"{name}_low"), record.get(f"{name}_high")
+    interval = f" [{low:.3f}, {high:.3f}]" if low is not None and high is not None else ""
+    return f"{record[name]:.3f}{interval}"
+
+
+def _answer(sample: Sample) -> Text:
+    sign, style = verdict_mark(sample.correct)
+    text = shorten(plain(sample.answer.strip()), ANSWER_WIDTH)
+    return Text(f"{sign} {text}", style=style) if sign != "·" else Text(f"{sample.reward:.3g}  {text}")

@@ -1,0 +1,340 @@
+"""The conditions behind the findings: each looks at the history of a run and says in words what is the case.
+
+A symptom is a pure function `(History, HealthFacts) -> Finding | None`. Thresholds are constants with their reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from statistics import median
+
+from grouprl.monitor.finding import START, Finding, HealthFacts, History, Severity, percent
+from grouprl.monitor.moving import moves_too_fast, no_gain, stands_still
+
+DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
+"""A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
+ALL_DEAD, ALL_DEAD_STEPS = 0.999, 5
+"""Five rollout batches in a row without one mixed group: no update happened, and none is in sight."""
+SOLVED = 0.9
+"""Sampled pass@1 from which dead groups and low entropy are what success looks like."""
+INERT_STEPS = 20
+"""Records after which 'never' is said: enough for the first, largest updates to have left a trace."""
+KL_STILL = 1e-7
+"""Below this the reference and the policy are the same up to float32 rounding."""
+KL_OLD_LARGE = 0.2
+"""Ten times the KL at which PPO implementations stop an update early (0.015 to 0.03)."""
+ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
+"""A tenth of the start and, in nats per token, a level at which 19 of 20 tokens are practically certain."""
+ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
+"""Growth and level (nats per token) at which text typically turns into noise."""
+TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
+"""ScaleRL (arXiv:2510.13786) names truncation of 10 to 15 % as the sign that precedes instability."""
+LENGTH_GROWN, LENGTH_SHRUNK, LENGTH_NOTHING = 2.5, 0.35, 1.5
+"""Factors against the start, and the mean length in tokens of answers that say nothing."""
+GAP_EXACT, GAP_WARNING, GAP_ALARM = 0.002, 0.02, 0.1
+"""Mean |log-prob gap| per token: rounding of one engine; of two half-precision engines; stale weights (0.2 seen)."""
+KL_BEHAVIOR_LARGE = 0.01
+"""KL between sampler and trainer above which training data is no longer the policy's own."""
+ERROR_ALARM = 0.05
+"""Share of answers without a score above which the scorer is broken rather than unlucky."""
+COLLAPSE = 0.5
+"""A quantity that has lost half of its best window mean (or of its progress) has collapsed, not fluctuated."""
+COLLAPSE_FROM = 0.15
+"""Sampled pass@1 below which a fall cannot be told from noise."""
+GRAD_SPIKE = 10.0
+"""Against the median of the window; heavy-tailed gradients reach 3 to 5 times in good runs."""
+LR_ZERO_STEPS = 3
+"""A schedule may touch 0 at its first and last step, not for three."""
+
+
+def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
+    """Many groups whose answers all got the same reward."""
+    dead = past.mean("groups_dead") if facts.grouped else None
+    if dead is None or dead < DEAD_NOTE:
+        return None
+    right, wrong = past.mean("groups_dead_right") or 0.0, past.mean("groups_dead_wrong") or 0.0
+    effective = (
+        f": effective batch {round(facts.answers * (1 - dead))} of {facts.answers} answers" if facts.answers else ""
+    )
+    words = (
+        f"{percent(dead)} of the groups are dead ({percent(right)} all right, {percent(wrong)} all wrong){effective}."
+    )
+    if right >= wrong and (past.mean("pass@1") or 0.0) >= SOLVED:
+        return Finding("dead_groups", "note", words, "The task is nearly solved: stop, or move on to harder questions.")
+    easy = "Take harder questions, or let the method drop and refill dead groups (dapo)."
+    hard = "Take easier questions, draw more answers per question, or warm up longer."
+    severity: Severity = "warning" if dead >= DEAD_WARNING else "note"
+    return Finding("dead_groups", severity, words, easy if right >= wrong else hard)
+
+
+def no_signal(past: History, facts: HealthFacts) -> Finding | None:
+    """Nothing to learn from for several steps on end: every group dead, or no row left to train on."""
+    if facts.waits and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS:
+        return None
+    dead, rows = past.values("groups_dead")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
+    if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
+        words = f"No answer was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
+        return Finding("no_signal", "alarm", words, "A selection rule removes everything: look at rows_dropped.")
+    if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
+        return None
+    right = past.values("groups_dead_right")[-ALL_DEAD_STEPS:]
+    if right and min(right) >= SOLVED:
+        words = f"Every answer has been right for {ALL_DEAD_STEPS} steps: there is nothing left to learn here."
+        return Finding("no_signal", "note", words, "Stop, or move on to harder questions.")
+    words = f"Every group has been dead for {ALL_DEAD_STEPS} steps: the policy gets no gradient at all."
+    remedy = "Check the reward on known answers, take easier questions, or warm up longer."
+    return Finding("no_signal", "alarm", words, remedy)
+
+
+def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
+    """A clip or cap that never acted."""
+    name = next((n for n in ("clip_fraction", "capped_fraction") if past.seen(n) >= INERT_STEPS), None)
+    if not facts.clips or name is None or past.peak(name) > 0:
+        return None
+    what = "clip" if name == "clip_fraction" else "cap"
+    words = f"The {what} has not acted once in {past.seen(name)} steps"
+    if facts.updates_per_rollout == 1 and facts.exact_sampler:
+        words += ": with one update per rollout the ratio is always 1."
+        remedy = "Use two or more minibatches or epochs per rollout, or a method without a ratio."
+        return Finding("inert_clip", "warning", words, remedy)
+    words += f": the policy moves too little within an update (largest kl_old {past.peak('kl_old'):.1g})."
+    return Finding("inert_clip", "note", words, "Harmless. A higher learning rate or a tighter clip would make it act.")
+
+
+def kl_term(past: History, facts: HealthFacts) -> Finding | None:
+    """A KL term that cannot act or measures nothing."""
+    if facts.kl_weight == 0:
+        words = "The weight of the KL term is 0: the distance to the reference does not influence the training."
+        return Finding("inert_kl", "note", words, "Leave the term out (saves the reference model) or give it a weight.")
+    if past.seen("kl_ref") >= INERT_STEPS and past.peak("kl_ref") < KL_STILL and past.peak("lr") > 0:
+        words = f"kl_ref has stayed 0 for {past.seen('kl_ref')} steps: policy and reference are the same model."
+        return Finding("inert_kl", "warning", words, "Check that the reference is frozen and that the policy moves.")
+    return None
+
+
+def large_update(past: History, facts: HealthFacts) -> Finding | None:
+    """Updates that leave their trust region."""
+    kl = past.mean("kl_old")
+    if kl is None or kl < KL_OLD_LARGE:
+        return None
+    words = f"An update moves the policy by {kl:.2f} nats per token (kl_old); 0.05 is already large."
+    return Finding("large_update", "warning", words, "Lower the learning rate or the number of epochs per rollout.")
+
+
+def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
+    """Exploration that has ended, or text that turns into noise."""
+    now, start = past.mean("entropy"), past.start("entropy")
+    if now is None or start is None:
+        return None
+    words = f"Entropy is {now:.3f} nats per token, {percent(now / start)} of its start." if start > 0 else ""
+    if now < ENTROPY_LOW and now < ENTROPY_LEFT * start:
+        if (past.mean("pass@1") or 0.0) >= SOLVED:
+            return Finding("entropy_collapse", "note", words, "Expected once the task is solved.")
+        remedy = "Explore more: higher clip_high (dapo), an entropy or KL term, a lower learning rate."
+        return Finding("entropy_collapse", "warning", f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
+    if now > ENTROPY_HIGH and now > ENTROPY_GROWN * start > 0:
+        remedy = "Look at the samples; lower the learning rate or add a KL term."
+        return Finding("entropy_explosion", "warning", f"The answers become more random: {words}", remedy)
+    return None
+
+
+def truncation(past: History, facts: HealthFacts) -> Finding | None:
+    """Answers cut off by the token limit; episodes by that of turns."""
+    cut = past.mean("truncated_fraction")
+    if cut is None or cut < TRUNCATED_WARNING:
+        return None
+    if past.mean("turns_mean") is not None:
+        words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."
+        remedy = "Usual while a policy fails; should it last, allow more turns, or look at what they are spent on."
+        return Finding("truncation", "note", words, remedy)
+    limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
+    words = (
+        f"{percent(cut)} of the answers are cut off{limit} before they end; above 10 % runs tend to become unstable."
+    )
+    severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
+    return Finding(
+        "truncation", severity, words, "Raise the token limit, or shape rewards against overlong answers (dapo)."
+    )
+
+
+def length_change(past: History, facts: HealthFacts) -> Finding | None:
+    """Answers that explode or shrink to nothing."""
+    now, start = past.mean("length_mean"), past.start("length_mean")
+    if now is None or start is None or start == 0:
+        return None
+    gained = _improved(past)
+    words = f"Answers have gone from {start:.1f} to {now:.1f} tokens"
+    if now > LENGTH_GROWN * start:
+        if gained:
+            return Finding(
+                "length_growth", "note", f"{words}, and the policy got better with it.", "Watch the token limit."
+            )
+        remedy = "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length."
+        return Finding("length_growth", "warning", f"{words} without getting better.", remedy)
+    if (now < LENGTH_SHRUNK * start or now < LENGTH_NOTHING < start) and not gained:
+        remedy = "Look at the samples; check whether the reward can be had without answering."
+        return Finding("length_shrinking", "warning", f"{words} without getting better.", remedy)
+    return None
+
+
+def _improved(past: History) -> bool:
+    """Whether pass@1 (or else the reward) stands clearly above its start."""
+    for name, margin in (("pass@1", 0.05), ("reward_mean", 0.0)):
+        now, start = past.mean(name), past.start(name)
+        if now is not None and start is not None:
+            return now > start + margin
+    return False
+
+
+def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
+    """Sampler and trainer that disagree about the probability of the same tokens."""
+    gap, kl = past.mean("logp_gap_mean"), past.mean("kl_behavior") or 0.0
+    if gap is None or facts.ahead:  # answers of earlier weights differ rightly; there the canary watches the sampler
+        return None
+    limit = GAP_EXACT if facts.exact_sampler else GAP_WARNING
+    if gap < limit and kl < KL_BEHAVIOR_LARGE:
+        return None
+    words = (
+        f"Sampler and trainer disagree by {gap:.3g} nats per token (largest {past.peak('logp_gap_max'):.2g}); "
+        f"up to {limit:g} is rounding."
+    )
+    remedy = "Check that the sampler has the latest weights, precision and temperature; add an importance cap."
+    return Finding("sampler_gap", "alarm" if gap >= GAP_ALARM else "warning", words, remedy)
+
+
+def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
+    """Answers that could not be scored."""
+    errors = past.values("reward_errors")
+    total = sum(errors)
+    if total == 0:
+        return None
+    drawn = facts.answers * len(errors)
+    share = f" ({percent(total / drawn)})" if drawn else ""
+    words = f"{total:.0f} answers{share} of the last {len(errors)} steps could not be scored and were left out."
+    severity: Severity = "alarm" if drawn and total / drawn >= ERROR_ALARM else "warning"
+    late, fallen = sum(past.values("reward_timeouts")), sum(past.values("environment_errors"))
+    if fallen:
+        words += f" The environment failed on {fallen:.0f} of them."
+    if late:
+        clock = "environment.timeout" if fallen >= late else "reward.timeout"
+        words += f" {late:.0f} of them took longer than {clock}."
+    remedy = "Read the column `problem` of the stored rollouts: the reason, the traceback and what the reward printed."
+    return Finding("reward_errors", severity, words, remedy)
+
+
+def collapse(past: History, facts: HealthFacts) -> Finding | None:
+    """Success that has been lost again."""
+    now, best = past.mean("pass@1"), past.best("pass@1")
+    remedy = "Go back to an earlier checkpoint; lower or decay the learning rate; look at the samples of the fall."
+    if now is not None and best is not None:
+        if best < COLLAPSE_FROM or now > COLLAPSE * best:
+            return None
+        return Finding("collapse", "alarm", f"pass@1 has fallen to {now:.2f} from {best:.2f} at its best.", remedy)
+    now, best, start = past.mean("reward_mean"), past.best("reward_mean"), past.start("reward_mean")
+    if now is None or best is None or start is None:
+        return None
+    if best - now <= max(COLLAPSE * (best - start), past.peak("reward_std")):
+        return None
+    return Finding("collapse", "alarm", f"The reward has fallen to {now:.3g} from {best:.3g} at its best.", remedy)
+
+
+def gradient(past: History, facts: HealthFacts) -> Finding | None:
+    """A gradient far larger than those before it."""
+    *before, last = past.values("grad_norm") or [0.0]
+    moving = [g for g in before if g > 0]
+    if len(moving) < START or last <= GRAD_SPIKE * median(moving):
+        return None
+    words = f"The gradient norm jumped to {last:.3g}, {last / median(moving):.0f} times its usual size."
+    return Finding(
+        "grad_spike",
+        "warning",
+        words,
+        "Once is harmless with gradient clipping; if it recurs, lower the learning rate.",
+    )
+
+
+def non_finite(past: History, facts: HealthFacts) -> Finding | None:
+    """NaN or infinity in what the update is made of."""
+    names = ("loss", "grad_norm", "reward_mean", "entropy")
+    broken = [n for n in names if isinstance(v := past.last(n), float) and not isfinite(v)]
+    if not broken:
+        return None
+    words = f"Not a finite number: {', '.join(f'{n} = {past.last(n)}' for n in broken)}."
+    return Finding(
+        "non_finite", "alarm", words, "Resume from the last checkpoint with a lower learning rate or float32."
+    )
+
+
+def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
+    """A refill that never fires or always runs out of rounds."""
+    rounds = past.values("refill_rounds")
+    if not facts.refill or past.seen("refill_rounds") < START:
+        return None
+    if past.seen("refill_rounds") >= INERT_STEPS and past.peak("refill_rounds") <= 1:
+        words = f"The refill has not fired once in {past.seen('refill_rounds')} steps: no group was dead."
+        return Finding("refill", "note", words, "Harmless; the method acts as it would without a refill.")
+    spent = sum(r >= facts.refill_max_rounds for r in rounds) / len(rounds) if facts.refill_max_rounds else 0.0
+    if len(rounds) < START or spent < 0.5:
+        return None
+    words = f"The refill used up all its {facts.refill_max_rounds} rounds in {percent(spent)} of the last steps."
+    return Finding(
+        "refill",
+        "warning",
+        words,
+        "Too few questions give mixed groups: change their difficulty or the number of answers.",
+    )
+
+
+def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
+    """Selection rules that never dropped anything."""
+    steps = past.seen("rows_trained")
+    if not facts.filters or steps < INERT_STEPS or past.peak("rows_dropped") > 0 or past.low("rows_trained") != 1:
+        return None
+    names = ", ".join(facts.filters)
+    words = f"The selection ({names}) has not dropped an answer in {steps} steps."
+    return Finding("inert_filter", "note", words, "Harmless; the method acts as it would without it.")
+
+
+def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
+    """A learning rate of 0."""
+    rates = past.values("lr")[-LR_ZERO_STEPS:]
+    if len(rates) < LR_ZERO_STEPS or max(rates) > 0:
+        return None
+    words = f"The learning rate has been 0 for {LR_ZERO_STEPS} steps: the policy does not change."
+    return Finding("zero_learning_rate", "alarm", words, "Check optim.lr, optim.final and optim.rise.")
+
+
+def poor_critic(past: History, facts: HealthFacts) -> Finding | None:
+    """A critic worse than a constant."""
+    explained = past.mean("explained_variance")
+    if explained is None or explained >= 0 or past.seen("explained_variance") < INERT_STEPS:
+        return None
+    words = f"The critic explains {percent(explained)} of the returns' variance: worse than a constant guess."
+    return Finding(
+        "poor_critic", "warning", words, "Raise the critic's learning rate, pre-train it, or use a method without one."
+    )
+
+
+SYMPTOMS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
+    non_finite,
+    zero_rate,
+    no_signal,
+    collapse,
+    reward_errors,
+    dead_groups,
+    truncation,
+    sampler_gap,
+    gradient,
+    stands_still,
+    moves_too_fast,
+    no_gain,
+    large_update,
+    entropy_level,
+    length_change,
+    inert_clip,
+    kl_term,
+    idle_refill,
+    idle_filter,
+    poor_critic,
+)

@@ -1,0 +1,1 @@
+"""Who requests what, and when."""

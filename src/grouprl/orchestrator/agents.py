@@ -1,0 +1,61 @@
+"""Which model each agent of a task has, and what speaks against models of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.algorithms.data_part import data_parts
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.core.errors import InputError
+from grouprl.tasks.task import Task
+
+REMEDY = "Set model.agents: shared"
+SEPARATE = "Set model.agents: separate"
+
+
+def model_names(config: Config, task: Task) -> dict[str, str]:
+    """Return the model of each agent of `task` that has weights of its own; one entry where all share theirs.
+
+    Raises:
+        InputError: models by agent that are not those of the task's agents.
+    """
+    chosen, agents = config.model.agents, task.agents
+    if chosen == "shared" or (chosen == "separate" and len(agents) == 1):
+        return {"": config.model.name}
+    if chosen == "separate":
+        return dict.fromkeys(agents, config.model.name)
+    assert isinstance(chosen, dict)
+    if set(chosen) != set(agents) or len(agents) == 1:
+        raise InputError(
+            f"model.agents names {sorted(chosen)}",
+            f"the agents of the task '{task.name}' are {sorted(agents)}",
+            "Give every agent a model, or set model.agents: shared",
+        )
+    return {agent: chosen[agent] for agent in agents}
+
+
+def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
+    """Say, one sentence each, why agents cannot have models of their own in this run."""
+    try:
+        names = model_names(config, task)
+    except InputError as error:
+        yield str(error)
+        return
+    if len(names) == 1:
+        lonely = [part.name for part in method.parts() if part.own_policies]
+        yield from (f"{name} works on the model of one agent, and all share theirs. {SEPARATE}" for name in lonely)
+        return
+    wrong = [name for name in names if not name or "." in name or "/" in name or name == "value_head"]
+    if wrong:
+        yield f"the agent {wrong[0]!r} cannot have a model of its own: its name would be that of a folder of weights"
+    filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
+    read = sorted(need for need in method.needs() if need.startswith("stats.") and need not in filled)
+    if read or method.cross is not None:
+        what = f"batch.{read[0]}" if read else "a cross-entropy at another temperature"
+        yield f"{method.name} reads {what}, a statistic of one policy, and each agent has its own. {REMEDY}"
+    for part in method.parts():
+        if part.one_policy:
+            yield f"{part.name} looks inside one model, and each agent has its own. {REMEDY}"
+    if config.run.async_steps:
+        yield "run.async_steps draws with one model, and each agent has its own. Set it to 0, or model.agents: shared"

@@ -1,0 +1,1 @@
+"""Sampling ahead of training."""

@@ -1,0 +1,228 @@
+"""The trainer's side: it asks ahead, and takes whole groups back in the order in which it asked for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.config.run import Config
+from grouprl.core.stopwatch import Stopwatch
+from grouprl.orchestrator.accounting import NO_ROWS
+from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.orchestrator.asynchronous.canary import Canary
+from grouprl.orchestrator.asynchronous.request_records import pack_ask, unpack_ask
+from grouprl.orchestrator.asynchronous.samplers import Samplers
+from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, staleness_metrics
+from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
+from grouprl.orchestrator.asynchronous.weights import SharedWeights
+from grouprl.orchestrator.context import RunDesk
+from grouprl.orchestrator.step import Gathered
+from grouprl.orchestrator.synchronous import Round, choose
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected, join
+
+
+def runs_ahead(config: Config) -> bool:
+    """Whether the run draws in a process of its own."""
+    return config.run.async_steps > 0
+
+
+class Ahead:
+    """Questions under way, the samplers that answer them, and the rule that bounds how old the answers can be.
+
+    `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
+    sentence to the user.
+    """
+
+    ahead = True
+
+    def __init__(self, desk: RunDesk, policy: Any) -> None:
+        self.desk, self.policy, self.config = desk, policy, desk.config
+        self.bound = self.config.run.async_steps
+        self.admission = Admission(self.bound, desk.prompts)
+        self.starvation, self.watch = Starvation(), Stopwatch()
+        self.say: Callable[[str], None] = lambda sentence: None
+        self._lost: list[Ask] = []
+        self._units: deque[tuple[int, list[Ask]]] = deque()
+        """Units of questions that were asked and not taken, in order."""
+        self._arrived: dict[int, Collected] = {}
+        self._next = 0
+        self._gap = 0.0
+        self._samplers: Samplers | None = None
+        self._weights: SharedWeights | None = None
+        self._canary: Canary | None = None
+
+    def begin(self, say: Callable[[str], None]) -> None:
+        """Start the samplers with the policy as it is, and ask for the first answers.
+
+        Questions that were under way when the run was interrupted are asked first; what was drawn for them is gone,
+        and they are drawn anew. Nothing begins where the run has no step left.
+        """
+        self.say = say
+        if self.desk.step >= self.desk.steps:
+            return
+        state = self.policy.trainable_state()
+        self._weights, self._canary = SharedWeights.create(state), Canary(self.policy)
+        self.admission = Admission.resumed(self.bound, self.desk.prompts, self.desk.step)
+        self._publish()
+        hello = {
+            "config": self.config.model_dump(mode="json"),
+            "places": self._weights.places,
+            "threads": torch.get_num_threads(),
+        }
+        self._samplers = Samplers(hello, self._weights.fd, self.config.run.samplers)
+        if self._lost:
+            self.say(f"{len(self._lost)} questions were under way when the run was interrupted: drawn anew")
+            self._tell(self.starvation.lost(ask.index for ask in self._lost))
+            lost, self._lost = self._lost, []
+            for start in range(0, len(lost), self.desk.prompts):
+                self._send(lost[start : start + self.desk.prompts])
+        self._ask(self.desk.prompts)
+
+    def round(self, count: int) -> Round | None:
+        """Return the next `count` groups, of which nothing is explored; None when nothing is left to ask.
+
+        Rows that earlier weights drew have foreign log-probs where the proximal policy is to be computed anew.
+        """
+        self.admission.miss(count)
+        self._ask(count)
+        parts: list[Collected] = []
+        while count > 0 and self._units:
+            number, asks = self._units.popleft()
+            taken, rest = split(self._wait_for(number, asks), count)
+            done = set(taken.ordinal_b.tolist()) if rest is not None else {ask.ordinal for ask in asks}
+            if rest is not None:
+                self._arrived[number] = rest
+                self._units.appendleft((number, [ask for ask in asks if ask.ordinal not in done]))
+            parts.append(taken)
+            count -= len(done)
+            self.admission.settle(len(done))
+        if not parts:
+            return None
+        return self._checked(join(parts)), None, NO_ROWS
+
+    def advance(self, gathered: Gathered | None) -> dict[str, float]:
+        """End a step: give the sampler the new weights, ask on, and return the step's metrics."""
+        version = self.admission.version
+        metrics: dict[str, float] = {}
+        if gathered is not None:
+            metrics = staleness_metrics(gathered.wanted, version)
+            self._fed(gathered)
+        self.admission.advance()
+        if self.admission.version < self.desk.steps:
+            self._publish()
+            self._ask(self.desk.prompts)
+        seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
+        return {
+            **metrics,
+            **seconds,
+            "groups_ahead": float(self.admission.running),
+            "canary_gap": self._gap,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What is under way, for a checkpoint: the questions, not their answers."""
+        asks = [ask for _, unit in self._units for ask in unit] or self._lost
+        return {"ahead": {"asks": [pack_ask(ask) for ask in asks], "lost": self.starvation.state()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, at the next `begin`."""
+        own = state["ahead"]
+        self._lost = [unpack_ask(plain, self.desk.task) for plain in own["asks"]]
+        self.starvation.restore(own["lost"])
+
+    def close(self) -> None:
+        """End the samplers' processes."""
+        if self._samplers is not None:
+            self._samplers.close()
+            self._samplers = None
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
+
+    def _publish(self) -> None:
+        assert self._weights is not None
+        assert self._canary is not None
+        with self.watch("sync"):
+            version = self.admission.version
+            checksum = self._weights.publish(version, self.policy.trainable_state())
+            self._canary.expect(version, checksum, keep=self.bound + 2)
+
+    def _ask(self, needed: int) -> None:
+        """Ask as far as the rule and the rest of the run allow, by whole steps where the next one has its `needed`."""
+        prompts = self.desk.prompts
+        while room := min(self.admission.capacity, self._left(needed)):
+            if room < prompts and self.admission.running >= needed:
+                return
+            step = self.admission.version + self.admission.ahead // prompts
+            with self.desk.at(step):
+                asks = choose(self.desk, min(room, prompts))
+            if not asks:
+                return
+            self._send(asks)
+
+    def _left(self, needed: int) -> int:
+        """Questions that the run still has to ask, if none is rejected."""
+        later = (self.desk.steps - self.admission.version - 1) * self.desk.prompts
+        return max(0, later + needed - self.admission.running)
+
+    def _send(self, asks: Sequence[Ask]) -> None:
+        assert self._samplers is not None
+        self.admission.admit(len(asks))
+        self._units.append((self._next, list(asks)))
+        self._samplers.ask(self._next, asks)
+        self._next += 1
+
+    def _wait_for(self, number: int, asks: Sequence[Ask]) -> Collected:
+        """Return the answers of a unit, all reports that came before them checked."""
+        assert self._samplers is not None
+        for message in self._samplers.received():
+            self._hear(*message)
+        start = perf_counter()
+        while number not in self._arrived:
+            names = ", ".join(ask.question.id for ask in asks[:3])
+            more = f" and {len(asks) - 3} more" if len(asks) > 3 else ""
+            self._hear(*self._samplers.receive(number, f"it draws and scores answers to {names}{more}", self.say))
+        self.watch.seconds["wait"] += perf_counter() - start
+        return self._arrived.pop(number)
+
+    def _hear(self, kind: str, content: Any) -> None:
+        if kind == "report":
+            assert self._canary is not None
+            self._gap = self._canary.check(content)
+            return
+        number, drawn, seconds = content
+        self._arrived[number] = drawn
+        for name, value in seconds.items():
+            self.watch.seconds[name] += value
+
+    def _checked(self, drawn: Collected) -> Collected:
+        """Leave failed and late groups out, and mark the rows whose old log-probs are to be computed anew."""
+        drawn = self.desk.collector.counted(drawn)
+        if drawn.greedy_reward_b is not None:
+            drawn = replace(drawn, kept_b=drawn.kept_b & np.isfinite(drawn.greedy_reward_b))
+        age_b = oldest_b(drawn, self.admission.version)
+        late_b = np.isin(drawn.ordinal_b, drawn.ordinal_b[age_b > self.bound])
+        foreign_b = drawn.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
+        return replace(drawn, kept_b=drawn.kept_b & ~late_b, foreign_b=foreign_b)
+
+    def _fed(self, gathered: Gathered) -> None:
+        """Note which questions were trained on, and which have lost all their answers."""
+        drawn, wanted = gathered.drawn, gathered.wanted
+        kept = set(drawn.ordinal_b[drawn.kept_b].tolist())
+        asked = dict(zip(drawn.ordinal_b.tolist(), drawn.index_b.tolist(), strict=True))
+        self.starvation.fed(wanted.index_b.tolist())
+        self._tell(self.starvation.lost(index for ordinal, index in asked.items() if ordinal not in kept))
+
+    def _tell(self, starved: Sequence[int]) -> None:
+        for index in starved:
+            name = self.desk.task.question("train", index).id
+            self.say(
+                f"the question {name} starves: {STARVED} times in a row its answers failed, came late or were lost"
+            )

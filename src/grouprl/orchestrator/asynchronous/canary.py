@@ -1,0 +1,103 @@
+"""The canary: fixed sequences whose log-probs sampler and trainer compare after every exchange of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import RunError
+from grouprl.policy.logprobs import log_softmax_of
+from grouprl.policy.tokens import Tokens
+from grouprl.rollout.decoding import make_decoder
+
+ROWS, PROMPT, RESPONSE = 4, 4, 12
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""Largest difference in nats between forced decoding and one pass over the whole sequence."""
+HALF_ROUNDING = 0.5
+"""The same for 16-bit weights."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the sampler says of the weights it has just taken: their version, checksum, and its log-probs of the canary.
+
+    The checksum is that of the tensors in its model, not of what it read; the log-probs come from the decoder that
+    answers are drawn with.
+    """
+
+    version: int
+    checksum: int
+    logp: tuple[tuple[float, ...], ...]
+
+
+def canary_tokens(policy: Any) -> Tokens:
+    """Return sequences of random tokens, the same for every policy with so many tokens and positions."""
+    size, positions = policy.model.config.get_text_config().vocab_size, policy.max_positions or PROMPT + RESPONSE
+    length = max(2, min(PROMPT + RESPONSE, positions))
+    ids = np.random.default_rng(0).integers(0, size, (ROWS, length)).tolist()
+    cut = max(1, min(PROMPT, length // 2))
+    return Tokens.of([row[:cut] for row in ids], [row[cut:] for row in ids])
+
+
+@torch.no_grad()
+def forced_logp(policy: Any, tokens: Tokens) -> Tensor:
+    """[B,T] log-probs of responses of equal length, token by token through the decoder that answers are drawn with."""
+    decoder, response_bt = make_decoder(policy), torch.tensor(tokens.response_ids, device=policy.device)
+    logits_bv = decoder.start(tokens.prompt_ids, range(len(tokens)), response_bt.shape[1])
+    columns: list[Tensor] = []
+    for t in range(response_bt.shape[1]):
+        logp_bv = log_softmax_of(logits_bv, policy.temperature)
+        columns.append(logp_bv.gather(1, response_bt[:, t : t + 1])[:, 0])
+        if t + 1 < response_bt.shape[1]:
+            logits_bv = decoder.step(response_bt[:, t])
+    return torch.stack(columns, dim=1).cpu()
+
+
+class Canary:
+    """The trainer's side: what the sampler must report of each version."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy, self.tokens = policy, canary_tokens(policy)
+        self.limit = ROUNDING.get(policy.dtype, HALF_ROUNDING)
+        self._expected: dict[int, tuple[int, Tensor]] = {}
+
+    @torch.no_grad()
+    def expect(self, version: int, checksum: int, keep: int) -> None:
+        """Note the policy as it is now as `version`; the last `keep` versions are remembered."""
+        self._expected[version] = (checksum, self.policy.logp(self.tokens).logp_bt.cpu())
+        for old in sorted(self._expected)[:-keep]:
+            del self._expected[old]
+
+    def check(self, report: Report) -> float:
+        """Return the largest difference in nats between the sampler's log-probs and the trainer's.
+
+        Raises RunError when the sampler does not hold the weights it says it holds, or draws with others.
+        """
+        if report.version not in self._expected:
+            raise RunError(
+                f"the sampler says that it took version {report.version} of the weights; the trainer has published "
+                f"{_versions(self._expected)}. Continue with --resume"
+            )
+        checksum, logp_bt = self._expected[report.version]
+        if report.checksum != checksum:
+            raise RunError(
+                f"the sampler's weights are not those of version {report.version} that it says it has: it is stale or "
+                "damaged. What it draws would be judged by the wrong log-probs. Continue with --resume"
+            )
+        gap = float((torch.tensor(report.logp, dtype=torch.float64) - logp_bt.double()).abs().max())
+        if not gap <= self.limit:
+            raise RunError(
+                f"sampler and trainer disagree on the canary by {gap:.3g} nats at version {report.version} (up to "
+                f"{self.limit:g} is rounding): the sampler draws with other weights than it holds. Continue with "
+                "--resume; if it comes again, model.engine transformers rules the fast decoder out"
+            )
+        return gap
+
+
+def _versions(expected: Mapping[int, Any]) -> str:
+    return f"{min(expected)} to {max(expected)}" if expected else "none"

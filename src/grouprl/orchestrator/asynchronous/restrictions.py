@@ -1,0 +1,101 @@
+"""What can run ahead, in words: what an asynchronous run refuses, which settings idle, and what the plan says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.algorithms.data_part import DataPart, Prelude, SamplingRule, data_parts
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.orchestrator.asynchronous.admission import Admission
+
+SETTINGS = ("partial", "proximal", "samplers")
+ADD = "weight: [{part: truncated_importance}]"
+"""What is written into a method to let it correct for the policies that drew its answers."""
+
+
+def threads_each(config: Config, found: int) -> int:
+    """Return the threads of the trainer, and of each sampler where there is one: `auto` divides what it found."""
+    shared = config.run.async_steps > 0 and config.run.threads == "auto"
+    return max(1, found // (1 + config.run.samplers)) if shared else found
+
+
+def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
+    """Say, one sentence each, why this method cannot draw ahead of its training."""
+    if not config.run.async_steps:
+        return
+    if method.on_policy and "behavior_bt" not in method.needs():
+        yield (
+            f"{method.name} is only right when every answer is the current policy's, but run.async_steps is "
+            f"{config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
+        )
+    for part in data_parts(method.parts()):
+        why = _why_not(part)
+        if why:
+            yield f"{part.kind}: {part.name} {why}. Set run.async_steps to 0, or leave the part out"
+
+
+def _why_not(part: DataPart) -> str:
+    """Why a part cannot run ahead; '' where it can."""
+    if part.ahead or isinstance(part, Prelude):
+        return ""
+    if part.kind == "explore":
+        return "draws more once answers are scored, in the step itself; the sampler's process only draws what was asked"
+    if part.kind == "replay":
+        return "brings in rows of earlier steps; how old an answer may be would not be bounded by run.async_steps"
+    if isinstance(part, SamplingRule):
+        return "draws by what the step before has shown, which is not known yet when answers are drawn ahead"
+    return "chooses by the results of the step before, or draws to choose; ahead of them it would be another method"
+
+
+def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator[str]:
+    """Say, one sentence each, which settings of asynchronous runs have no effect."""
+    run = config.run
+    given = [name for name in SETTINGS if name in run.model_fields_set]
+    if not run.async_steps:
+        yield from (f"run.{name} has no effect: run.async_steps is 0" for name in given)
+        return
+    if run.samplers > run.async_steps + 1:
+        yield (
+            f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to draw: a step's "
+            f"questions go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
+            "steps are under way"
+        )
+    if environment and run.partial and "partial" in given:
+        yield "run.partial has no effect: an episode keeps the weights it began with"
+    if "proximal" in given and "old_bt" not in method.needs():
+        yield f"run.proximal has no effect: {method.name} reads no old log-probs"
+
+
+def words_ahead(config: Config, method: Method, *, environment: bool) -> list[str]:
+    """Explain the asynchronous settings of a run, one sentence each."""
+    run, batch = config.run, config.batch
+    if not run.async_steps:
+        return []
+    room = Admission.resumed(run.async_steps, batch.prompts, 0).capacity
+    where = "a process of its own (a second copy of the model)"
+    if run.samplers > 1:
+        where = (
+            f"{run.samplers} processes of their own (each with a copy of the model), a step's questions in one of them"
+        )
+    found = [
+        f"answers are drawn up to {run.async_steps} steps ahead of their update, in {where}: at most {room} questions "
+        "are under way, (async_steps + 1)·batch.prompts"
+    ]
+    if run.partial and not environment:
+        found.append("answers in the making go on with new weights; each token keeps the version that drew it")
+    if "old_bt" in method.needs():
+        found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))
+    return found
+
+
+def _proximal(proximal: str, corrects: bool) -> str:
+    if proximal == "sampler":
+        return "old log-probs are those that tokens were drawn with: the ratio, and what clips it, is to the sampler"
+    if corrects:
+        return "old log-probs are computed anew for older answers; the method corrects for what drew them"
+    return (
+        "old log-probs are computed anew for older answers, so the ratio leaves out how the policy moved since they "
+        f"were drawn, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), or set "
+        "run.proximal to sampler"
+    )

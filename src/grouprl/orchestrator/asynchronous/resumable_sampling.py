@@ -1,0 +1,131 @@
+"""Sampling while weights change: a sample in the making goes on with the new ones, each token accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.asynchronous.canary import Report, canary_tokens, forced_logp
+from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
+from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.rollout.sampler import LocalSampler, LocalSession
+
+
+class Follower:
+    """A policy that takes the newest weights from shared memory; `report` hears of each exchange."""
+
+    def __init__(self, policy: Any, weights: SharedWeights, report: Callable[[Report], None]) -> None:
+        self.policy, self.weights, self._report = policy, weights, report
+        self.version, self._canary = NONE, canary_tokens(policy)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether there are newer weights than those of the policy."""
+        return self.weights.latest > self.version
+
+    def refresh(self) -> None:
+        """Take the newest weights, if they are newer, and let the canary sing."""
+        if not self.outdated:
+            return
+        self.version, state = self.weights.read()
+        self.policy.load_trainable_state(state)
+        logp_bt = forced_logp(self.policy, self._canary)
+        logp = tuple(tuple(row) for row in logp_bt.tolist())
+        self._report(Report(self.version, checksum(self.policy.trainable_state()), logp))
+
+
+@dataclass
+class _Open:
+    """A sample in the making."""
+
+    request: Request[tuple[int, ...]]
+    ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether tokens are still to come."""
+        return not self.ended and len(self.ids) < self.request.budget
+
+    @property
+    def rest(self) -> Request[tuple[int, ...]]:
+        """What is still asked for."""
+        count = len(self.ids)
+        prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
+        return replace(self.request, prompt=prompt, budget=budget, drawn=self.request.drawn + count)
+
+
+class InFlight(LocalSampler):
+    """The sampler of the sampler process; with `partial` samples go on with new weights as soon as there are some.
+
+    When weights are exchanged, the keys and values of what was written are computed anew, so that the log-prob of a
+    token is exactly the one of the version that drew it, given everything before. Its versions are the follower's. In a
+    session weights stay as they are, and so they do where sequences or texts end a sample (`stop`, `stop_texts`), for
+    these may lie across an exchange.
+    """
+
+    def __init__(self, follower: Follower, *, partial: bool) -> None:
+        super().__init__(follower.policy)
+        self.follower, self.partial = follower, partial
+
+    def publish(self, version: int, policy: Any) -> None:
+        """Refuse: weights come from shared memory, whoever follows it says when."""
+        raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
+
+    def session(self) -> AbstractContextManager[LocalSession]:
+        """Keep the weights as they are while requests continue each other."""
+        self.version = self.follower.version
+        return super().session()
+
+    def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
+        """Draw what `requests` ask for, each token with the newest weights where samples may span versions."""
+        self.version = self.follower.version
+        if not self.partial or any(request.stop or request.stop_texts for request in requests):
+            return super().sample(requests)
+        samples = [_Open(request) for request in requests]
+        whole = self._advance(samples)
+        if not any(sample.open for sample in samples):
+            return whole
+        while going := [sample for sample in samples if sample.open]:
+            self.follower.refresh()
+            self.version = self.follower.version
+            self._advance(going)
+        kind = whole.logp_bt.dtype
+        return Samples(
+            actions=tuple(tuple(sample.ids) for sample in samples),
+            logp_bt=_laid_out([sample.logp for sample in samples], 0.0).astype(kind),
+            truncated_b=np.array([not sample.ended for sample in samples]),
+            exact=whole.exact,
+            entropy_bt=_laid_out([sample.entropy for sample in samples], 0.0).astype(kind),
+            version_bt=_laid_out([sample.versions for sample in samples], NO_VERSION),
+        )
+
+    def _advance(self, samples: list[_Open]) -> Samples[int]:
+        """Let `samples` go on until they end or newer weights are there; returns what was written now."""
+        part = self._sample([sample.rest for sample in samples], None, pause=lambda: self.follower.outdated)
+        assert part.entropy_bt is not None
+        logp, entropy = part.logp_bt.tolist(), part.entropy_bt.tolist()
+        for i, (sample, ids) in enumerate(zip(samples, part.actions, strict=True)):
+            sample.ids += ids
+            sample.logp += logp[i][: len(ids)]
+            sample.entropy += entropy[i][: len(ids)]
+            sample.versions += [self.version] * len(ids)
+            sample.ended = not bool(part.truncated_b[i])
+        return part
+
+
+def _laid_out(rows: Sequence[Sequence[float]], fill: float) -> np.ndarray:
+    """[B,T] of ragged rows; int64 for whole numbers, else float64."""
+    kind = np.int64 if isinstance(fill, int) else np.float64
+    out = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=kind)
+    for row, values in zip(out, rows, strict=True):
+        row[: len(values)] = values
+    return out

@@ -1,0 +1,51 @@
+"""The processes that draw: a unit of questions goes to the one that has the fewest of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grouprl.orchestrator.asynchronous.process import SamplerProcess
+from grouprl.rollout.requests import Ask
+
+
+class Samplers:
+    """`count` samplers with the same policy; `hello` tells them everything, `fd` is the memory of the weights."""
+
+    def __init__(self, hello: dict[str, Any], fd: int, count: int) -> None:
+        self._each: list[SamplerProcess] = []
+        self._holder: dict[int, int] = {}
+        """Which of them draws a unit that was asked and has not come."""
+        try:
+            for _ in range(count):
+                self._each.append(SamplerProcess(hello, fd))
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, number: int, asks: Sequence[Ask]) -> None:
+        """Ask for the answers of unit `number`."""
+        busy = Counter(self._holder.values())
+        self._holder[number] = min(range(len(self._each)), key=lambda index: busy[index])
+        self._each[self._holder[number]].ask(number, asks)
+
+    def receive(self, number: int, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
+        """Return the next message of the one that draws unit `number`; see `SamplerProcess.receive`."""
+        return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
+
+    def received(self) -> list[tuple[str, Any]]:
+        """Return the messages that have come already."""
+        return [self._noted(message) for each in self._each for message in each.received()]
+
+    def close(self) -> None:
+        """End the processes and everything they started."""
+        for each in self._each:
+            each.close()
+        self._each.clear()
+
+    def _noted(self, message: tuple[str, Any]) -> tuple[str, Any]:
+        kind, content = message
+        if kind == "drawn":
+            del self._holder[content[0]]
+        return message

@@ -1,0 +1,170 @@
+"""Weights in shared memory: versioned, checked, and never read half-written.
+
+Two slots are written in turns, so the newest whole version stays readable while the next is written. A slot carries
+its version before and after its content and a checksum of it; a reader that finds them apart reads again. The memory
+is anonymous and belongs to the two processes alone: it is gone when both have ended, however they ended.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import RunError
+
+WORD = 8
+HEADER = 8 * WORD
+"""Bytes before the slots: the newest version; then for each slot its version before, after, and its checksum."""
+PATIENCE_SECONDS = 30.0
+"""How long a reader waits for a whole version."""
+TRIES = 3
+"""So many times a slot may disagree with its checksum although nobody wrote to it."""
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one tensor lies in a slot."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+def lay_out(state: Mapping[str, Tensor]) -> tuple[Place, ...]:
+    """Return where each tensor of `state` lies in a slot, each beginning at a multiple of 8 bytes."""
+    places, start = [], 0
+    for name, tensor in state.items():
+        size = tensor.numel() * tensor.element_size()
+        places.append(Place(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), start, size))
+        start += -(-size // WORD) * WORD
+    return tuple(places)
+
+
+def checksum(state: Mapping[str, Tensor]) -> int:
+    """CRC-32 of the bytes of all tensors, in order."""
+    total = 0
+    for tensor in state.values():
+        total = zlib.crc32(_bytes(tensor), total)
+    return total
+
+
+class SharedWeights:
+    """One process's view of the weights; `fd` is the memory, `places` say what lies where.
+
+    There is one writer; any number of readers.
+    """
+
+    def __init__(self, fd: int, places: tuple[Place, ...]) -> None:
+        self.fd, self.places = fd, places
+        last = places[-1]
+        self._slot = last.start + -(-last.size // WORD) * WORD
+        self._map = mmap.mmap(fd, HEADER + 2 * self._slot)
+        self._words = np.frombuffer(self._map, dtype=np.int64, count=HEADER // WORD)
+
+    @classmethod
+    def create(cls, state: Mapping[str, Tensor]) -> SharedWeights:
+        """Make memory for tensors like those of `state`; no version is there yet."""
+        places = lay_out(state)
+        size = HEADER + 2 * (places[-1].start + -(-places[-1].size // WORD) * WORD)
+        fd = _anonymous(size)
+        made = cls(fd, places)
+        made._words[:] = NONE
+        return made
+
+    @property
+    def latest(self) -> int:
+        """The newest version, -1 before the first."""
+        return int(self._words[0])
+
+    def publish(self, version: int, state: Mapping[str, Tensor]) -> int:
+        """Write `state` as `version`; returns its checksum."""
+        slot = version % 2
+        begin, end, total = (1 + 3 * slot + i for i in range(3))
+        self._words[begin] = version
+        for place in self.places:
+            start = self._start(slot) + place.start
+            self._map[start : start + place.size] = _bytes(state[place.name])
+        self._words[total] = checksum(state)
+        self._words[end] = version
+        self._words[0] = version
+        return int(self._words[total])
+
+    def read(self) -> tuple[int, dict[str, Tensor]]:
+        """Return the newest version and a copy of its weights.
+
+        Raises:
+            RunError: there is no version after half a minute, or its content does not match its checksum.
+        """
+        wrong, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+        while wrong < TRIES and time.monotonic() < deadline:
+            version = self.latest
+            if version != NONE:
+                state, quiet = self._copy(version)
+                if state is not None:
+                    return version, state
+                wrong += quiet
+            time.sleep(0.001)
+        if not wrong:
+            raise RunError(
+                f"no whole version of the weights appeared in shared memory for {PATIENCE_SECONDS:g} seconds"
+            )
+        raise RunError(
+            f"version {self.latest} of the weights in shared memory does not match its checksum: it was damaged after "
+            "it was written"
+        )
+
+    def close(self) -> None:
+        """Give this process's view back."""
+        del self._words
+        self._map.close()
+        os.close(self.fd)
+
+    def _copy(self, version: int) -> tuple[dict[str, Tensor] | None, bool]:
+        """Return the weights of `version` if they are whole, and whether nobody wrote to them meanwhile."""
+        slot = version % 2
+        begin, end, total = (1 + 3 * slot + i for i in range(3))
+        expected = int(self._words[total])
+        ready = int(self._words[begin]) == int(self._words[end]) == version
+        held = np.frombuffer(self._map, np.uint8, self._slot, self._start(slot)).copy()
+        quiet = ready and int(self._words[begin]) == int(self._words[end]) == version
+        state = {place.name: _tensor(held, place) for place in self.places}
+        return (state if quiet and checksum(state) == expected else None), quiet
+
+    def _start(self, slot: int) -> int:
+        return HEADER + slot * self._slot
+
+
+def _anonymous(size: int) -> int:
+    """Return a descriptor of memory without a name, filled with zeros."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("grouprl-weights")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return fd
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def _tensor(held: np.ndarray, place: Place) -> Tensor:
+    kind = getattr(torch, place.dtype)
+    if not place.size:
+        return torch.zeros(place.shape, dtype=kind)
+    count = place.size // torch.empty(0, dtype=kind).element_size()
+    return torch.frombuffer(held, dtype=kind, count=count, offset=place.start).reshape(place.shape)

@@ -1,0 +1,112 @@
+"""What the sampler's process does: take weights, draw, score, send; nothing is remembered from unit to unit."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import GrouprlError, InputError
+from grouprl.methods.compose import compose
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
+from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
+from grouprl.orchestrator.build import build_policy
+from grouprl.orchestrator.reward import open_reward
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.collector import Collector
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.samples import Collected
+from grouprl.tasks import load_task
+
+
+def serve(wire: Any, hello: dict[str, Any]) -> None:
+    """Answer the units that come over `wire`; what goes wrong is sent and ends the process."""
+    inbox, outbox = _threads(wire)
+    try:
+        sampler = Sampler(hello, lambda report: outbox.put(("report", report)))
+        for number, asks, idle in _units(inbox):
+            drawn = sampler.draw(asks)
+            seconds = {**sampler.collector.watch.read(), "sampler_idle": idle}
+            outbox.put(("drawn", (number, drawn, seconds)))
+    except InputError as error:
+        outbox.put(("refused", (error.what, error.rule, error.remedy)))
+    except GrouprlError as error:
+        outbox.put(("failed", str(error)))
+    except BaseException as error:
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        outbox.put(("failed", f"the sampler failed: {type(error).__name__}: {error}\n{trace}"))
+    outbox.join()
+    os._exit(1)
+
+
+class Sampler:
+    """Everything that draws and scores: the policy, which follows the trainer's, the task and the reward."""
+
+    def __init__(self, hello: dict[str, Any], report: Any) -> None:
+        torch.set_num_threads(hello["threads"])
+        config = parse_config(hello["config"])
+        torch.manual_seed(config.seed)
+        task, self.greedy_baseline = load_task(config.task, config.seed), compose(config.method).method.greedy_baseline
+        policy = build_policy(config, task)
+        reward, _ = open_reward(config.reward.model_copy(update={"self_test": False}), task)
+        self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
+        sampler = InFlight(self.follower, partial=config.run.partial)
+        budget = config.sampling.max_new_tokens or task.max_new_tokens
+        self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), task, sampler)
+
+    def draw(self, asks: Sequence[Ask]) -> Collected:
+        """Draw and score the answers of `asks` with the newest weights; tokens carry the version that drew them."""
+        self.follower.refresh()
+        before = self.follower.version
+        drawn = self.collector.draw(asks, count_failures=False)
+        acted_bt = drawn.acted_bt
+        known_bt = drawn.rollout.version_bt  # None for episodes: each has the weights that it began with
+        version_bt = np.full(acted_bt.shape, before) if known_bt is None else known_bt.numpy()
+        drawn = drawn.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
+        if self.greedy_baseline:
+            drawn = replace(drawn, greedy_reward_b=self.collector.greedy_reward(asks, drawn.group_b))
+        return drawn
+
+
+def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[Ask], float]]:
+    """Yield the units in the order in which they came, each with the seconds waited for it."""
+    while True:
+        start = time.perf_counter()
+        number, asks = inbox.get()
+        yield number, asks, time.perf_counter() - start
+
+
+def _threads(wire: Any) -> tuple[queue.Queue[Any], queue.Queue[Any]]:
+    """Return an inbox and an outbox that never keep the drawing waiting; the process ends when the trainer has gone."""
+    inbox: queue.Queue[Any] = queue.Queue()
+    outbox: queue.Queue[Any] = queue.Queue()
+
+    def listen() -> None:
+        while True:
+            try:
+                inbox.put(pickle.loads(wire.recv_bytes()))
+            except (EOFError, OSError):
+                os._exit(0)
+
+    def speak() -> None:
+        while True:
+            message = outbox.get()
+            try:
+                wire.send_bytes(pickle.dumps(message))
+            except OSError:
+                os._exit(0)
+            outbox.task_done()
+
+    for work in (listen, speak):
+        threading.Thread(target=work, daemon=True).start()
+    return inbox, outbox

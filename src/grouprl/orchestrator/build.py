@@ -1,0 +1,90 @@
+"""Building what a run trains: its policy, the optimiser, and whether a reference is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from grouprl.algorithms.data_part import alphabet_of
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.methods.compose import compose
+from grouprl.orchestrator.agents import model_names
+from grouprl.orchestrator.passes import pass_settings
+from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.policy.kinds import Build, make_policy, policy_kind
+from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
+from grouprl.policy.optimizers import build_optimizer
+from grouprl.policy.team import Team
+from grouprl.protocols import Policy
+from grouprl.tasks import Task
+
+
+def build_policy(config: Config, task: Task) -> Policy:
+    """Load or build the policy that the configuration asks for; one for each agent where they have their own.
+
+    Raises:
+        InputError: there is no such model or policy, its settings do not fit it, or it does not fit the task.
+    """
+    keep_freed_memory()
+    if policy_kind(config.model.name) is not None:
+        return build_kind(config, task)
+    names = model_names(config, task)
+    if len(names) == 1:
+        return _build_one(config, task, config.model.name, config.seed)
+    members = {agent: _build_one(config, task, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
+    return Team(members)
+
+
+def build_kind(config: Config, task: Task) -> Policy:
+    """Build a policy that is no language model; `dtype: auto` is float32 everywhere."""
+    model = config.model
+    place = resolve_device(model.device)
+    build = Build(
+        spaces=task.spaces,
+        task=task,
+        seed=config.seed,
+        temperature=config.sampling.temperature,
+        values=compose(config.method).method.critic is not None,
+        device=str(place),
+        dtype=torch.float32 if model.dtype == "auto" else resolve_dtype(model.dtype, place),
+        positions=config.batch.tokens_per_microbatch,
+    )
+    return make_policy(model.name, build, model.settings)
+
+
+def _build_one(config: Config, task: Task, name: str, seed: int) -> CausalPolicy:
+    model = config.model
+    options: dict[str, Any] = {}
+    if name == "tiny":
+        options = model.tiny.model_dump()
+        if task.alphabet:
+            options["alphabet"] = alphabet_of(task, compose(config.method).method.parts())
+    if model.lora is not None:
+        options["lora"] = model.lora.model_dump()
+    return load_policy(
+        name,
+        device=model.device,
+        dtype=model.dtype,
+        engine=model.engine,
+        passes=pass_settings(model),
+        temperature=config.sampling.temperature,
+        value_head=compose(config.method).method.critic is not None,
+        token_budget=config.batch.tokens_per_microbatch,
+        seed=seed,
+        **options,
+    )
+
+
+def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
+    """The optimiser over the trainable parameters; the warm-up uses its own learning rate and no weight decay."""
+    optim = config.optim
+    rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
+    return build_optimizer(optim, policy.parameters(), lr=rate, weight_decay=decay)
+
+
+def needs_reference(config: Config, method: Method) -> bool:
+    """Whether a frozen reference policy must be kept."""
+    return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())

@@ -1,0 +1,200 @@
+"""The run's side of the data parts: see `grouprl.algorithms.data_part.Desk` for what each name means."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.algorithms.data_part import Together, data_parts
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import Part
+from grouprl.config.run import Config
+from grouprl.core.batch import Batch
+from grouprl.orchestrator.synchronous import Round, Synchronous
+from grouprl.protocols import SampleSource
+from grouprl.rollout.collector import Collector, under
+from grouprl.rollout.history import Ledger
+from grouprl.rollout.prompt_stream import QuestionSource
+from grouprl.rollout.requests import Ask, Prompt
+from grouprl.rollout.sampler import Rollout
+from grouprl.rollout.samples import Collected, to_batch
+from grouprl.tasks.task import Task
+
+_TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
+    "sum": math.fsum,
+    "mean": statistics.fmean,
+    "least": min,
+    "most": max,
+}
+
+
+class RunDesk:
+    """Questions, answers and memory of one run.
+
+    `clock` returns the number of the current step; `renew_reference` makes the policy the reference of KL terms.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        method: Method,
+        task: Task,
+        policy: Any,
+        source: QuestionSource,
+        collector: Collector,
+        clock: Callable[[], int],
+        renew_reference: Callable[[], None],
+    ) -> None:
+        self.config, self.method, self.task, self.policy = config, method, task, policy
+        self.source, self.collector, self._clock = source, collector, clock
+        self.renew_reference = renew_reference
+        self.ledger = Ledger()
+        self.memory: dict[str, dict[str, Any]] = {}
+        self._held: dict[str, dict[str, Any]] = {}
+        self.last_entropy: float | None = None
+        self.rounds: SampleSource[Round, Any] = Synchronous(self)
+        """Where the rows of a step come from."""
+        self._chosen_for: int | None = None
+        self._notes: dict[str, tuple[Together, list[float]]] = {}
+        reads_past = any(name.startswith("past.") for name in method.needs())
+        self.keeps_ledger = reads_past or bool(data_parts(method.parts()))
+        """Whether the visits of questions are written down: somebody reads them."""
+
+    @property
+    def step(self) -> int:
+        """Number of this step, from 0; of the step that is chosen for, where questions are chosen ahead."""
+        return self._clock() if self._chosen_for is None else self._chosen_for
+
+    @contextmanager
+    def at(self, step: int) -> Iterator[None]:
+        """Choose for a later step."""
+        self._chosen_for = step
+        try:
+            yield
+        finally:
+            self._chosen_for = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps the run has."""
+        return self.config.steps
+
+    @property
+    def answers(self) -> int:
+        """Answers per question that the run asks for."""
+        return self.config.batch.group
+
+    @property
+    def prompts(self) -> int:
+        """Questions per rollout that the run asks for."""
+        return self.config.batch.prompts
+
+    @property
+    def questions(self) -> int | None:
+        """How many training questions there are; None when they never end."""
+        return self.source.size
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Token budget of an answer."""
+        return self.collector.max_new_tokens
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature of the run."""
+        return self.config.sampling.temperature
+
+    def rng(self, part: Part) -> np.random.Generator:
+        """Return the random generator of `part` in this step."""
+        return np.random.default_rng([self.config.seed, self.step, zlib.crc32(part.name.encode())])
+
+    def store(self, part: Part) -> dict[str, Any]:
+        """Return what `part` remembers."""
+        return self.memory.setdefault(f"{part.kind}.{part.name}", {})
+
+    def held(self, part: Part) -> dict[str, Any]:
+        """Return what `part` keeps in memory alone."""
+        return self._held.setdefault(f"{part.kind}.{part.name}", {})
+
+    def note(self, name: str, value: float, together: Together = "sum") -> None:
+        """Log `value` as the metric `name` of this step, together with what was noted under that name before."""
+        self._notes.setdefault(name, (together, []))[1].append(float(value))
+
+    def read_notes(self) -> dict[str, float]:
+        """Return the notes of this step and forget them."""
+        taken, self._notes = self._notes, {}
+        return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
+
+    def take(self, count: int) -> list[Ask]:
+        """Return the next `count` questions in the order of the stream."""
+        return self.source.asks(count, self.answers)
+
+    def ask(self, index: int) -> Ask:
+        """Return training question number `index` under a new ordinal."""
+        return self.source.ask(index, self.answers)
+
+    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
+        """Draw and score the answers that `asks` ask for, by the method's sampling rule."""
+        rule = self.method.sampling
+        scaling = None if rule is None or greedy else rule.scaling(self)
+        return self.collector.draw(asks, greedy=greedy, scaling=scaling, count_failures=count_failures)
+
+    def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
+        """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
+        return self.collector.act(beginnings, seeds)
+
+    @contextmanager
+    def acting(self, policy: Any) -> Iterator[None]:
+        """Let another policy draw."""
+        with self.collector.acting(policy):
+            yield
+
+    def spoken(self, asks: Sequence[Ask]) -> Collected:
+        """Draw an answer to each of `asks` beside the environment."""
+        return self.collector.spoken(asks)
+
+    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
+        """Return one row per ask with `texts` as answers."""
+        return self.collector.written(asks, texts)
+
+    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+        """Return the rows shown under other prompts."""
+        return under(self.policy, collected, prompts)
+
+    def batch(self, collected: Collected) -> Batch:
+        """Lay rows out as a Batch, with the past of their questions and the run's clock."""
+        batch = to_batch(collected, max_length=self.max_new_tokens * self.task.max_turns)
+        past = {name: torch.from_numpy(x).to(batch.dtype) for name, x in self.ledger.past(collected.index_b).items()}
+        clock = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
+        return batch.replace(past=past | dict(batch.past), **clock)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a plain text."""
+        return tuple(self.policy.encode(text))
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of token ids."""
+        return list(self.policy.decode_all(rows))
+
+    def observe(self, collected: Collected, judged: Batch | None) -> None:
+        """Let every data part see a finished step."""
+        for part in data_parts(self.method.parts()):
+            part.observe(collected, judged, self)
+
+    def state(self) -> dict[str, Any]:
+        """Everything remembered, for a checkpoint: plain containers and tensors."""
+        state = {"ledger": self.ledger.state(), "memory": self.memory, "last_entropy": self.last_entropy}
+        return {**state, **self.rounds.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.ledger.restore(state["ledger"])
+        self.memory, self.last_entropy = state["memory"], state["last_entropy"]
+        self.rounds.restore(state)

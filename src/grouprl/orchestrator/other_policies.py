@@ -1,0 +1,99 @@
+"""What a run of a policy that is no language model can and cannot do, said before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grouprl.algorithms.data_part import Curriculum, DataPart, data_parts
+from grouprl.algorithms.method import Method
+from grouprl.config.run import Config
+from grouprl.config.sections import Model, Sampling
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.build import build_kind
+from grouprl.policy.array_policy import ArrayPolicy
+from grouprl.policy.kinds import policy_kind
+from grouprl.protocols import Policy, PolicyStatistics
+from grouprl.tasks.task import Task
+
+OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
+"""Keys of `model` that mean nothing to another policy."""
+OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history")
+"""Keys of `sampling` that mean nothing to actions that are no text."""
+TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
+"""Beginnings of the Batch fields that are read off texts."""
+
+
+def kind_refusals(config: Config, method: Method, task: Task) -> list[str]:
+    """Say, one sentence each, why the policy does not fit the task, the method or the settings."""
+    name, spaces = config.model.name, task.spaces
+    if policy_kind(name) is None:
+        return list(_language_model(config, task))
+    if spaces is None:
+        return [f"the policy {name} acts on vectors, and the task '{task.name}' is made of text. Set model: tiny"]
+    try:
+        policy = build_kind(config, task)
+    except InputError as error:
+        return [str(error)]
+    return [*_settings(config), *_parts(name, method, policy)]
+
+
+def kind_notes(config: Config, task: Task) -> Iterator[str]:
+    """Say how big the policy is."""
+    if policy_kind(config.model.name) is not None and task.spaces is not None:
+        size = sum(parameter.numel() for parameter in build_kind(config, task).parameters())
+        yield f"the policy {config.model.name} has {size:,} trainable parameters"
+
+
+def _language_model(config: Config, task: Task) -> Iterator[str]:
+    if task.spaces is not None:
+        yield (
+            f"the task '{task.name}' shows vectors, and the model {config.model.name} reads text. Set model: mlp, or a "
+            "policy of your own (file.py:Class)"
+        )
+    if config.model.settings:
+        yield (
+            f"model.settings are those of other policies, and {config.model.name} is a language model. Leave them out, "
+            "or set model.name to mlp or a policy of your own"
+        )
+
+
+def _settings(config: Config) -> Iterator[str]:
+    plain, plain_sampling = Model(), Sampling()
+    for key in OF_LANGUAGE_MODELS:
+        if getattr(config.model, key) != getattr(plain, key):
+            yield f"model.{key} is a setting of language models, and {config.model.name} is none. Leave it out"
+    for key in OF_TEXT:
+        if getattr(config.sampling, key) != getattr(plain_sampling, key):
+            yield f"sampling.{key} is a setting of text, and {config.model.name} writes none. Leave it out"
+    if config.warmup.steps:
+        yield "warmup.steps imitates texts, and this policy writes none. Set it to 0"
+    if config.run.async_steps:
+        yield "run.async_steps samples with a copy of a language model, and this policy is none. Set it to 0"
+    if config.reward.function is not None:
+        yield "reward.function scores texts, and this policy writes none: its environment says what actions are worth"
+
+
+def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
+    if not (isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))):
+        yield (
+            f"{name} is {type(policy).__name__}, which nothing here samples from. Derive it from "
+            "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
+        )
+    for part in data_parts(method.parts()):
+        if not _without_text(part):
+            yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"
+    read = [n for n in method.needs() if n.startswith(TEXT_FIELDS)]
+    yield from (f"{method.name} reads batch.{need}, which is read off texts" for need in read)
+    stats = [n for n in method.needs() if n.startswith("stats.")]
+    if stats and not isinstance(policy, PolicyStatistics):
+        yield f"{method.name} reads batch.{stats[0]}, and {name} has no statistics of its distributions"
+    if method.cross is not None:
+        yield f"{method.name} reads a cross-entropy at another temperature, and {name} has none"
+    for each in method.parts():
+        if each.one_policy:
+            yield f"{each.name} looks inside a language model, and {name} is none. Leave it out"
+
+
+def _without_text(part: DataPart) -> bool:
+    """Whether a data part chooses prompts by outcomes alone."""
+    return isinstance(part, Curriculum)

@@ -1,0 +1,117 @@
+"""How rows will go through the model, and why: engine, packing, shared prompts, layers computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from grouprl.config.run import Config
+from grouprl.config.sections import Model
+from grouprl.core.errors import InputError
+from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
+from grouprl.policy.choose_engine import engine_name
+from grouprl.policy.lean import AUTO_LIMIT
+from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, PassSettings, free_bytes, kept_tokens
+
+
+@dataclass(frozen=True)
+class Way:
+    """One choice: its name, what was chosen, and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+def pass_settings(model: Model) -> PassSettings:
+    """Return what the configuration forces or forbids."""
+    return PassSettings(model.packing, model.shared_prefix, model.checkpointing)
+
+
+def ways(config: Config, model: ModelFacts | None, batch: Arithmetic) -> tuple[Way, ...]:
+    """Return every choice; nothing for an unknown model or one that cannot be run as asked."""
+    if model is None or list(way_refusals(config, model)):
+        return ()
+    engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
+    found = [Way("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
+    return (*found, _sharing(config, engine, batch), _checkpointing(config, model, batch))
+
+
+def way_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
+    """Say why the model cannot be run in the way that is asked for, as far as its configuration tells."""
+    if model is None:
+        return
+    settings = pass_settings(config.model)
+    try:
+        engine = engine_name(config.model.engine, model.lean or None, model.parameters, settings)
+    except InputError as error:
+        yield str(error)
+        return
+    if engine == "transformers" and settings.shared_prefix == "on" and settings.checkpointing == "on":
+        yield (
+            "model.shared_prefix = on and model.checkpointing = on: through transformers, shared prompts live in a "
+            "cache, which must not be written twice. Switch one of them off"
+        )
+
+
+def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:
+    """Tell whether layers are computed anew in the backward pass."""
+    per_token = activations(model, batch) // batch.tokens_per_pass
+    kept = kept_tokens(config.model.checkpointing, per_token, free_bytes(torch.device(model.device)))
+    return batch.tokens_per_pass > kept
+
+
+def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
+    if engine == "lean":
+        return "Llama-like: own forward pass, same numbers, fewer operations"
+    if config.model.engine == "transformers":
+        return "asked for"
+    if model.lean:
+        return f"no own forward pass: {model.lean}"
+    if config.model.packing == "off":
+        return "packing is off, and the lean engine always packs"
+    return f"more than {AUTO_LIMIT // 10**6} million parameters: large products dominate"
+
+
+def _packing(config: Config, engine: str) -> Way:
+    choice = config.model.packing
+    if engine == "lean":
+        return Way("packing", "on", "nothing is padded outside attention")
+    if choice != "auto":
+        why = "asked for" if choice == "off" else "asked for; tried on three rows when the model is loaded"
+        return Way("packing", choice, why)
+    return Way(
+        "packing",
+        "where it pays",
+        f"for passes that padding makes at least {PACKING_PAYS - 1:.0%} longer, if the model takes it (tried on three "
+        "rows when it is loaded)",
+    )
+
+
+def _sharing(config: Config, engine: str, batch: Arithmetic) -> Way:
+    choice, prompt, answer = config.model.shared_prefix, batch.prompt_tokens, batch.max_new_tokens
+    if choice == "off":
+        return Way("shared prompts", "off", "asked for")
+    repeated, shared = batch.group * (prompt + answer), prompt + batch.group * answer
+    ratio = f"{batch.group} × ({prompt} + {answer}) / ({prompt} + {batch.group} × {answer}) = {repeated / shared:.2f}"
+    if choice == "on":
+        return Way("shared prompts", "on", f"asked for; at full length {ratio} times fewer tokens")
+    rule = f"{ratio} times fewer tokens at full length, more with shorter answers; pays from {SHARING_PAYS}"
+    lean = "; so is whatever else answers begin with alike, when they are drawn and when they are trained on"
+    tried = "; tried on three rows when the model is loaded"
+    return Way("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
+
+
+def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> Way:
+    kept, free = activations(model, batch), free_bytes(torch.device(model.device))
+    chosen = computed_anew(config, model, batch)
+    if config.model.checkpointing != "auto":
+        return Way("checkpointing", config.model.checkpointing, f"asked for; kept whole, a pass takes {human(kept)}")
+    of = "unknown free memory" if free is None else f"{human(free)} free"
+    return Way(
+        "checkpointing",
+        "on" if chosen else "off",
+        f"activations of a pass take {human(kept)}, {of}; layers are computed anew above {MEMORY_SHARE:.0%} of it",
+    )

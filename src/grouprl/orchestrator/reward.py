@@ -1,0 +1,78 @@
+"""The reward of a run: loaded, put into worker processes, tried on answers whose verdict is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+from grouprl.config.sections import Reward
+from grouprl.core.errors import InputError
+from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.contract import inspect_reward, missing_column
+from grouprl.rewards.validation import plain_rewards
+from grouprl.rewards.workers import RewardWorkers, in_workers
+from grouprl.tasks import Task
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.task import Split
+
+
+def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
+    """Return what scores the answers of a run, and notes on it; `close_reward` ends its processes.
+
+    Raises:
+        InputError: it cannot be found, cannot be sent to workers although they are asked for, or fails its self-test.
+    """
+    reward = chosen_reward(settings, task)
+    judge, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
+    if settings.self_test:
+        examples = None if settings.function else task.reward_examples() or None
+        try:
+            check_reward(judge, examples, correct_at=settings.correct_at)
+        except InputError as error:
+            close_reward(judge)
+            rule = error.rule or "a reward is tried on answers whose verdict is known before it is trusted"
+            remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
+            raise InputError(error.what, rule, remedy) from error
+    return judge, [note] if note else []
+
+
+def chosen_reward(settings: Reward, task: Task) -> Any:
+    """Return the reward that a run uses, checked against the columns of the task's questions.
+
+    Raises:
+        InputError: it cannot be found, or needs a column that questions lack.
+    """
+    reward = load_reward(settings.function) if settings.function else task.reward
+    if isinstance(task, RowTask):
+        task.check_columns(reward)
+    elif settings.function:
+        _check_first(reward, task)
+    return reward
+
+
+def _check_first(reward: Any, task: Task) -> None:
+    """Check a function against the columns of the first question of each split."""
+    for split in get_args(Split):
+        if task.size(split) != 0:
+            question = task.question(split, 0)
+            for function in plain_rewards(reward):
+                for name in inspect_reward(function).required:
+                    if name not in question.columns:
+                        raise missing_column(name, question.columns, function, f"question {question.id}")
+
+
+def close_reward(reward: Any) -> None:
+    """End the worker processes of a reward, if it has any."""
+    if isinstance(reward, RewardWorkers):
+        reward.close()
+
+
+@contextmanager
+def opened_reward(settings: Reward, task: Task) -> Iterator[tuple[Any, list[str]]]:
+    """`open_reward`, closed at the end of the block."""
+    reward, notes = open_reward(settings, task)
+    try:
+        yield reward, notes
+    finally:
+        close_reward(reward)

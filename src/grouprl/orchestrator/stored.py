@@ -1,0 +1,118 @@
+"""Groups whose completions lie ready: pairs with a known winner, rollouts of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from grouprl.config.run import Config
+from grouprl.core.batch import SOURCES
+from grouprl.core.errors import InputError
+from grouprl.protocols import StoredRow, StoredRows
+from grouprl.rewards.scoring import Scores
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.sampler import Rollout
+from grouprl.rollout.samples import Collected
+from grouprl.tasks.task import Task
+
+
+def stored(task: StoredRows, policy: Any, asks: Sequence[Ask], max_new_tokens: int) -> Collected:
+    """Lay the stored rows of the prompts out: rewards as they are stored, old log-probs to be scored by the policy.
+
+    Rows that were sampled keep the log-probs they were sampled with as behaviour and are of source 'replay'; others
+    are of source 'demonstration'.
+
+    Raises:
+        InputError: token ids that the policy's tokenizer reads as another text.
+    """
+    rows = [(ask, number, row) for ask in asks for number, row in enumerate(task.stored_rows(ask.question))]
+    each = [row for _, _, row in rows]
+    rollout = laid_out(policy, [(ask.question.prompt, row) for ask, _, row in rows], max_new_tokens)
+    sampled_b = np.array([row.behavior_logp is not None for row in each])
+    return Collected(
+        questions=tuple(ask.question for ask, _, _ in rows),
+        prompts=tuple(ask.question.prompt for ask, _, _ in rows),
+        group_b=np.array([ask.ordinal for ask, _, _ in rows], dtype=np.int64),
+        index_b=np.array([ask.index for ask, _, _ in rows], dtype=np.int64),
+        answer_b=np.array([number for _, number, _ in rows], dtype=np.int64),
+        rollout=rollout,
+        texts=tuple(row.completion for row in each),
+        scores=scores_of(each),
+        kept_b=np.ones(len(rows), dtype=bool),
+        source_b=np.where(sampled_b, SOURCES["replay"], SOURCES["demonstration"]).astype(np.int64),
+        foreign_b=np.ones(len(rows), dtype=bool),
+    )
+
+
+def laid_out(policy: Any, rows: Sequence[tuple[Any, StoredRow]], max_new_tokens: int) -> Rollout:
+    """Return stored rows behind their prompts as token ids; entropies are 0, log-probs where they are known.
+
+    Raises:
+        InputError: token ids that the policy's tokenizer reads as another text.
+    """
+    end = tuple(policy.eos_ids[:1])
+    prompts = [prompt for prompt, row in rows if row.prompt_ids is None]
+    encoded = iter(policy.encode_prompts(prompts)) if prompts else iter(())
+    texts = [row.completion for _, row in rows if row.ids is None]
+    written = iter(policy.encode_all(texts)) if texts else iter(())
+    prompt_ids = tuple(tuple(next(encoded)) if row.prompt_ids is None else row.prompt_ids for _, row in rows)
+    ids = tuple((*next(written)[: max_new_tokens - 1], *end) if row.ids is None else row.ids for _, row in rows)
+    _check_tokenizer(policy, [row for _, row in rows])
+    logp_bt = torch.zeros(len(rows), max(map(len, ids)), dtype=policy.score_dtype)
+    for place, (_, row) in enumerate(rows):
+        if row.behavior_logp is not None:
+            logp_bt[place, : len(row.behavior_logp)] = torch.tensor(row.behavior_logp, dtype=logp_bt.dtype)
+    late_b = torch.tensor([row.truncated for _, row in rows])
+    return Rollout(prompt_ids, ids, logp_bt, torch.zeros_like(logp_bt), late_b)
+
+
+def scores_of(rows: Sequence[StoredRow]) -> Scores:
+    """Return the rewards that are stored with the rows."""
+    names = dict.fromkeys(name for row in rows for name in row.components)
+    return Scores(
+        reward_b=np.array([row.reward for row in rows], dtype=np.float64),
+        components={name: np.array([row.components.get(name, np.nan) for row in rows]) for name in names},
+        correct_b=np.array([row.correct for row in rows], dtype=bool),
+        status_b=np.full(len(rows), "ok"),
+        problems=[],
+    )
+
+
+def likeliest(task: StoredRows, policy: Any, question: Any, max_new_tokens: int) -> tuple[StoredRow, int]:
+    """Return the stored row of a prompt whose log-probs add up to most under the policy, and its number of tokens."""
+    rows = list(task.stored_rows(question))
+    rollout = laid_out(policy, [(question.prompt, row) for row in rows], max_new_tokens)
+    best = int(policy.logp(rollout.tokens).logp_bt.double().sum(1).argmax())
+    return rows[best], len(rollout.response_ids[best])
+
+
+def stored_refusals(config: Config, task: Task, looked_at: Sequence[Any]) -> list[str]:
+    """Say why a run on stored rows cannot work."""
+    if not isinstance(task, StoredRows):
+        return []
+    found = []
+    most = max((len(task.stored_rows(question)) for question in looked_at), default=0)
+    if most and config.batch.group != most:
+        found.append(
+            f"the groups of '{task.name}' have up to {most} rows, but batch.group is {config.batch.group}. Set it"
+        )
+    if config.run.async_steps:
+        found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")
+    if config.reward.function is not None:
+        found.append(f"reward.function has nothing to score: '{task.name}' has its rewards stored. Leave it out")
+    return found
+
+
+def _check_tokenizer(policy: Any, rows: Sequence[StoredRow]) -> None:
+    """Refuse ids of another tokenizer: a text of the same ids would be another one."""
+    known = [row for row in rows if row.ids is not None]
+    for row, text in zip(known, policy.decode_all([row.ids for row in known]), strict=True):
+        if text != row.completion:
+            raise InputError(
+                f"stored token ids read {text[:60]!r}, and were {row.completion[:60]!r}",
+                "rollouts are stored as tokens, and another tokenizer reads another text in them",
+                "Train the model that they were sampled from, or one of its family",
+            )

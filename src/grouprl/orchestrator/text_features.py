@@ -1,0 +1,134 @@
+"""What a method reads of the texts and of the policy besides log-probs: filled in only where it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.method import Method
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.rollout.samples import Collected
+from grouprl.tasks.task import Task
+
+
+def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, policy: Any) -> Batch:
+    """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` where needed.
+
+    Plans that the rows were drawn with stay as they are.
+    """
+    needs, keys, marks = method.needs(), dict(batch.keys), dict(batch.marks)
+    pairs = list(zip(collected.questions, collected.texts, strict=True))
+    if "keys.answer" in needs:
+        answers = [task.final_answer(question, text) for question, text in pairs]
+        groups = collected.group_b.tolist()
+        keys["answer"] = numbered(i if a is None else (groups[i], a) for i, a in enumerate(answers))
+    if "keys.form" in needs:
+        numbers = {form: number for number, form in enumerate(task.forms)}
+        forms = [task.form_of(question, text) for question, text in pairs]
+        keys["form"] = torch.tensor([-1 if form is None else numbers[form] for form in forms], dtype=torch.int64)
+    if "marks.plan" in needs and "plan" not in marks:
+        phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
+        marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))
+    if "marks.thought" in needs:
+        marks["thought"] = thoughts(batch, collected.rollout.response_ids, windows(policy, [task.thought_end]))
+    for begin, end in (part.signs for part in method.parts() if hasattr(part, "signs")):
+        found = spans(batch, collected.rollout.response_ids, windows(policy, [begin]), windows(policy, [end]))
+        marks["span"] = found | marks.get("span", torch.zeros_like(found))
+    if "marks.said" in needs:
+        marks["said"] = said(batch, collected)
+    return batch.replace(keys=keys, marks=marks)
+
+
+def add_statistics(policy: Any, batch: Batch, needs: Sequence[str]) -> Batch:
+    """Return the batch with the statistics of the policy that `needs` names as `stats.NAME`."""
+    if not any(name.startswith("stats.") and name != "stats.cross" for name in needs):
+        return batch
+    from grouprl.policy.statistics import add_statistics as fill
+
+    return fill(policy, batch, needs)
+
+
+def said(batch: Batch, collected: Collected) -> Tensor:
+    """[B,T] bool: tokens that an environment wrote, those of chat templates between turns among them."""
+    present_bt = collected.tokens.present_bt()
+    if "turn_bt" not in collected.extras:
+        return torch.zeros_like(batch.mask_bt)
+    acted_bt = torch.from_numpy(collected.extras["turn_bt"][:, : batch.size[1]] >= 0)
+    return present_bt & ~acted_bt & ~batch.mask_bt
+
+
+def numbered(values: Iterable[Hashable]) -> Tensor:
+    """[B] int64: equal values get equal numbers, in the order in which they first come."""
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
+
+
+def windows(policy: Any, phrases: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the token ids of each phrase where the tokenizer can write them.
+
+    Each is taken as given and with a capital, each with and without a space before it.
+    """
+    found: list[tuple[int, ...]] = []
+    for phrase in phrases:
+        capital = phrase[:1].upper() + phrase[1:]
+        for text in (phrase, f" {phrase}", capital, f" {capital}"):
+            try:
+                found.append(tuple(policy.encode(text)))
+            except InputError:  # a character tokenizer without these letters never writes the phrase
+                continue
+    return list(dict.fromkeys(ids for ids in found if ids))
+
+
+def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequence[tuple[int, ...]]) -> Tensor:
+    """[B,T] bool: tokens inside an occurrence of one of `phrases` (token ids)."""
+    mark_bt = torch.zeros_like(batch.mask_bt)
+    for row, ids in enumerate(response_ids):
+        whole = tuple(ids)
+        for phrase in phrases:
+            for start in range(len(whole) - len(phrase) + 1):
+                if whole[start : start + len(phrase)] == phrase:
+                    mark_bt[row, start : start + len(phrase)] = True
+    return mark_bt & batch.mask_bt
+
+
+def thoughts(batch: Batch, response_ids: Sequence[Sequence[int]], signs: Sequence[tuple[int, ...]]) -> Tensor:
+    """[B,T] bool: the policy's tokens up to the end of the first of `signs` (token ids); none without a sign."""
+    mark_bt = torch.zeros_like(batch.mask_bt)
+    for row, ids in enumerate(response_ids):
+        whole = tuple(ids)
+        ends = [
+            start + len(sign)
+            for sign in signs
+            for start in range(len(whole) - len(sign) + 1)
+            if whole[start : start + len(sign)] == sign
+        ]
+        mark_bt[row, : min(ends, default=0)] = True
+    return mark_bt & batch.mask_bt
+
+
+def spans(
+    batch: Batch,
+    response_ids: Sequence[Sequence[int]],
+    begins: Sequence[tuple[int, ...]],
+    ends: Sequence[tuple[int, ...]],
+) -> Tensor:
+    """[B,T] bool: the policy's tokens from one of `begins` to the next of `ends` (token ids), both included."""
+    mark_bt = torch.zeros_like(batch.mask_bt)
+    for row, ids in enumerate(response_ids):
+        opened: int | None = None
+        for place in range(len(ids)):
+            if opened is None:
+                opened = place if _at(ids, place, begins) else None
+            elif width := _at(ids, place, ends):
+                mark_bt[row, opened : place + width] = True
+                opened = None
+    return mark_bt & batch.mask_bt
+
+
+def _at(ids: Sequence[int], place: int, signs: Sequence[tuple[int, ...]]) -> int:
+    """Return how many tokens the longest sign at `place` has; 0 where none stands there."""
+    return max((len(sign) for sign in signs if tuple(ids[place : place + len(sign)]) == sign), default=0)

@@ -1,0 +1,239 @@
+"""What speaks against a run before it begins: contradictions, and settings that can have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
+
+from grouprl.algorithms.data_part import DataPart, data_parts
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import PARTS, RunFacts
+from grouprl.config.run import Config
+from grouprl.config.sections import Section
+from grouprl.core.errors import GrouprlError, InputError
+from grouprl.methods.registry import CATALOGUE
+from grouprl.orchestrator.agents import team_refusals
+from grouprl.orchestrator.asynchronous.restrictions import idle_ahead, refusals_ahead
+from grouprl.plan.memory import Cost, human, peak
+from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.rollout.episode_rows import demonstrates, environments
+from grouprl.rollout.requests import Prompt
+from grouprl.tasks.task import Question, Task
+
+SUPPLIED = (
+    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
+    *("token_bt", "max_length", "rewards", "inputs", "source_b", "step", "steps", "last_entropy"),
+    *("keys.answer", "keys.form", "marks.thought", "marks.span", "past.visits", "past.mean", "past.std"),
+)
+"""Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic, others with data parts."""
+
+
+OF_TURNS = (
+    *("turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b"),
+    *("marks.said", "keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
+)
+"""Batch fields that a run fills besides where its task has an environment."""
+
+
+class PromptEncoder(CausalPolicy):
+    """The text half of a policy: encodes prompts by its rules without a model."""
+
+    def __init__(self, tokenizer: object) -> None:
+        self.tokenizer, self.model = tokenizer, None
+
+
+def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[str]:
+    """Say, one sentence each, why this run cannot work; empty when it can."""
+    found = [sentence for part in method.parts() for sentence in part.refuse(facts)]
+    found += _method_refusals(config, method, facts, found)
+    found += refusals_ahead(config, method)
+    found += [*_task_refusals(config, task), *team_refusals(config, method, task)]
+    return list(dict.fromkeys(found))
+
+
+def prompts_of(questions: Sequence[Question], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
+    """Return the prompts that `questions` may be asked under: their own, and those of the method's data parts."""
+    parts = data_parts(method.parts())
+    others = [prompt for part in parts for question in questions for prompt in part.shown(question, task, facts)]
+    return [*(question.prompt for question in questions), *others]
+
+
+def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[int], list[str]]:
+    """Return tokens per prompt and, where prompts cannot be encoded, the first complaint."""
+    encoder = PromptEncoder(tokenizer)
+    try:
+        return [len(encoder.encode_prompt(prompt)) for prompt in prompts], []
+    except InputError as error:
+        return [], [str(error)]
+
+
+def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]:
+    """Say, one sentence each, which settings can have no effect in this run."""
+    if config.steps == 0:
+        return [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
+    found = [sentence for part in method.parts() for sentence in part.idle(facts)]
+    if method.name in CATALOGUE:
+        given = {k: v for k, v in method.settings.items() if k in CATALOGUE[method.name].settings}
+        inert = CATALOGUE[method.name].inert(given)
+        found += [f"method.{name} has no effect: with the other settings it changes nothing" for name in inert]
+    found += idle_ahead(config, method, environment=facts.environment)
+    return list(dict.fromkeys([*found, *_idle_settings(config, method, facts)]))
+
+
+def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list[str]) -> Iterator[str]:
+    if method.on_policy and facts.updates_per_rollout > 1:
+        yield (
+            f"{method.name} is only right with one update per rollout, but batch.minibatches × batch.epochs"
+            f"{' × phases of learn' * (method.phases > 1)} is {facts.updates_per_rollout}. Set both to 1"
+            f"{' and leave out the part learn' * (method.phases > 1)}"
+        )
+    needs = method.needs()
+    if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):
+        yield f"{method.name} compares with a reference model, but model.reference is none. Set it to auto or initial"
+    for name in needs:
+        if not supplied(name, method, facts):
+            yield f"{method.name} reads batch.{name}, which {_absent(name)}"
+
+
+def supplied(name: str, method: Method, facts: RunFacts) -> bool:
+    """Whether a run of `method` fills the batch field `name`."""
+    turns = OF_TURNS if facts.environment else ()
+    critic = ("value_bt", "return_bt") if method.critic is not None else ()
+    versions = ("version_bt",) if facts.ahead else ()
+    offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
+    phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
+    whole, _, _ = name.partition(".")
+    said = whole == "stats" or (whole == "rewards" and not _fillers(name))  # the reward names its components itself
+    return said or name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases)
+
+
+def _absent(name: str) -> str:
+    """Say why a batch field is missing, and which data parts would fill it."""
+    found = _fillers(name)
+    if not found or "." not in name:
+        return "a run of single answers does not have"
+    return f"no part of it fills. Add {' or '.join(found)}"
+
+
+def _fillers(name: str) -> list[str]:
+    """Return the data parts that fill a batch field."""
+    classes = [cls for stage in PARTS.values() for cls in stage.values() if issubclass(cls, DataPart)]
+    ready = [cls() for cls in classes if all(f.default is not MISSING for f in fields(cls))]  # type: ignore[arg-type]
+    return [f"{part.kind}: {part.name}" for part in ready if name in part.supplies()]
+
+
+def _task_refusals(config: Config, task: Task) -> Iterator[str]:
+    for split, use in (("train", "there must be something to learn from"), ("eval", "progress is measured on them")):
+        if task.size(split) == 0:  # type: ignore[arg-type]
+            kind = "training" if split == "train" else "held-out"
+            yield f"the task '{task.name}' has no {kind} questions: {use}. Give it more questions"
+    if config.warmup.steps and task.size("train") != 0 and not _demonstrates(task):
+        yield (
+            f"warmup.steps is {config.warmup.steps}, but the task '{task.name}' has no demonstrations to imitate. "
+            "Set warmup.steps to 0"
+        )
+
+
+def _demonstrates(task: Task) -> bool:
+    acted = environments(task) is not None
+    if acted:
+        return demonstrates(task)
+    try:
+        return task.demonstration(task.question("train", 0), 0) is not None
+    except GrouprlError:
+        raise
+    except Exception:  # one that fails is left out of the warm-up, or ends it, as reward.on_error says
+        return True
+
+
+def too_large(costs: Sequence[Cost], free: int | None, device: str) -> list[str]:
+    """Refuse a run that needs more memory than is free, with the largest entry and what lowers it."""
+    if not costs or free is None or peak(costs) <= free:
+        return []
+    largest = max(costs, key=lambda cost: cost.bytes)
+    return [
+        f"the run needs about {human(peak(costs))} of memory, and {human(free)} are free on {device}; the largest part "
+        f"is '{largest.what}' with {human(largest.bytes)} ({largest.how}). {LESS.get(largest.what, LESS_MODEL)}"
+    ]
+
+
+LESS = {
+    "rollout cache": "Lower batch.prompts, batch.group or sampling.max_new_tokens",
+    "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
+}
+LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
+"""What lowers the entries of the memory estimate."""
+
+
+def room(
+    positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, question: str = ""
+) -> list[str]:
+    """Refuse answers that do not fit behind the longest prompt, with `more` tokens that a part puts behind them.
+
+    `question` is the name of the one that has the longest prompt.
+    """
+    needed = longest_prompt + max_new_tokens + more
+    if positions is None or needed <= positions:
+        return []
+    added = f", and {more} more where thoughts are cut and answered," if more else ""
+    fits = max_new_tokens - needed + positions
+    which = f" (question {question!r})" if question else ""
+    remedy = f"Lower sampling.max_new_tokens to {fits} or less" if fits > 0 else "Shorten it"
+    return [
+        f"a prompt of {longest_prompt} tokens{which} and answers of up to {max_new_tokens}{added} need {needed} "
+        f"positions, but the model has {positions}. {remedy}, or give the model more positions"
+    ]
+
+
+def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[str]:
+    warmup, optim, evaluation = config.warmup, config.optim, config.eval
+    if not warmup.steps:
+        yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
+    if optim.schedule == "constant" and "final" in optim.model_fields_set:
+        yield "optim.final has no effect: with optim.schedule constant the learning rate never falls"
+    if optim.rise >= config.steps:
+        yield f"optim.lr is never reached: optim.rise is {optim.rise} and the run has {config.steps} steps"
+    if not evaluation.every and "questions" in evaluation.model_fields_set:
+        yield "eval.questions has no effect: eval.every is 0, and before and after training final_questions are used"
+    if evaluation.every >= config.steps and "every" in evaluation.model_fields_set:
+        yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"
+    yield from _idle_model_settings(config, method)
+    yield from _idle_sampling(config)
+    if config.model.agents == "separate" and facts.agents == 1:
+        yield "model.agents separate has no effect: the task has one agent"
+    if not facts.environment and "history" in config.sampling.model_fields_set:
+        yield "sampling.history has no effect: the task is answered at once"
+    if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:
+        yield "reward.max_failed_fraction has no effect: with reward.on_error raise the first failure stops the run"
+    if config.reward.workers == 0:
+        idle = _set(config, "reward") & {"timeout", "memory_gb"}
+        yield from (
+            f"reward.{name} has no effect: with reward.workers 0 nothing can be stopped" for name in sorted(idle)
+        )
+
+
+def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:
+    model = config.model
+    if model.name != "tiny" and "tiny" in model.model_fields_set:
+        yield f"model.tiny has no effect: the model is {model.name}"
+    if model.reference == "initial" and "ref_bt" not in method.needs():
+        yield f"model.reference initial only costs memory and time: {method.name} never reads it (kl_ref is logged)"
+    if model.reference == "none" and "ref_bt" not in method.needs():
+        yield f"model.reference none has no effect: {method.name} needs no reference, so auto keeps none"
+
+
+def _idle_sampling(config: Config) -> Iterator[str]:
+    sampling = config.sampling
+    if sampling.top_k == 1:
+        yield "all answers of a group are the same: sampling.top_k is 1, so nothing can be learnt from comparing them"
+        if sampling.top_p < 1:
+            yield "sampling.top_p has no effect: sampling.top_k is 1"
+
+
+def _set(config: Config, section: str) -> set[str]:
+    part: Section = getattr(config, section)
+    return set(part.model_fields_set)
+
+
+def _nothing(config: Config, section: str) -> str:
+    return f"{section}* has no effect: steps is 0, so nothing is trained by reinforcement"

@@ -1,0 +1,59 @@
+"""The golds of a whole data set, tried before a run: each must be accepted as its own answer."""
+
+from __future__ import annotations
+
+from grouprl.config.sections import Reward
+from grouprl.core.errors import GrouprlError
+from grouprl.rewards import Columns, load_reward
+from grouprl.rewards.golds import own_answer, refused_golds
+from grouprl.rewards.validation import plain_rewards
+from grouprl.tasks import Question, Task
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.task import Split
+
+SAMPLED = 32
+"""Questions that are tried of a split without an end; of a data set, all are."""
+SHOWN = 5
+
+
+def gold_refusals(settings: Reward, task: Task) -> list[str]:
+    """Return a sentence for each of the first rows whose gold the reward cannot grade, and how many more there are."""
+    if task.max_turns > 1 or task.environment() is not None:
+        return []
+    reward = load_reward(settings.function) if settings.function else task.reward
+    questions: list[Columns] = []
+    labels: list[str] = []
+    for question, label in _asked(task):
+        if not questions and not _graded(reward, question):
+            return []
+        questions.append(question.columns)
+        labels.append(label)
+    found = refused_golds(reward, questions, labels)
+    more = [f"{len(found) - SHOWN} more rows have golds that cannot be graded"] if len(found) > SHOWN else []
+    return found[:SHOWN] + more
+
+
+def _graded(reward: object, question: Question) -> bool:
+    """Whether some part of a reward has golds at all."""
+    for plain in plain_rewards(reward):  # type: ignore[arg-type]
+        try:
+            if own_answer(plain, question.columns) is not None:
+                return True
+        except Exception:  # a gold of the wrong kind is a gold
+            return True
+    return False
+
+
+def _asked(task: Task) -> list[tuple[Question, str]]:
+    splits: tuple[Split, ...] = ("train", "eval")
+    found = []
+    for split in splits:
+        size = task.size(split)
+        for index in range(SAMPLED if size is None else size):
+            try:
+                question = task.question(split, index)
+            except GrouprlError:  # a small stream has no question here; asking it says so where it matters
+                break
+            label = task.label(split, index) if isinstance(task, RowTask) else f"question {question.id}"
+            found.append((question, label))
+    return found

@@ -1,0 +1,296 @@
+"""How big a run is before it begins: the model's sizes, the batch arithmetic, an estimate of the memory.
+
+Nothing is loaded but configurations and tokenizers; only the tiny model is really built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from grouprl.algorithms.data_part import alphabet_of
+from grouprl.config.run import Config
+from grouprl.config.sections import Lora
+from grouprl.core.errors import InputError
+from grouprl.methods.compose import compose
+from grouprl.orchestrator.agents import model_names
+from grouprl.policy.fit import check_config, check_files, check_state
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.lean import why_not_lean
+from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.logprobs import CHUNK_ELEMENTS
+from grouprl.policy.lora import adapts, check_targets
+from grouprl.policy.passes import numbers_per_token, tokens_in_cache
+from grouprl.policy.tiny import PRINTABLE, build_tiny
+from grouprl.tasks.task import Task
+
+SAMPLER = "sampler's copy"
+"""Name of the cost that says that a second process draws."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Sizes of a model. `kv_width` is key heads times head dimension; `positions` is None where there is no limit."""
+
+    parameters: int
+    trainable: int
+    layers: int
+    hidden: int
+    intermediate: int
+    kv_width: int
+    vocabulary: int
+    positions: int | None
+    dtype: str
+    bytes_each: int
+    device: str
+    lean: str = ""
+    """Why the lean engine does not compute this model; "" where it does."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a run draws and how it is cut into optimiser steps. Tokens are upper bounds unless they say otherwise."""
+
+    steps: int
+    prompts: int
+    group: int
+    answers: int
+    minibatches: int
+    epochs: int
+    phases: int
+    updates_per_rollout: int
+    updates: int
+    rows_per_update: int
+    prompt_tokens: int
+    """Longest prompt among the first training questions."""
+    max_new_tokens: int
+    tokens_per_rollout: int
+    tokens_per_update: int
+    tokens_per_pass: int
+    passes_per_update: int
+    refill_rounds: int
+
+    @property
+    def row(self) -> int:
+        """Most tokens of one row."""
+        return self.prompt_tokens + self.max_new_tokens
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One entry of the memory estimate, in bytes, with its arithmetic."""
+
+    what: str
+    bytes: int
+    how: str
+
+
+def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
+    """Return the sizes of the configured model and its tokenizer, without its weights.
+
+    (None, None) for a Hub id that is not on this machine, and for a policy that is no language model.
+
+    Raises:
+        InputError: a folder that is not there or is no model.
+    """
+    if policy_kind(config.model.name) is not None:
+        return None, None
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    models = []
+    for name in model_names(config, task).values():
+        if name == "tiny":
+            alphabet = alphabet_of(task, compose(config.method).method.parts())
+            models.append(build_tiny(alphabet or PRINTABLE, **config.model.tiny.model_dump()))
+        elif (found := _read_pretrained(name)) is not None:
+            models.append(found)
+        else:
+            return None, None
+    model, tokenizer = models[0]
+    text = model.config.get_text_config()
+    heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have a state of their own
+    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    parameters = sum(p.numel() for each, _ in models for p in each.parameters())
+    lora = config.model.lora
+    if lora is not None:
+        for each, _ in models:
+            check_targets(each, lora.target_modules)
+    facts = ModelFacts(
+        parameters=parameters,
+        trainable=parameters if lora is None else sum(_adapter_parameters(each, lora) for each, _ in models),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        kv_width=(getattr(text, "num_key_value_heads", None) or heads) * width,
+        vocabulary=text.vocab_size,
+        positions=getattr(text, "max_position_embeddings", None),
+        dtype=str(dtype).removeprefix("torch."),
+        bytes_each=dtype.itemsize,
+        device=str(resolve_device(config.model.device)),
+        lean=why_not_lean(model) or "",
+    )
+    return facts, tokenizer
+
+
+def batch_arithmetic(
+    config: Config,
+    prompt_tokens: int,
+    max_new_tokens: int,
+    refill_rounds: int,
+    phases: int = 1,
+    model: ModelFacts | None = None,
+) -> Arithmetic:
+    """Work out what a rollout holds and how it is cut; `model` says what a pass may hold besides."""
+    plan = config.batch
+    limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model))
+    answers = plan.prompts * plan.group
+    rows, row = answers // plan.minibatches, prompt_tokens + max_new_tokens
+    return Arithmetic(
+        steps=config.steps,
+        prompts=plan.prompts,
+        group=plan.group,
+        answers=answers,
+        minibatches=plan.minibatches,
+        epochs=plan.epochs,
+        phases=phases,
+        updates_per_rollout=config.updates_per_rollout * phases,
+        updates=config.updates_per_rollout * phases * config.steps,
+        rows_per_update=rows,
+        prompt_tokens=prompt_tokens,
+        max_new_tokens=max_new_tokens,
+        tokens_per_rollout=answers * row,
+        tokens_per_update=rows * row,
+        tokens_per_pass=min(limit, rows * row),
+        passes_per_update=math.ceil(rows / max(1, limit // row)),
+        refill_rounds=refill_rounds,
+    )
+
+
+def _cached(model: ModelFacts) -> int:
+    return tokens_in_cache(numbers_per_token(model.hidden, model.intermediate, model.kv_width), model.device)
+
+
+def activations(model: ModelFacts, batch: Arithmetic) -> int:
+    """Return bytes that a pass keeps for its backward pass."""
+    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
+    return batch.tokens_per_pass * model.layers * per_token * model.bytes_each
+
+
+def memory(
+    model: ModelFacts,
+    batch: Arithmetic,
+    *,
+    reference: bool,
+    second_models: int = 0,
+    samplers: int = 0,
+    anew: bool = False,
+) -> tuple[Cost, ...]:
+    """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
+
+    `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
+    checkpoints. With `samplers` other processes draw, and weights go through shared memory with room for two versions.
+
+    With `anew` a pass keeps the inputs of its layers and the activations of one.
+
+    Activations are those of a Llama-like layer with fused attention, 8 hidden + 4 intermediate + 2 key-value numbers
+    per token; measured within a tenth of this for both engines when prompts are not shared.
+    """
+    size, train = model.bytes_each, model.trainable
+    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
+    chunk = CHUNK_ELEMENTS.get(model.device.partition(":")[0], CHUNK_ELEMENTS["cuda"])
+    costs = [
+        Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
+        Cost("gradients", train * size, f"{train:,} trainable × {size} bytes"),
+        Cost("Adam moments", 2 * train * size, f"2 × {train:,} × {size} bytes"),
+    ]
+    if reference:
+        costs.append(Cost("reference copy", model.parameters * size, f"{model.parameters:,} × {size} bytes"))
+    if second_models:
+        copies = f"{second_models} × ({model.parameters:,} + {train:,} stored) × {size} bytes"
+        costs.append(Cost("second models", second_models * (model.parameters + train) * size, copies))
+    if samplers:
+        each = f"{model.parameters:,} × {size} bytes, in its own process"
+        copies = each if samplers == 1 else f"{samplers} × {each}"
+        costs.append(Cost(SAMPLER, samplers * model.parameters * size, copies))
+        costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
+    kept = activations(model, batch)
+    how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × {size} bytes"
+    if anew:
+        kept = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
+        how = (
+            f"{batch.tokens_per_pass:,} tokens × ({model.layers} layers × {model.hidden} + {per_token:,}) numbers × "
+            f"{size} bytes"
+        )
+    cache = batch.answers * batch.row * model.layers * 2 * model.kv_width * size
+    cached = f"{samplers} × " if samplers > 1 else ""
+    cached += (
+        f"{batch.answers:,} answers × {batch.row} tokens × {model.layers} layers × 2 × {model.kv_width} × {size} bytes"
+    )
+    return (
+        *costs,
+        Cost("activations of a pass", kept, how),
+        Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, whatever the vocabulary"),
+        Cost("rollout cache", max(1, samplers) * cache, cached),
+    )
+
+
+def peak(costs: Iterable[Cost]) -> int:
+    """Most bytes needed at once: an update and a rollout only happen together where a second process draws."""
+    size = {cost.what: cost.bytes for cost in costs}
+    update, cache = size.pop("activations of a pass") + size.pop("log-prob chunk"), size.pop("rollout cache")
+    return sum(size.values()) + (update + cache if SAMPLER in size else max(update, cache))
+
+
+def human(count: float, unit: str = "B") -> str:
+    """Write a number of bytes (or of anything else, in thousands) with three digits: 1.5 GiB, 156 k."""
+    base, names = (1024, ("", "Ki", "Mi", "Gi", "Ti")) if unit == "B" else (1000, ("", "k", "M", "G", "T"))
+    power = min(int(math.log(count, base)), 4) if count >= 1 else 0
+    return f"{count / base**power:.3g} {names[power]}{unit}".strip()
+
+
+def _read_pretrained(name: str) -> tuple[Any, Any] | None:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = Path(name).expanduser()
+    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
+        raise InputError(
+            f"The folder {name} does not exist", "a model is 'tiny', a folder or a Hub id", "Check the path"
+        )
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise InputError(f"{folder} has no config.json", "a model folder holds config.json, weights and a tokenizer")
+    where = str(folder) if folder.is_dir() else name
+    try:
+        stored = AutoConfig.from_pretrained(where, local_files_only=True)
+        check_config(stored, name)
+        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(stored)
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if folder.is_dir():
+            raise InputError(f"The model {name} cannot be read: {error}") from error
+        return None
+    if folder.is_dir():
+        check_files(folder)
+    check_state(model, name)
+    if tokenizer.eos_token_id is None:
+        rule = "a completion ends with one; without it every answer would be cut off"
+        raise InputError(f"The tokenizer of {name} has no end-of-sequence token", rule, "Set eos_token")
+    return model, tokenizer
+
+
+def _adapter_parameters(model: Any, lora: Lora) -> int:
+    """Count the numbers of low-rank adapters: r * (in + out) for each adapted linear layer."""
+    head = model.get_output_embeddings()
+    chosen = lora.target_modules
+    return sum(
+        lora.r * (module.in_features + module.out_features)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and (module is not head if chosen == "all-linear" else adapts(chosen, name))
+    )

@@ -1,0 +1,349 @@
+"""The plan of a run: everything resolved and checked before a step is taken.
+
+`grouprl plan` prints it; training makes the same plan first and refuses what it refuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from grouprl.algorithms.data_part import data_parts
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.part import RunFacts
+from grouprl.algorithms.pretraining.second_model import SecondModel
+from grouprl.config.rates import default_rate, foreseen
+from grouprl.config.run import Config
+from grouprl.core.errors import InputError
+from grouprl.envs.stage_workers import open_stage
+from grouprl.evaluation.sampling import question_text
+from grouprl.methods.compose import Resolved, compose
+from grouprl.methods.registry import CATALOGUE
+from grouprl.orchestrator.asynchronous.restrictions import words_ahead
+from grouprl.orchestrator.build import needs_reference
+from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
+from grouprl.orchestrator.passes import Way, computed_anew, way_refusals, ways
+from grouprl.orchestrator.reward import chosen_reward
+from grouprl.orchestrator.stored import stored_refusals
+from grouprl.plan.checks import (
+    PromptEncoder,
+    prompt_lengths,
+    prompts_of,
+    refusals,
+    room,
+    too_large,
+    without_effect,
+)
+from grouprl.plan.golds import gold_refusals
+from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.plan.settings import Setting, config_settings, method_settings
+from grouprl.policy.kinds import policy_kind
+from grouprl.policy.load import resolve_device, resolve_dtype
+from grouprl.policy.optimizers import check_optimizer
+from grouprl.policy.passes import free_bytes
+from grouprl.rollout.episode_rows import environments, measured
+from grouprl.rollout.sampler import exact_in
+from grouprl.tasks import Question, Task, load_task
+from grouprl.tasks.task import Split
+
+LOOKED_AT = 32
+"""Training questions whose prompts are measured."""
+LONGEST, SURVEYED = 8, 100_000
+"""The longest questions are measured, too: so many of each split, of so many whose characters are counted."""
+EPISODES = 8
+"""Training questions of which an episode is played to see how much an environment says."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the method: in words and in symbols."""
+
+    kind: str
+    part: str
+    words: str
+    formula: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A resolved run. `refusals` must be empty for it to start; `idle` and `notes` are worth a look."""
+
+    config: Config
+    task: str
+    question: str
+    answer: str
+    method: Method
+    base: str
+    model: ModelFacts | None
+    batch: Arithmetic
+    further: tuple[str, ...]
+    """Answers and rows besides those of `batch`, one part a line."""
+    costs: tuple[Cost, ...]
+    ways: tuple[Way, ...]
+    """How rows go through the model."""
+    stages: tuple[Stage, ...]
+    formula: str
+    settings: tuple[Setting, ...]
+    method_settings: tuple[Setting, ...]
+    refusals: tuple[str, ...]
+    idle: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def peak(self) -> int | None:
+        """Estimated peak memory in bytes; None for an unknown model."""
+        return peak(self.costs) if self.costs else None
+
+    def raise_if_refused(self) -> None:
+        """Raise InputError with every reason why the run cannot work."""
+        if len(self.refusals) == 1:
+            raise InputError(self.refusals[0])
+        if self.refusals:
+            raise InputError("this run cannot work:" + "".join(f"\n  • {reason}" for reason in self.refusals))
+
+    def short(self) -> list[str]:
+        """Return the plan in a few lines, as training prints it."""
+        batch, size = self.batch, "" if self.model is None else f" ({human(self.model.parameters, '')} parameters)"
+        memory_line = "" if self.peak is None else f", about {human(self.peak)} of memory"
+        lines = [
+            f"{self.task} · {self.config.model.name}{size} · {self.method.name}",
+            f"{batch.steps} steps of {batch.prompts} questions × {batch.group} answers = {batch.answers} answers, "
+            f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
+        ]
+        return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        names = [f.name for f in dataclasses.fields(self) if f.name not in ("config", "method")]
+        data = {name: _plain(getattr(self, name)) for name in names}
+        return data | {"config": self.config.model_dump(mode="json"), "method": self.method.name, "peak": self.peak}
+
+
+def plan(config: Config) -> Plan:
+    """Resolve `config` and check it.
+
+    Raises:
+        InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
+            things that exist are `refusals` of the plan instead, so that all of them can be shown.
+    """
+    resolved = compose(config.method)
+    task = load_task(config.task, config.seed)
+    chosen_reward(config.reward, task)
+    check_optimizer(config.optim)
+    method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
+    facts = run_facts(config, method, max_new_tokens, task)
+    model, tokenizer = read_model(config, task)
+    asked = _first_questions(task)
+    looked_at = [] if facts.environment else [*asked, *_longest_questions(task, config)]
+    prompts = prompts_of(looked_at, method, task, facts)
+    lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
+    longest = max(lengths, default=0)
+    answer, notes = max_new_tokens, [*_notes(config, resolved, model, task)]
+    notes += words_ahead(config, method, environment=facts.environment)
+    if facts.environment:
+        encoder, history = tokenizer and PromptEncoder(tokenizer), config.sampling.history
+        acting = config.environment
+        workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
+        stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
+        with closing(stage):
+            found = measured(encoder, task, asked[:EPISODES], max_new_tokens, history, stage)
+        longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
+        notes += found.notes
+        notes += _crowded(model, longest, answer, task.max_turns)
+    more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
+    batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
+    second = sum(isinstance(part, SecondModel) for part in method.prelude)
+    reference = needs_reference(config, method)
+    extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
+    anew = model is not None and computed_anew(config, model, batch)
+    costs = memory(model, batch, reference=reference, anew=anew, **extra) if model is not None else ()
+    which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
+    no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
+    device = resolve_device(config.model.device)
+    too_much = too_large(costs, free_bytes(device), str(device))
+    first, rate = asked[0] if asked else None, default_rate(config.model)
+    return Plan(
+        config=config,
+        task=config.task_name,
+        question=question_text(first) if first else "",
+        answer=(task.solution(first) or "") if first else "",
+        method=method,
+        base=resolved.base,
+        model=model,
+        batch=batch,
+        further=tuple(_further(method, facts)),
+        costs=costs,
+        ways=ways(config, model, batch),
+        stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
+        formula=objective(method),
+        settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
+        method_settings=tuple(method_settings(resolved)),
+        refusals=(
+            *kind_refusals(config, method, task),
+            *stored_refusals(config, task, asked),
+            *refusals(config, method, facts, task),
+            *gold_refusals(config.reward, task),
+            *complaints,
+            *no_room,
+            *too_much,
+            *way_refusals(config, model),
+        ),
+        idle=tuple(without_effect(config, method, facts)),
+        notes=tuple(notes),
+    )
+
+
+def _further(method: Method, facts: RunFacts) -> Iterator[str]:
+    """Say which answers a method draws besides those of a rollout, part by part."""
+    if method.greedy_baseline:
+        yield f"greedy baseline: {facts.prompts} greedy answers per rollout, to compare with"
+    for part in data_parts(method.parts()):
+        if said := part.further(facts):
+            yield f"{part.name}: {said}"
+
+
+def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -> RunFacts:
+    """Return what the parts of `method` may know of the run."""
+    size, limit = task.size("train"), config.data.questions
+    count = limit if size is None else size if limit is None else min(size, limit)
+    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
+    return RunFacts(
+        updates_per_rollout=config.updates_per_rollout * method.phases,
+        group_size=config.batch.group,
+        has_reference=needs_reference(config, method),
+        exact_sampler=exact_in(dtype) and not config.run.async_steps,
+        ahead=config.run.async_steps,
+        fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
+        max_length=max_new_tokens * task.max_turns,
+        prompts=config.batch.prompts,
+        steps=config.steps,
+        questions=count,
+        demonstrations=size != 0 and task.solution(task.question("train", 0)) is not None,
+        forms=len(task.forms),
+        kinds=_kinds(task, count),
+        environment=environments(task) is not None,
+        turns=task.max_turns,
+        agents=len(task.agents),
+    )
+
+
+def _kinds(task: Task, count: int | None) -> dict[str, int]:
+    """How many values 'level' and each column have among a few questions, evenly spread over `count` where it ends."""
+    places = range(LOOKED_AT) if count is None else range(0, count, max(1, -(-count // LOOKED_AT)))
+    questions = [task.question("train", place) for place in places]
+    names = set.intersection(*(set(q.columns) for q in questions)) if questions else set()
+    found = {name: len({str(q.columns[name]) for q in questions}) for name in sorted(names)}
+    return {"level": len({q.level for q in questions}), **found}
+
+
+def objective(method: Method) -> str:
+    """Put the parts' formulas together to the loss that is minimised."""
+    extra = "".join(f"  {term.formula()}" for term in method.regularize)
+    weight = "w_t · " * bool(method.weight)
+    inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
+    critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
+    return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
+
+
+def _first_questions(task: Task) -> list[Question]:
+    size = task.size("train")
+    return [task.question("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
+
+
+def _longest_questions(task: Task, config: Config) -> list[Question]:
+    """Return the longest of the questions that a run may ask, by characters, where they can be counted.
+
+    One that leaves no room would otherwise end the run when it is asked.
+    """
+    evaluation = max(config.eval.questions, config.eval.final_questions)
+    most: dict[Split, int | None] = {"train": config.data.questions, "eval": evaluation}
+    found: list[Question] = []
+    for split, limit in most.items():
+        size = task.size(split)
+        if size is not None:
+            counted = range(min(size, SURVEYED, size if limit is None else limit))
+            asked = (task.question(split, i) for i in counted)
+            found += heapq.nlargest(LONGEST, asked, key=lambda question: len(question_text(question)))
+    return found
+
+
+def _repeats(config: Config, task: Task) -> Iterator[str]:
+    """Say where a step asks some prompts more than once."""
+    prompts = config.batch.prompts
+    size, limit = task.size("train"), config.data.questions
+    count = limit if size is None else size if limit is None else min(size, limit)
+    if count is not None and count < prompts:
+        why = f"a step takes {prompts} prompts and there are {count}"
+    elif size is None:  # as many as a step takes are looked at: chance repeats prompts of a small task
+        seen = [question_text(task.question("train", index)) for index in range(min(prompts, LOOKED_AT))]
+        different = len(set(seen))
+        if different == len(seen):
+            return
+        why = f"of the first {len(seen)} that the task draws {different} are different"
+    else:
+        return
+    yield (
+        f"prompts repeat within a step: {why}. Each is a group of its own, judged apart; a step has fewer different "
+        "prompts than batch.prompts says"
+    )
+
+
+def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: Task) -> Iterator[str]:
+    method = resolved.method
+    yield from resolved.warnings
+    yield from resolved.notes
+    yield from _repeats(config, task)
+    card = CATALOGUE[resolved.base].card if resolved.base in CATALOGUE else None
+    if card is not None and card.confidence != "verified":
+        yield f"{resolved.base}: {card.confidence}. {card.uncertain}"
+    yield from kind_notes(config, task)
+    if model is None and policy_kind(config.model.name) is None:
+        yield (
+            f"the model {config.model.name} is not on this machine: its size, memory, room and chat template are "
+            "checked when it is downloaded"
+        )
+    elif model is not None and model.device == "cpu" and model.dtype in ("bfloat16", "float16"):
+        yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
+    if config.model.lora is not None and config.model.lora.dropout:
+        yield (
+            "model.lora.dropout acts in the passes that take gradients, not where answers are drawn or old log-probs "
+            "are read: ratios to the old policy differ from 1 before any step, by chance"
+        )
+    if model is not None and method.learn is None:
+        yield from foreseen(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
+    if config.sampling.top_p < 1 or config.sampling.top_k > 0:
+        yield (
+            "top_p and top_k cut the distribution that answers are drawn from, while log-probs are those of the whole "
+            "one: the gradient is biased"
+        )
+    size = task.size("eval")
+    if size is not None and 0 < size < config.eval.final_questions:
+        yield f"'{task.name}' has {size} held-out questions; eval.final_questions is {config.eval.final_questions}"
+    if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
+        yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run begins anew"
+
+
+def _crowded(model: ModelFacts | None, prompt: int, answer: int, turns: int) -> list[str]:
+    """Say that long episodes are cut off where the model has no room for all their turns."""
+    if model is None or model.positions is None or prompt + answer <= model.positions:
+        return []
+    return [
+        f"{turns} turns can take {prompt + answer} positions and the model has {model.positions}: episodes that reach "
+        "them end there, as cut off"
+    ]
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {k: _plain(v) for k, v in dataclasses.asdict(value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, str | int | float | bool | dict | None) else str(value)

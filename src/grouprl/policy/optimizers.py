@@ -1,0 +1,85 @@
+"""The optimiser by name: any of torch's, its settings checked before the run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from grouprl.config.sections import Optim
+from grouprl.core.errors import InputError, suggest
+
+UNFIT = {
+    "lbfgs": "it evaluates the loss several times per step, and a step here is taken on one gradient",
+    "sparseadam": "it takes sparse gradients, and those of a policy are dense",
+}
+"""Optimisers of torch that a run cannot use, and why."""
+OWN = ("params", "lr")
+"""What the run gives an optimiser itself: `optim.lr` and its schedule."""
+
+
+def optimizer_names() -> list[str]:
+    """Return the names that `optim.name` can have."""
+    return sorted(set(_classes()) - set(UNFIT))
+
+
+def build_optimizer(
+    optim: Optim, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Return the optimiser that `optim` names over `parameters`, with a learning rate and weight decay of the phase.
+
+    `optim.betas` reach optimisers that have betas. AdamW takes its step in one fused kernel unless told otherwise.
+
+    Raises:
+        InputError: an unknown name or setting (with the nearest known ones), or values that the optimiser refuses.
+    """
+    kind = optimizer_class(optim)
+    taken = inspect.signature(kind).parameters
+    settings: dict[str, Any] = {"fused": True} if kind is torch.optim.AdamW else {}
+    settings |= {"betas": optim.betas} if "betas" in taken else {}
+    settings |= {"weight_decay": weight_decay} if "weight_decay" in taken else {}
+    settings |= {name: tuple(x) if isinstance(x, list) else x for name, x in optim.settings.items()}
+    try:
+        return kind(list(parameters), lr=lr, **settings)
+    except (TypeError, ValueError, RuntimeError) as error:
+        said = ", ".join(f"{name}: {value}" for name, value in optim.settings.items())
+        raise InputError(f"optim.name = {optim.name} with {{{said}}}", str(error), "See torch.optim") from error
+
+
+def optimizer_class(optim: Optim) -> type[Any]:
+    """Return the class that `optim` names, its settings' names checked; raises InputError as `build_optimizer` does."""
+    classes = _classes()
+    if optim.name not in classes:
+        raise InputError(f"optim.name = {optim.name}", "torch has no such optimiser", suggest(optim.name, classes))
+    if optim.name in UNFIT:
+        raise InputError(f"optim.name = {optim.name}", UNFIT[optim.name], f"Take one of {', '.join(optimizer_names())}")
+    kind = classes[optim.name]
+    taken = [name for name in inspect.signature(kind).parameters if name not in OWN]
+    for name in optim.settings:
+        if name in (*OWN, "betas", "weight_decay"):
+            raise InputError(f"optim.settings.{name}", f"it stands one level higher, as optim.{name}")
+        if name not in taken:
+            raise InputError(f"unknown key 'optim.settings.{name}'", remedy=suggest(name, taken))
+    plain = Optim()
+    for name in ("betas", "weight_decay"):
+        if name not in taken and getattr(optim, name) != getattr(plain, name):
+            raise InputError(f"optim.{name} = {getattr(optim, name)}", f"{optim.name} has no {name}", "Leave it out")
+    return kind
+
+
+def check_optimizer(optim: Optim) -> None:
+    """Fail now, not after the model is loaded, if the optimiser cannot be made. Raises as `build_optimizer` does."""
+    probe = nn.Parameter(torch.zeros(2, 2))
+    build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
+
+
+def _classes() -> dict[str, type[Any]]:
+    found = {name.lower(): each for name, each in vars(torch.optim).items() if inspect.isclass(each)}
+    return {
+        name: each
+        for name, each in found.items()
+        if issubclass(each, torch.optim.Optimizer) and each is not torch.optim.Optimizer
+    }

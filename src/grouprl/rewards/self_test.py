@@ -1,0 +1,40 @@
+"""The self-test of a reward: does it tell known-right answers from known-wrong ones?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouprl.core.errors import InputError
+from grouprl.rewards.contract import Example, Reward, reward_name
+from grouprl.rewards.scoring import score
+
+
+def check_reward(reward: Reward, examples: Sequence[Example] | None = None, *, correct_at: float = 1.0) -> int:
+    """Score answers whose verdict is known and return how many were checked, 0 if there are none.
+
+    Args:
+        reward: any form of the contract.
+        examples: known-right and known-wrong answers; those that the reward declares (`known_examples`) if not given.
+        correct_at: as in `score`.
+
+    Raises:
+        InputError: naming the first answer on which the reward fails or gives the wrong verdict.
+    """
+    if examples is None:
+        examples = getattr(reward, "examples", ())
+    if not examples:
+        return 0
+    ids = [f"example {n}" for n in range(len(examples))]
+    scores = score(
+        reward, [e.completion for e in examples], [e.columns for e in examples], ids=ids, correct_at=correct_at
+    )
+    name = reward_name(reward)
+    if scores.problems:
+        raise InputError(f"Reward '{name}' fails its self-test: {scores.problems[0]}")
+    for example, total, correct in zip(examples, scores.reward_b, scores.correct_b, strict=True):
+        if correct != example.correct:
+            raise InputError(
+                f"Reward '{name}' gives {total:g} to {example.completion!r} with {dict(example.columns)}",
+                f"this answer is known to be {'right' if example.correct else 'wrong'}",
+            )
+    return len(examples)

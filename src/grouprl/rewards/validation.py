@@ -1,0 +1,283 @@
+"""Judging: what a reward returned, checked, and turned into a verdict per answer; several rewards combined."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from grouprl.core.errors import InputError, suggest
+from grouprl.rewards.contract import (
+    By,
+    Columns,
+    Failure,
+    Reward,
+    call_each,
+    call_reward,
+    inspect_reward,
+    is_async,
+    reward_name,
+    takes_batch,
+)
+
+Status = Literal["ok", "not_applicable", "error", "bad_value", "timeout"]
+FAILED: tuple[Status, ...] = ("error", "bad_value", "timeout")
+RESERVED = ("reward", "correct")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The checked outcome of one sample."""
+
+    status: Status
+    reward: float = math.nan
+    components: Mapping[str, float] = field(default_factory=dict)
+    correct: bool = False
+    what: str = ""
+    trace: str = ""
+    by: By = "reward"
+    """Who failed, where the status says that somebody did."""
+    graded: bool = False
+    """Whether the reward is a matter of degree and nobody says what is right: no "correct", neither 0 nor 1 nor -1."""
+
+
+class Judge(ABC):
+    """Something that gives verdicts on many answers at once, usable wherever a reward is."""
+
+    @abstractmethod
+    def judge(
+        self,
+        completions: Sequence[str],
+        columns: Sequence[Columns],
+        ids: Sequence[str],
+        weights: Mapping[str, float] | None = None,
+        correct_at: float = 1.0,
+        timeout: float | None = None,
+    ) -> list[Verdict]:
+        """Return the checked outcome of every sample, as the function `judge` does."""
+
+    def __call__(self, completion: str, **columns: Any) -> dict[str, float] | None:
+        """Score one answer: the total as "reward", components by their names, and "correct"; None: does not apply.
+
+        Raises:
+            InputError: if the reward fails.
+        """
+        verdict = self.judge([completion], [columns], ["0"])[0]
+        if verdict.status == "not_applicable":
+            return None
+        if verdict.status != "ok":
+            raise InputError(verdict.what)
+        return {"reward": verdict.reward, **verdict.components, "correct": float(verdict.correct)}
+
+
+@dataclass(frozen=True)
+class CombinedReward(Judge):
+    """Several named rewards and their weights, usable wherever one reward is. Made by `combine`."""
+
+    parts: tuple[tuple[str, Reward, float], ...]
+    correct: str
+    critical: tuple[str, ...] = ()
+    """Parts that veto: where one of them is 0, so is the sum."""
+
+    def judge(
+        self,
+        completions: Sequence[str],
+        columns: Sequence[Columns],
+        ids: Sequence[str],
+        weights: Mapping[str, float] | None = None,
+        correct_at: float = 1.0,
+        timeout: float | None = None,
+    ) -> list[Verdict]:
+        """Return the weighted sums, part after part."""
+        _refuse_weights(weights)
+        judged = [judge(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
+        return [_merge(self, list(row)) for row in zip(*judged, strict=True)]
+
+
+def plain_rewards(reward: Reward) -> list[Reward]:
+    """Return the functions that a reward consists of."""
+    if isinstance(reward, CombinedReward):
+        return [plain for _, part, _ in reward.parts for plain in plain_rewards(part)]
+    return [reward]
+
+
+def one_by_one(reward: Reward) -> bool:
+    """Whether nothing is lost by judging one answer after the other: no part takes the whole batch or is async."""
+    return not any(takes_batch(plain) or is_async(plain) for plain in plain_rewards(reward))
+
+
+def combine(
+    parts: Sequence[tuple[str, Reward, float]], *, correct: str | None = None, critical: Collection[str] = ()
+) -> CombinedReward:
+    """Return the weighted sum of several rewards; parts that do not apply to a sample are left out of its sum.
+
+    Args:
+        parts: (name, reward, weight) each.
+        correct: the part whose verdict says whether an answer is right; the first one if not given.
+        critical: parts that veto: where one of them is 0, so is the sum (rubric anchors, Huang et al. 2025).
+
+    Raises:
+        InputError: on no parts, repeated, reserved or unknown names, weights that are not finite.
+    """
+    names = [name for name, _, _ in parts]
+    if not names:
+        raise InputError("combine() got no rewards", remedy="Give at least one (name, reward, weight).")
+    if len(set(names)) < len(names) or set(names) & set(RESERVED):
+        raise InputError(f"The names of combined rewards are {names}", "they differ, and none is 'reward' or 'correct'")
+    for name, reward, weight in parts:
+        if not isinstance(reward, Judge):
+            inspect_reward(reward)
+        if not math.isfinite(weight):
+            raise InputError(f"The weight of reward '{name}' is {weight}", "a weight is a finite number")
+    if correct is not None and correct not in names:
+        raise InputError(f"There is no reward '{correct}' to say what is correct", remedy=suggest(correct, names))
+    for name in critical:
+        if name not in names:
+            raise InputError(f"There is no reward '{name}' to be critical", remedy=suggest(name, names))
+    return CombinedReward(tuple(parts), correct or names[0], tuple(critical))
+
+
+def judge(
+    reward: Reward,
+    completions: Sequence[str],
+    columns: Sequence[Columns],
+    ids: Sequence[str],
+    weights: Mapping[str, float] | None = None,
+    correct_at: float = 1.0,
+    timeout: float | None = None,
+) -> list[Verdict]:
+    """Return the checked outcome of every sample; `score` gathers them into arrays.
+
+    Async answers are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
+    """
+    if isinstance(reward, Judge):
+        return reward.judge(completions, columns, ids, weights, correct_at, timeout)
+    values = call_reward(reward, completions, columns, ids, timeout)
+    return [_check(value, reward, weights or {}, correct_at) for value in values]
+
+
+def judge_each(
+    reward: Reward,
+    completions: Sequence[str],
+    columns: Sequence[Columns],
+    ids: Sequence[str],
+    weights: Mapping[str, float] | None = None,
+    correct_at: float = 1.0,
+) -> Iterator[Verdict]:
+    """Yield the checked outcome of one sample after the other; for rewards that take one answer (`one_by_one`)."""
+    if isinstance(reward, CombinedReward):
+        _refuse_weights(weights)
+        judged = [judge_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
+        for row in zip(*judged, strict=True):
+            yield _merge(reward, list(row))
+        return
+    for value in call_each(reward, completions, columns, ids):
+        yield _check(value, reward, weights or {}, correct_at)
+
+
+def _refuse_weights(weights: Mapping[str, float] | None) -> None:
+    if weights:
+        raise InputError("A combined reward got weights", "its parts carry their weights", "Set them in combine().")
+
+
+def _check(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+    """Return the verdict that a returned value states; an object that cannot even be looked at is a bad value."""
+    try:
+        return _read(value, reward, weights, correct_at)
+    except InputError:
+        raise
+    except Exception as error:
+        words = f"reading it raised {type(error).__name__}"
+        return Verdict("bad_value", what=f"the reward returned an object of type {type(value).__name__}; {words}")
+
+
+def _read(value: Any, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+    if type(value) is float and math.isfinite(value) and not weights:  # by far the commonest
+        return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
+    if isinstance(value, Failure):
+        return Verdict(value.status, what=value.what, trace=value.trace, by=value.by)
+    if value is None:
+        return Verdict("not_applicable", what="the reward returned None (does not apply)")
+    named = value if isinstance(value, Mapping) else {"reward": value}
+    numbers_by_name: dict[str, float] = {}
+    for key, entry in named.items():
+        number = _number(entry)
+        if not isinstance(key, str) or number is None:
+            return Verdict("bad_value", what=_complaint(key, entry, isinstance(value, Mapping)))
+        numbers_by_name[key] = number
+    if not numbers_by_name:
+        return Verdict("bad_value", what="the reward returned an empty dict")
+    return _total(numbers_by_name, reward, weights, correct_at)
+
+
+def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+    components = {key: number for key, number in named.items() if key not in RESERVED}
+    if "reward" in named:
+        if weights:
+            raise InputError(
+                f"Reward '{reward_name(reward)}' got weights, but returns its own total",
+                "weights apply to the components of a reward without a total",
+                "Leave the weights out, or drop the key 'reward'.",
+            )
+        total = named["reward"]
+    elif components:
+        total = sum(weights.get(key, 1.0) * number for key, number in components.items())
+    else:
+        total = named["correct"]
+    if "correct" in named and named["correct"] not in (0.0, 1.0):
+        return Verdict("bad_value", what=f"the reward's 'correct' is {named['correct']}, not 0 or 1")
+    stated = "correct" in named
+    correct = bool(named["correct"]) if stated else total >= correct_at
+    return _summed(total, components, correct, not stated and _is_graded(total, correct_at))
+
+
+def _is_graded(total: float, correct_at: float) -> bool:
+    """Whether a total says no more than how good an answer is; a threshold that was set says what is right."""
+    return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
+
+
+def _summed(total: float, components: dict[str, float], correct: bool, graded: bool) -> Verdict:
+    if not math.isfinite(total):
+        return Verdict("bad_value", what=f"the sum of the reward's components is {total}, not a finite number")
+    return Verdict("ok", total, components, correct, graded=graded)
+
+
+def _number(value: Any) -> float | None:
+    """Return the finite float in a Python, numpy or torch scalar; None if there is none."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, numbers.Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _complaint(key: Any, value: Any, in_dict: bool) -> str:
+    where = f"the reward's component {key!r} is" if in_dict else "the reward returned"
+    shown = repr(value)[:60]
+    return f"{where} {shown} ({type(value).__name__}), not a finite number"
+
+
+def _merge(reward: CombinedReward, verdicts: list[Verdict]) -> Verdict:
+    total, components, correct, graded, applicable, vetoed = 0.0, {}, False, False, False, False
+    for (name, _, weight), verdict in zip(reward.parts, verdicts, strict=True):
+        if verdict.status == "not_applicable":
+            continue
+        if verdict.status != "ok":
+            return replace(verdict, what=f"in '{name}', {verdict.what}")
+        applicable = True
+        total += weight * verdict.reward
+        vetoed = vetoed or (name in reward.critical and verdict.reward == 0)
+        components[name] = verdict.reward
+        components |= {f"{name}/{key}": number for key, number in verdict.components.items()}
+        if name == reward.correct:
+            correct, graded = verdict.correct, verdict.graded
+    if not applicable:
+        return Verdict("not_applicable", what="none of the combined rewards applies")
+    return _summed(0.0 if vetoed else total, components, correct, graded)

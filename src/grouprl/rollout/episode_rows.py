@@ -1,0 +1,222 @@
+"""Episodes as scored rows: what training, evaluation, warm-up and plan share of tasks that are acted in over turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.envs.environment import Demonstrator, Environment
+from grouprl.envs.stage import Stage
+from grouprl.rewards.scoring import Scores, score
+from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
+from grouprl.rollout.requests import Ask
+from grouprl.rollout.sampler import Rollout
+from grouprl.rollout.seeds import answer_seed
+from grouprl.rollout.turn_text import Between, History
+from grouprl.tasks.task import Question, Task
+
+ANSWERS = 2**20
+"""More answers than any question gets: what parts the numbers of episodes of different questions."""
+
+
+def environments(task: Task) -> Callable[[], Environment] | None:
+    """Return what makes a fresh environment of `task`; None for tasks that are answered at once."""
+    example = task.environment()
+    if example is None:
+        return None
+    if not isinstance(example, Environment):
+        raise InputError(
+            f"the environment of the task '{task.name}' is {type(example).__name__}",
+            "an environment has reset, step, score and close (grouprl.envs.Environment)",
+        )
+    example.close()
+    return task.environment
+
+
+def demonstrates(task: Task) -> bool:
+    """Whether the environments of `task` can act in themselves."""
+    example = task.environment()
+    if example is not None:
+        example.close()
+    return isinstance(example, Demonstrator)
+
+
+def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
+    """Return the episode that is answer `number` of `ask`, with seeds of its own: the question says how it begins.
+
+    Raises InputError for an ask that shows another prompt, or begins the answer with tokens.
+    """
+    if ask.prompt is not None or ask.lead:
+        raise InputError(
+            f"question '{ask.question.id}' is asked in another form, or with a beginning of its answer",
+            "an environment writes its own prompt, and the policy every action",
+            "Leave out the part that gives hints, beginnings or other wordings (explore, sampling)",
+        )
+    luck = number if ask.luck is None else ask.luck
+    return Start(
+        question=ask.question,
+        seed=answer_seed("environment", run_seed, ask.ordinal, luck),
+        draws=answer_seed("train", run_seed, ask.ordinal, number),
+        budget=ask.max_new_tokens,
+        temperature=ask.temperature or temperature,
+        lead=ask.lead_turns,
+        lead_seen=ask.lead_seen,
+        lead_trained=ask.lead_trained,
+        turns=ask.max_turns,
+        opening=ask.opening,
+    )
+
+
+def score_episodes(episodes: Episodes, ids: Sequence[str], correct_at: float) -> Scores:
+    """Score the rows of episodes: the reward is the sum of the turns' rewards and of the components but `correct`."""
+    columns = [{"verdict": verdict} for verdict in episodes.verdicts]
+    return score(_stated, episodes.texts, columns, ids=ids, correct_at=correct_at)
+
+
+def score_outcomes(episodes: Episodes, ids: Sequence[str], correct_at: float) -> Scores:
+    """Score E whole episodes, each by its first agent's reward over all its rows."""
+    columns = [{"verdict": outcome} for outcome in episodes.outcomes]
+    return score(_stated, episodes.transcripts, columns, ids=ids, correct_at=correct_at)
+
+
+def with_function(scores: Scores, more: Scores, name: str) -> Scores:
+    """Add what a reward function `name` gave for the transcripts to what the environments said.
+
+    Where it does not apply the environment's reward stands alone; where it failed there is no reward. `correct` stays
+    what the environment says.
+    """
+    silent_b = more.status_b == "not_applicable"
+    added_b = np.where(silent_b, 0.0, more.reward_b)
+    own = more.components or {name: more.reward_b}
+    renamed = {key if key not in scores.components else f"{name}.{key}": values for key, values in own.items()}
+    said = [problem for problem in more.problems if problem.status != "not_applicable"]
+    return Scores(
+        reward_b=scores.reward_b + added_b,
+        components={**scores.components, **renamed},
+        correct_b=scores.correct_b & (more.ok_b | silent_b),
+        status_b=np.where(scores.ok_b & ~silent_b, more.status_b, scores.status_b),
+        problems=[*scores.problems, *said],
+        graded=scores.graded,
+    )
+
+
+def _stated(completion: str, *, verdict: Any) -> Any:
+    """Return what the environment said of an episode."""
+    return verdict
+
+
+def extras_of(episodes: Episodes, asked: Sequence[tuple[Ask, int]]) -> dict[str, np.ndarray]:
+    """Return the Batch fields of rows by name; episode e is answer number `asked[e][1]` to its question."""
+    which_b = episodes.episode_b
+    ordinal_e, answer_e = (np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in asked), strict=True))
+    luck_e = np.array([n if a.luck is None else a.luck for a, n in asked], dtype=np.int64)
+    return {
+        "mask_bt": episodes.mask_bt,
+        "turn_bt": episodes.turn_bt,
+        "turn_reward_bs": episodes.turn_reward_bs,
+        "state_bs": episodes.state_bs,
+        "valid_bs": episodes.valid_bs,
+        "agent_b": episodes.agent_b,
+        "keys.ended": np.array([ENDINGS.index(why) for why in episodes.ended], dtype=np.int64),
+        "keys.question": ordinal_e[which_b],
+        "keys.episode": (ordinal_e * ANSWERS + answer_e)[which_b],
+        "keys.context": episodes.context_b,
+        "keys.caller": episodes.caller_b,
+        "keys.luck": luck_e[which_b],
+    }
+
+
+def extras_of_texts(asked: Sequence[tuple[Ask, int]], rollout: Rollout) -> dict[str, np.ndarray]:
+    """Return the same for answers given beside the environment, which are rows of one turn that earns nothing."""
+    size_b = np.array([len(ids) for ids in rollout.response_ids])
+    present_bt = np.arange(size_b.max()) < size_b[:, None]
+    ordinal_b, number_b = (np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in asked), strict=True))
+    endings = np.where(rollout.truncated_b.numpy(), ENDINGS.index("truncated"), ENDINGS.index("terminated"))
+    return {
+        "mask_bt": present_bt,
+        "turn_bt": np.where(present_bt, 0, -1),
+        "turn_reward_bs": np.zeros((len(asked), 1)),
+        "state_bs": np.full((len(asked), 1), -1),
+        "valid_bs": np.ones((len(asked), 1), dtype=bool),
+        "agent_b": np.zeros(len(asked), dtype=np.int64),
+        "keys.ended": endings.astype(np.int64),
+        "keys.question": ordinal_b,
+        "keys.episode": ordinal_b * ANSWERS + number_b,
+        "keys.context": np.zeros(len(asked), dtype=np.int64),
+        "keys.caller": np.full(len(asked), -1),
+        "keys.luck": number_b,
+    }
+
+
+def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Metrics of turns, where the rows have any."""
+    if "valid_bs" not in extras:
+        return {}
+    turns_b = np.where(extras["mask_bt"], extras["turn_bt"], -1).max(1) + 1
+    turns, episodes = max(1, int(turns_b.sum())), len(np.unique(extras["keys.episode"]))
+    metrics = {
+        "turns_mean": float(turns_b.sum()) / episodes,
+        "invalid_fraction": 1 - float(extras["valid_bs"].sum()) / turns,
+    }
+    if len(turns_b) > episodes:
+        metrics["rows_per_episode"] = len(turns_b) / episodes
+    return metrics
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a few episodes showed before the run: tokens of the longest prompt, the most tokens that may follow it."""
+
+    prompt: int
+    behind: int
+    complaints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def measured(
+    encoder: Any,
+    task: Task,
+    questions: Sequence[Question],
+    max_new_tokens: int,
+    history: History = "refuse",
+    stage: Stage | None = None,
+) -> Measured:
+    """Measure the rows of episodes of `questions`.
+
+    The environments act in themselves to show how much they say; one that cannot is asked for its beginning alone.
+    Without an encoder only the policy's own tokens are counted.
+    """
+    own = task.max_turns * max_new_tokens
+    if encoder is None or not questions:
+        return Measured(0, own)
+    starts = [Start(question, i) for i, question in enumerate(questions)]
+    turns = task.max_turns if demonstrates(task) else 0
+    limits: dict[str, Any] = {"max_turns": turns, "max_new_tokens": max_new_tokens, "agents": task.agents}
+    try:
+        seen = demonstrate(encoder, task.environment, starts, history=history, stage=stage, **limits)
+    except InputError as error:
+        return Measured(0, own, (str(error),))
+    if len(seen.failures) == len(starts):
+        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every question that was tried"
+        return Measured(0, own, (what,))
+    between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
+    text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
+    behind = own + task.max_turns * int(text)
+    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, notes=tuple(_notes(encoder, seen, history)))
+
+
+def _notes(encoder: Any, seen: Episodes, history: History) -> Iterator[str]:
+    """Say how many rows an episode becomes, and what the chat template does to earlier turns."""
+    rows = len(seen) / max(1, len(seen.outcomes))
+    if rows > 1:
+        yield f"an episode becomes {rows:.3g} rows on average when its environment acts in itself, and memory grows so"
+    difference = Between(encoder, "append").rewriting()
+    if difference is None and history != "refuse":
+        yield f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns"
+    elif difference is not None:
+        what = {"append": "stays in the row all the same", "split": "begins a new row"}[history]
+        yield f"the chat template rewrites history: {difference[0]!r} becomes {difference[1]!r}, which {what}"

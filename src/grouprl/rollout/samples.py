@@ -1,0 +1,333 @@
+"""Scored answers, row by row, on their way to becoming a Batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.core.batch import SOURCES, Batch
+from grouprl.policy.tokens import Tokens
+from grouprl.protocols import NO_VERSION, PolicyInputs
+from grouprl.rewards.scoring import Scores
+from grouprl.rollout.episode import Record
+from grouprl.rollout.requests import Prompt
+from grouprl.rollout.sampler import Rollout
+from grouprl.tasks.task import Question
+
+
+@dataclass(frozen=True)
+class Collected:
+    """B scored rows; `kept_b` says which may be trained on."""
+
+    questions: tuple[Question, ...]
+    """[B] the question of each row."""
+    prompts: tuple[Prompt, ...]
+    """[B] the prompt that the policy was shown."""
+    group_b: np.ndarray
+    """[B] number of the group: the ordinal of the question in this run; one number per (question, agent) where the
+    task has several agents."""
+    index_b: np.ndarray
+    """[B] number of the question in the task's training split."""
+    answer_b: np.ndarray
+    """[B] number of the answer to its question. Several rows of an episode share one."""
+    rollout: Rollout
+    texts: tuple[str, ...]
+    scores: Scores
+    kept_b: np.ndarray
+    source_b: np.ndarray
+    """[B] int64 code of `grouprl.core.batch.SOURCES`."""
+    foreign_b: np.ndarray
+    """[B] bool: the log-probs of the rollout are not those of the policy at its own temperature."""
+    greedy_reward_b: np.ndarray | None = None
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Further Batch fields, [B, ...] by name: `keys.budget`, `past.advantage`, `turn_bt`, `turn_reward_bs` …"""
+    records: tuple[Record | None, ...] | None = None
+    """[B] of episodes: who acted, turn by turn. None where no row is one."""
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The rows as a policy scores them."""
+        agent_b = self.extras.get("agent_b")
+        return self.rollout.tokens if agent_b is None else self.rollout.tokens.of_agents(agent_b)
+
+    @property
+    def inputs(self) -> PolicyInputs:
+        """What the policy scores the rows from: their tokens, or what the rollout says instead."""
+        return self.tokens if self.rollout.inputs is None else self.rollout.inputs
+
+    @property
+    def ordinal_b(self) -> np.ndarray:
+        """[B] ordinal of the question in this run, whoever acted."""
+        return self.extras.get("keys.question", self.group_b)
+
+    @property
+    def context_b(self) -> np.ndarray:
+        """[B] which row of its episode a row is, from 0."""
+        return self.extras.get("keys.context", np.zeros(len(self), dtype=np.int64))
+
+    @property
+    def row_keys(self) -> list[tuple[int, int, int]]:
+        """(ordinal of the question, number of the answer, which row of it): a name of each row."""
+        return list(zip(self.ordinal_b.tolist(), self.answer_b.tolist(), self.context_b.tolist(), strict=True))
+
+    @property
+    def first_b(self) -> np.ndarray:
+        """[B] bool: one row of each answer or episode that is here, the one that was begun first."""
+        if "keys.episode" not in self.extras:
+            return np.ones(len(self), dtype=bool)
+        order = np.lexsort((np.arange(len(self)), self.context_b))
+        _, places = np.unique(self.extras["keys.episode"][order], return_index=True)
+        return np.isin(np.arange(len(self)), order[places])
+
+    @property
+    def acted_bt(self) -> np.ndarray:
+        """[B,T] bool: tokens that the policy wrote; what an environment said between them is not acted."""
+        acted_bt = self.tokens.present_bt().numpy()
+        given_bt = self.extras.get("mask_bt")
+        return acted_bt if given_bt is None else acted_bt & given_bt[:, : acted_bt.shape[1]]
+
+    @property
+    def length_b(self) -> np.ndarray:
+        """[B] int64: how many tokens the policy wrote."""
+        return self.acted_bt.sum(1)
+
+    def with_extras(self, **extras: np.ndarray) -> Collected:
+        """Return the rows with further columns; `__` in a name stands for its dot (`keys__budget`)."""
+        named = {name.replace("__", "."): values for name, values in extras.items()}
+        return replace(self, extras={**self.extras, **named})
+
+    def with_source(self, name: str) -> Collected:
+        """Return the rows with every source set to `name`."""
+        return replace(self, source_b=np.full(len(self), SOURCES[name], dtype=np.int64))
+
+
+def join(parts: Sequence[Collected]) -> Collected:
+    """Put several collections one after the other; columns that only some have are zero in the others."""
+    if len(parts) == 1:
+        return parts[0]
+    scores = [part.scores for part in parts]
+    greedy = [part.greedy_reward_b for part in parts]
+    return Collected(
+        questions=tuple(q for part in parts for q in part.questions),
+        prompts=tuple(p for part in parts for p in part.prompts),
+        group_b=np.concatenate([part.group_b for part in parts]),
+        index_b=np.concatenate([part.index_b for part in parts]),
+        answer_b=np.concatenate([part.answer_b for part in parts]),
+        rollout=_join_rollouts([part.rollout for part in parts]),
+        texts=tuple(text for part in parts for text in part.texts),
+        scores=join_scores(scores),
+        kept_b=np.concatenate([part.kept_b for part in parts]),
+        source_b=np.concatenate([part.source_b for part in parts]),
+        foreign_b=np.concatenate([part.foreign_b for part in parts]),
+        greedy_reward_b=None
+        if any(g is None for g in greedy)
+        else np.concatenate([g for g in greedy if g is not None]),
+        extras=_join_extras(parts),
+        records=_join_records(parts),
+    )
+
+
+def subset(collected: Collected, rows: np.ndarray) -> Collected:
+    """The rows of `rows` ([N] int or [B] bool); what was given where those are all, in order."""
+    index = np.flatnonzero(rows) if rows.dtype == bool else rows
+    if np.array_equal(index, np.arange(len(collected))):
+        return collected
+    rollout, scores, where = collected.rollout, collected.scores, torch.from_numpy(index)
+    return Collected(
+        questions=tuple(collected.questions[i] for i in index),
+        prompts=tuple(collected.prompts[i] for i in index),
+        group_b=collected.group_b[index],
+        index_b=collected.index_b[index],
+        answer_b=collected.answer_b[index],
+        rollout=Rollout(
+            prompt_ids=tuple(rollout.prompt_ids[i] for i in index),
+            response_ids=tuple(rollout.response_ids[i] for i in index),
+            logp_bt=rollout.logp_bt[where],
+            entropy_bt=rollout.entropy_bt[where],
+            truncated_b=rollout.truncated_b[where],
+            inputs=None if rollout.inputs is None else rollout.inputs.rows(index.tolist()),
+            exact=rollout.exact,
+            version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
+        ),
+        texts=tuple(collected.texts[i] for i in index),
+        scores=subset_scores(scores, index),
+        kept_b=collected.kept_b[index],
+        source_b=collected.source_b[index],
+        foreign_b=collected.foreign_b[index],
+        greedy_reward_b=None if collected.greedy_reward_b is None else collected.greedy_reward_b[index],
+        extras={name: values[index] for name, values in collected.extras.items()},
+        records=None if collected.records is None else tuple(collected.records[i] for i in index),
+    )
+
+
+def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
+    """The scores of the rows `index` [N]."""
+    return Scores(
+        reward_b=scores.reward_b[index],
+        components={name: values[index] for name, values in scores.components.items()},
+        correct_b=scores.correct_b[index],
+        status_b=scores.status_b[index],
+        problems=scores.problems,
+        graded=scores.graded,
+    )
+
+
+def sort_by_group(collected: Collected) -> Collected:
+    """Bring the rows of each group together, groups in the order of their numbers, rows in the order they came."""
+    return subset(collected, np.argsort(collected.group_b, kind="stable"))
+
+
+def to_batch(collected: Collected, *, max_length: int) -> Batch:
+    """Lay scored rows out as a Batch of B rows and T = longest answer positions.
+
+    Everything is acted, in one turn, unless the extras `mask_bt` and `turn_bt` say otherwise. Where log-probs are
+    foreign, `old_bt` still has to be computed by the policy.
+    """
+    rollout, scores = collected.rollout, collected.scores
+    tokens = collected.tokens
+    width = tokens.max_response
+    mask_bt = torch.from_numpy(collected.acted_bt)
+    reward_b = torch.from_numpy(scores.reward_b).to(rollout.logp_bt.dtype)
+    behavior_bt = rollout.logp_bt[:, :width]
+    batch = Batch(
+        mask_bt=mask_bt,
+        group_b=torch.from_numpy(collected.group_b),
+        reward_b=reward_b,
+        rewards={name: torch.from_numpy(x).to(reward_b.dtype) for name, x in scores.components.items()},
+        behavior_bt=behavior_bt,
+        old_bt=behavior_bt,
+        entropy_bt=rollout.entropy_bt[:, :width],
+        greedy_reward_b=_optional(collected.greedy_reward_b, reward_b.dtype),
+        truncated_b=rollout.truncated_b,
+        correct_b=torch.from_numpy(scores.correct_b),
+        source_b=torch.from_numpy(collected.source_b),
+        token_bt=_token_ids(tokens),
+        turn_bt=torch.where(mask_bt, 0, -1),
+        max_length=max_length,
+        inputs=collected.inputs,
+    )
+    extras = {name: values for name, values in collected.extras.items() if name != "mask_bt"}
+    batch = batch.replace(**_extra_fields(batch, extras)) if extras else batch
+    if "keys.caller" in extras:
+        batch = batch.replace(parent_b=_callers(batch))
+    return batch if len(extras) == len(collected.extras) else _without_empty_turns(batch)
+
+
+def _callers(batch: Batch) -> Tensor:
+    """[B] row of the caller of each row, -1 where there is none or it is not here."""
+    episodes, contexts, callers = (batch.keys[name].tolist() for name in ("episode", "context", "caller"))
+    row_of = {key: row for row, key in enumerate(zip(episodes, contexts, strict=True))}
+    found = [row_of.get(key, -1) for key in zip(episodes, callers, strict=True)]
+    return torch.tensor(found, dtype=torch.int64)
+
+
+def _without_empty_turns(batch: Batch) -> Batch:
+    """Set turn and state to -1 where an episode has none: rows of other lengths joined with it left zeros there."""
+    assert batch.turn_bt is not None
+    turn_bt = torch.where(batch.mask_bt, batch.turn_bt, -1)
+    if batch.state_bs is None:
+        return batch.replace(turn_bt=turn_bt)
+    there_bs = torch.arange(batch.state_bs.shape[1]) <= turn_bt.amax(1, keepdim=True)
+    return batch.replace(turn_bt=turn_bt, state_bs=torch.where(there_bs, batch.state_bs, -1))
+
+
+def _extra_fields(batch: Batch, extras: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Batch fields made of extra columns: dotted names go into their mapping, token columns are cut to T."""
+    fields: dict[str, Any] = {}
+    for name, values in extras.items():
+        whole, _, key = name.partition(".")
+        tensor = torch.from_numpy(values)
+        tensor = tensor.to(batch.dtype) if tensor.is_floating_point() else tensor
+        tensor = _fit(tensor, batch.size[1]) if whole.endswith("_bt") or whole in ("marks", "stats") else tensor
+        fields[whole] = {**fields.get(whole, getattr(batch, whole)), key: tensor} if key else tensor
+    return fields
+
+
+def _fit(tensor: Tensor, width: int) -> Tensor:
+    """Cut or pad [B, T'] to [B, width]."""
+    return torch.nn.functional.pad(tensor, (0, max(0, width - tensor.shape[1])))[:, :width]
+
+
+def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    _, *rest = rollouts
+    return Rollout(
+        prompt_ids=tuple(ids for r in rollouts for ids in r.prompt_ids),
+        response_ids=tuple(ids for r in rollouts for ids in r.response_ids),
+        logp_bt=_stack([r.logp_bt for r in rollouts]),
+        entropy_bt=_stack([r.entropy_bt for r in rollouts]),
+        truncated_b=torch.cat([r.truncated_b for r in rollouts]),
+        inputs=first.joined([r.inputs for r in rest]) if (first := rollouts[0].inputs) is not None else None,
+        exact=all(r.exact for r in rollouts),
+        version_bt=_join_versions(rollouts),
+    )
+
+
+def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
+    """[B,T] versions; None where those of some rollout are not known."""
+    known = [r.version_bt for r in rollouts if r.version_bt is not None]
+    if len(known) < len(rollouts):
+        return None
+    return _stack([version_bt - NO_VERSION for version_bt in known]) + NO_VERSION
+
+
+def join_scores(scores: Sequence[Scores]) -> Scores:
+    """Put the scores of several collections one after the other; components that only some have are NaN elsewhere."""
+    names = list(dict.fromkeys(name for s in scores for name in s.components))
+    missing = [np.full(len(s.reward_b), np.nan) for s in scores]
+    return Scores(
+        reward_b=np.concatenate([s.reward_b for s in scores]),
+        components={
+            n: np.concatenate([s.components.get(n, m) for s, m in zip(scores, missing, strict=True)]) for n in names
+        },
+        correct_b=np.concatenate([s.correct_b for s in scores]),
+        status_b=np.concatenate([s.status_b for s in scores]),
+        problems=[problem for s in scores for problem in s.problems],
+        graded=any(s.graded for s in scores),
+    )
+
+
+def _join_extras(parts: Sequence[Collected]) -> dict[str, np.ndarray]:
+    """Columns of all parts, zero where a part has none, padded to the widest."""
+    joined: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for part in parts for name in part.extras):
+        like = next(part.extras[name] for part in parts if name in part.extras)
+        blocks = [part.extras.get(name, np.zeros((len(part), *like.shape[1:]), like.dtype)) for part in parts]
+        width = max((block.shape[1] for block in blocks if block.ndim == 2), default=0)
+        joined[name] = np.concatenate([b if b.ndim == 1 else _widen(b, width) for b in blocks])
+    return joined
+
+
+def _join_records(parts: Sequence[Collected]) -> tuple[Record | None, ...] | None:
+    if all(part.records is None for part in parts):
+        return None
+    return tuple(r for part in parts for r in (part.records or (None,) * len(part)))
+
+
+def _widen(block: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(block, ((0, 0), (0, width - block.shape[1])))
+
+
+def _token_ids(tokens: Tokens) -> Tensor:
+    """[B,T] int64 id of each response token, -1 where there is none."""
+    present_bt = tokens.present_bt()
+    token_bt = torch.full(present_bt.shape, -1)
+    token_bt[present_bt] = tokens.targets()
+    return token_bt
+
+
+def _optional(values: np.ndarray | None, dtype: torch.dtype) -> Tensor | None:
+    return None if values is None else torch.from_numpy(values).to(dtype)
+
+
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate [B_i, T_i] along B, padded with zeros to the longest."""
+    width = max(t.shape[1] for t in tensors)
+    return torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in tensors])

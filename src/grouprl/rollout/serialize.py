@@ -1,0 +1,129 @@
+"""Rows as plain data, for what a data part remembers: exact, and without what the task can say again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+from grouprl.rewards.scoring import Problem, Scores
+from grouprl.rollout.episode import Record, Turn
+from grouprl.rollout.requests import Prompt
+from grouprl.rollout.sampler import Rollout
+from grouprl.rollout.samples import Collected
+from grouprl.tasks.task import Question, Task
+
+Packed = dict[str, Any]
+"""Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
+_ARRAYS = ("group_b", "index_b", "answer_b", "kept_b", "source_b", "foreign_b")
+
+
+def pack(collected: Collected) -> Packed:
+    """Return rows as plain data; questions are kept by number and id alone, prompts where they are not the question's.
+
+    `unpack` with the same task gives the same rows back.
+    """
+    rollout, scores = collected.rollout, collected.scores
+    greedy = collected.greedy_reward_b
+    pairs = zip(collected.prompts, collected.questions, strict=True)
+    return {
+        **{name: torch.from_numpy(getattr(collected, name).copy()) for name in _ARRAYS},
+        "question_ids": [question.id for question in collected.questions],
+        "prompts": [None if prompt == question.prompt else _plain(prompt) for prompt, question in pairs],
+        "prompt_ids": _flat(rollout.prompt_ids),
+        "response_ids": _flat(rollout.response_ids),
+        "logp_bt": rollout.logp_bt.clone(),
+        "entropy_bt": rollout.entropy_bt.clone(),
+        "truncated_b": rollout.truncated_b.clone(),
+        "texts": list(collected.texts),
+        "reward_b": torch.from_numpy(scores.reward_b.copy()),
+        "components": {name: torch.from_numpy(x.copy()) for name, x in scores.components.items()},
+        "correct_b": torch.from_numpy(scores.correct_b.copy()),
+        "status_b": scores.status_b.tolist(),
+        "problems": [astuple(problem) for problem in scores.problems],
+        "greedy_reward_b": None if greedy is None else torch.from_numpy(greedy.copy()),
+        "extras": {name: torch.from_numpy(x.copy()) for name, x in collected.extras.items()},
+        "records": None if collected.records is None else [None if r is None else asdict(r) for r in collected.records],
+    }
+
+
+def unpack(packed: Mapping[str, Any], task: Task) -> Collected:
+    """Return the rows that `pack` was given; InputError where `task` no longer has a question of theirs."""
+    questions = tuple(
+        _question(task, index, name)
+        for index, name in zip(packed["index_b"].tolist(), packed["question_ids"], strict=True)
+    )
+    prompts = tuple(
+        question.prompt if prompt is None else _prompt(prompt)
+        for prompt, question in zip(packed["prompts"], questions, strict=True)
+    )
+    greedy = packed["greedy_reward_b"]
+    return Collected(
+        questions=questions,
+        prompts=prompts,
+        **{name: packed[name].numpy().copy() for name in _ARRAYS},
+        rollout=Rollout(
+            prompt_ids=_rows(packed["prompt_ids"]),
+            response_ids=_rows(packed["response_ids"]),
+            logp_bt=packed["logp_bt"].clone(),
+            entropy_bt=packed["entropy_bt"].clone(),
+            truncated_b=packed["truncated_b"].clone(),
+        ),
+        texts=tuple(packed["texts"]),
+        scores=Scores(
+            reward_b=packed["reward_b"].numpy().copy(),
+            components={name: x.numpy().copy() for name, x in packed["components"].items()},
+            correct_b=packed["correct_b"].numpy().copy(),
+            status_b=np.array(packed["status_b"]),
+            problems=[Problem(*values) for values in packed["problems"]],
+        ),
+        greedy_reward_b=None if greedy is None else greedy.numpy().copy(),
+        extras={name: x.numpy().copy() for name, x in packed["extras"].items()},
+        records=None if packed.get("records") is None else tuple(map(_record, packed["records"])),
+    )
+
+
+def _record(plain: Mapping[str, Any] | None) -> Record | None:
+    if plain is None:
+        return None
+    return Record(plain["agent"], plain["ended"], tuple(Turn(**turn) for turn in plain["turns"]))
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """Ragged token ids as one tensor and the rows' lengths."""
+    return {
+        "ids": torch.tensor([token for ids in rows for token in ids], dtype=torch.int32),
+        "lengths": torch.tensor([len(ids) for ids in rows], dtype=torch.int64),
+    }
+
+
+def _rows(flat: Mapping[str, Tensor]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(ids.tolist()) for ids in flat["ids"].split(flat["lengths"].tolist()))
+
+
+def _plain(prompt: Prompt) -> Any:
+    return prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
+
+
+def _prompt(plain: Any) -> Prompt:
+    return plain if isinstance(plain, str) else tuple(plain)
+
+
+def _question(task: Task, index: int, name: str) -> Question:
+    """Question `index` of the training split, or the variant of it that is called `name`."""
+    question = task.question("train", index)
+    if question.id == name:
+        return question
+    for variant in task.variants(question):
+        if variant.id == name:
+            return variant
+    raise InputError(
+        f"the task '{task.name}' has no question '{name}' (number {index})",
+        "stored rows belong to the questions they were drawn for",
+        "Go on with the task that the run began with",
+    )

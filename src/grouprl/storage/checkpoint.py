@@ -1,0 +1,196 @@
+"""Checkpoints: everything stateful of a run, with checksums, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from grouprl.core.errors import InputError, RunError
+from grouprl.storage.run_folder import RunFolder, digest, replacing
+from grouprl.storage.tensors import load_state, load_weights, save_state
+
+MANIFEST = "manifest.json"
+FILES = ("policy.safetensors", "optimizer.pt", "data.pt", "state.json")
+PREFIX = {"warmup": "warmup", "prelude": "prelude", "train": "step"}
+"""How the checkpoints of each phase are called; later phases come later."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint on disk. `weights` are the trainable parameters by name; `state` is plain data."""
+
+    path: Path
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    state: dict[str, Any]
+    data: dict[str, Any]
+    """What curricula, stores and preludes remember."""
+
+
+def save_checkpoint(
+    run: RunFolder,
+    phase: str,
+    step: int,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Any],
+    state: Mapping[str, Any],
+    data: Mapping[str, Any] | None = None,
+    beside: Mapping[Path, int | None] | None = None,
+) -> Path:
+    """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); returns its folder.
+
+    `beside`: files of the run folder without which the checkpoint is worth nothing, each with how many of its bytes
+    count (None: all).
+    """
+    path = run.checkpoints / f"{PREFIX[phase]}-{step:06d}"
+    with replacing(path) as folder:
+        folder.mkdir()
+        save_file(dict(weights), folder / "policy.safetensors")
+        save_state(optimizer, folder / "optimizer.pt")
+        save_state(data or {}, folder / "data.pt")
+        (folder / "state.json").write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
+        files = {name: _seal(folder / name) for name in FILES}
+        others = {file.name: _seal(file, size) for file, size in (beside or {}).items()}
+        (folder / MANIFEST).write_text(json.dumps({"files": files, "beside": others}, indent=1), encoding="utf-8")
+    return path
+
+
+def prune(run: RunFolder, keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints, and the renewed references that none of those left needs.
+
+    A checkpoint with missing or cut-off files does not count as a kept one.
+    """
+    whole = 0
+    for path in _folders(run):
+        if whole >= keep:
+            shutil.rmtree(path)
+        elif _complete(path):
+            whole += 1
+    needed = {name for path in _folders(run) for name in (_manifest(path) or {"beside": {}})["beside"]}
+    for path in run.path.glob("reference-*.safetensors"):
+        if path.name not in needed:
+            path.unlink()
+
+
+def newest(run: RunFolder, *, alone: bool = False, log: bool = True) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest whole checkpoint (None if there is none) and a sentence for each damaged one passed over.
+
+    `alone`: without regard to the files of the run that going on from it would need; `log`: with regard to the log.
+    """
+    complaints: list[str] = []
+    for path in _folders(run):
+        damage = inspect(path, alone=alone, log=log)
+        if damage is None:
+            return _read(path), complaints
+        complaints.append(f"checkpoint {path.name} is damaged ({damage}); going back to the one before")
+    return None, complaints
+
+
+def inspect(path: Path, *, alone: bool = False, log: bool = True) -> str | None:
+    """Say what is wrong with the checkpoint at `path` and (unless `alone`) with the files of the run it needs, or None.
+
+    A file of the run may have grown since; it is looked at as far as it went then.
+    """
+    seals = _manifest(path)
+    if seals is None:
+        return "its manifest is missing or unreadable"
+    for name, seal in seals["files"].items():
+        if damage := _broken(path / name, seal, grown=False):
+            return damage
+    others = {} if alone else seals["beside"]
+    run = RunFolder(path.parent.parent)
+    needed = {name: seal for name, seal in others.items() if log or name != run.metrics.name}
+    damages = (_broken(run.path / name, seal, grown=True) for name, seal in needed.items())
+    return next((damage for damage in damages if damage), None)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read the checkpoint at `path`, alone; RunError when it is damaged, or holds anything but data."""
+    damage = inspect(path, alone=True)
+    if damage is not None:
+        raise RunError(f"checkpoint {path} is damaged: {damage}")
+    return _read(path)
+
+
+def _read(path: Path) -> Checkpoint:
+    optimizer, data = load_state(path / "optimizer.pt"), load_state(path / "data.pt")
+    try:
+        state = json.loads((path / "state.json").read_bytes())
+    except ValueError as error:
+        raise RunError(f"{path / 'state.json'} is not JSON: {error}") from error
+    return Checkpoint(path, load_weights(path / "policy.safetensors"), optimizer, state, data)
+
+
+def _seal(path: Path, size: int | None = None) -> dict[str, Any]:
+    """By what a file is known again: the checksum of its first `size` bytes (None: all), and how many those are."""
+    size = path.stat().st_size if size is None else size
+    return {"sha256": digest(path, size), "bytes": size}
+
+
+def _manifest(path: Path) -> dict[str, dict[str, Any]] | None:
+    """The seals in the manifest of a checkpoint; None if it is not what `save_checkpoint` writes."""
+    try:
+        seals = json.loads((path / MANIFEST).read_bytes())
+        right = set(seals["files"]) == set(FILES) and all(
+            isinstance(seal["sha256"], str) and isinstance(seal["bytes"], int)
+            for seal in (*seals["files"].values(), *seals["beside"].values())
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return seals if right else None
+
+
+def _broken(path: Path, seal: Mapping[str, Any], *, grown: bool) -> str | None:
+    """What is wrong with a file, by its seal; `grown`: it may have become longer."""
+    if not path.is_file():
+        return f"{path.name} is missing"
+    size = path.stat().st_size
+    if size < seal["bytes"]:
+        return f"{path.name} is cut off: it has {size} of {seal['bytes']} bytes"
+    same = digest(path, seal["bytes"]) == seal["sha256"] and (grown or size == seal["bytes"])
+    return None if same else f"{path.name} does not match its checksum"
+
+
+def _complete(path: Path) -> bool:
+    """Whether every file of a checkpoint is there in its length: quick to see, unlike its content."""
+    seals = _manifest(path)
+    if seals is None:
+        return False
+    files = {path / name: seal["bytes"] for name, seal in seals["files"].items()}
+    return all(file.is_file() and file.stat().st_size == size for file, size in files.items())
+
+
+def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tensor]:
+    """Trainable parameters of checkpoint `step` of a run (None: the newest whole one).
+
+    Raises InputError naming the checkpoints there are.
+    """
+    run = RunFolder.open(run_path)
+    if step is None:
+        found, complaints = newest(run, alone=True)
+        if found is None:
+            rule = "; ".join(complaints) or "the first one is written after run.checkpoint_every steps"
+            raise InputError(f"{run_path} has no whole checkpoint", rule)
+        return found.weights
+    path = run.checkpoints / f"step-{step:06d}"
+    if not path.is_dir():
+        there = ", ".join(str(number) for number, _ in sorted(_of_phase(run, PREFIX["train"]))) or "none"
+        raise InputError(f"{run_path} has no checkpoint {step}", f"it has: {there}")
+    return load(path).weights
+
+
+def _folders(run: RunFolder) -> list[Path]:
+    """Checkpoint folders, newest first."""
+    return [path for phase in reversed(PREFIX.values()) for _, path in sorted(_of_phase(run, phase), reverse=True)]
+
+
+def _of_phase(run: RunFolder, prefix: str) -> list[tuple[int, Path]]:
+    found = [(path.name.removeprefix(f"{prefix}-"), path) for path in run.checkpoints.glob(f"{prefix}-*")]
+    return [(int(number), path) for number, path in found if number.isdecimal() and path.is_dir()]

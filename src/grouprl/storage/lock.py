@@ -1,0 +1,92 @@
+"""One process at a time works on a run folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import weakref
+from pathlib import Path
+
+from grouprl.core.errors import InputError
+from grouprl.storage.run_folder import RunFolder, in_words
+
+UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class FolderLock:
+    """The lock of a run folder, held from construction to `release`.
+
+    It belongs to the process, not to the file: when a process dies, however it dies, its lock is gone.
+
+    Raises:
+        InputError: another process holds it; the message names it.
+        RunError: the lock file cannot be written.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        self.works = True
+        """False on a file system without locks: two runs on one folder would not be noticed there."""
+        self._handle = _open(run.lock)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._handle)
+            raise _in_use(run) from None
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                os.close(self._handle)
+                raise
+            self.works = False
+        self._owner = os.getpid()
+        _HELD.add(self)
+        with in_words(run.lock):
+            _sign(self._handle)
+
+    def release(self) -> None:
+        """Give the folder free; twice is once. In a forked child this lets go of the copy, not of the lock."""
+        handle, self._handle = self._handle, -1
+        if handle < 0:
+            return
+        if os.getpid() == self._owner:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+_HELD: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: close the inherited descriptors, so that a child that outlives its parent holds nothing."""
+    for lock in list(_HELD):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+def _open(path: Path) -> int:
+    with in_words(path):
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def _sign(handle: int) -> None:
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(holder).encode(), 0)
+
+
+def _in_use(run: RunFolder) -> InputError:
+    try:
+        holder = json.loads(run.lock.read_bytes())
+        who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = "another process"
+    return InputError(
+        f"the run folder {run.path} is in use by {who}",
+        "one process at a time works on a run",
+        "Let it end or stop it, or choose another folder with --folder",
+    )

@@ -1,0 +1,121 @@
+"""The user's own code that a run uses: remembered as the run begins, compared when it is resumed."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from grouprl.config.paths import CODE_TASKS, OWN_CODE
+from grouprl.config.run import Config
+from grouprl.core.errors import InputError
+from grouprl.storage.run_folder import RunFolder, write_json
+
+PACKAGE = Path(__file__).resolve().parents[1]
+DIFFERENCE_LINES = 30
+"""Lines of a difference that a message shows."""
+
+
+def own_code(config: Config) -> dict[str, str]:
+    """Return path and text of every file of the user's that the configuration names, and of those that they import.
+
+    Call it when task, method and reward are loaded. Imported are modules that lie in the folder of a named file or
+    below it; installed packages are not looked at.
+    """
+    named = {path.resolve() for text in _texts(config.model_dump(mode="json")) for path in _files(text)}
+    roots = {path.parent for path in named}
+    beside = {path for path in _imported() if any(root in path.parents for root in roots)}
+    return {str(path): text for path in sorted(named | beside) if (text := _read(path)) is not None}
+
+
+def remember(run: RunFolder, code: Mapping[str, str]) -> dict[str, str]:
+    """Keep the texts in the run folder, for showing what changed; returns the hash of each."""
+    if code:
+        write_json(run.code, dict(code))
+    return {path: _known_by(text) for path, text in code.items()}
+
+
+def changed(run: RunFolder, hashes: Mapping[str, str]) -> list[str]:
+    """Return the files that are not what they were when the run began."""
+    return [path for path, known in hashes.items() if (text := _read(Path(path))) is None or _known_by(text) != known]
+
+
+def refuse_changes(run: RunFolder, files: list[str]) -> None:
+    """Refuse to go on with changed code, with the difference.
+
+    Raises:
+        InputError: always.
+    """
+    names, verb = ", ".join(files), "has" if len(files) == 1 else "have"
+    raise InputError(
+        f"{names} {verb} changed since the run {run.path} began:\n{_difference(run, files)}",
+        "a resumed run goes on exactly as it began",
+        "Undo the change, go on with it all the same by --accept-changes, or start a new run",
+    )
+
+
+def _difference(run: RunFolder, files: list[str]) -> str:
+    kept: Any = {}
+    with suppress(OSError, ValueError):
+        kept = json.loads(run.code.read_bytes())
+    lines: list[str] = []
+    for path in files:
+        before, now = kept.get(path), _read(Path(path))
+        if now is None:
+            lines.append(f"{path} is gone")
+        elif before is not None:
+            pair = (before.splitlines(), now.splitlines())
+            lines += difflib.unified_diff(*pair, f"{path} then", f"{path} now", lineterm="", n=1)
+    more = len(lines) - DIFFERENCE_LINES
+    return "\n".join([*lines[:DIFFERENCE_LINES], *[f"… and {more} lines more"] * (more > 0)])
+
+
+def _known_by(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def _files(text: str) -> Iterator[Path]:
+    """Yield the files that a setting names: file.py:name, pkg.module:name, scripts on a program's command line."""
+    program = text.startswith("program:")
+    for head in CODE_TASKS:
+        text = text.removeprefix(head)
+    if found := OWN_CODE.fullmatch(text):
+        yield Path(found["file"])
+    elif ":" in text:
+        module = sys.modules.get(text.rpartition(":")[0])
+        file = None if module is None else getattr(module, "__file__", None)
+        if file and _is_own(Path(file).resolve()):
+            yield Path(file)
+    elif program:
+        with suppress(ValueError):
+            yield from (Path(word) for word in shlex.split(text) if word.endswith(".py"))
+
+
+def _imported() -> set[Path]:
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return {path for file in files if isinstance(file, str) and _is_own(path := Path(file).resolve())}
+
+
+def _is_own(path: Path) -> bool:
+    return path.suffix == ".py" and "site-packages" not in path.parts and PACKAGE not in path.parents
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").encode(errors="replace").decode()
+    except OSError:
+        return None

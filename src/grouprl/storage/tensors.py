@@ -1,0 +1,64 @@
+"""Tensors in files: weights as safetensors, state as what torch loads without running code."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from grouprl.core.errors import RunError
+from grouprl.storage.pickles import refusal
+
+
+def save_state(state: Mapping[str, Any], path: Path) -> None:
+    """Write plain containers and tensors. Raises OSError when the disk is full or the file cannot be written."""
+    with path.open("wb") as file:
+        sink = _Sink(file)
+        try:
+            torch.save(dict(state), cast(IO[bytes], sink))
+        except RuntimeError as error:
+            raise sink.error or OSError(errno.EIO, str(error)) from error
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Read what `save_state` wrote. Anything but plain containers and tensors is refused, never run: RunError."""
+    try:
+        found = torch.load(path, weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, AttributeError, OSError) as error:
+        raise RunError(f"{path} does not hold plain tensors and containers: {refusal(error)}") from error
+    if not isinstance(found, dict):
+        raise RunError(f"{path} holds {type(found).__name__} where a mapping is expected")
+    return found
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file; RunError when it is none."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path} is no whole safetensors file: {error}") from error
+
+
+class _Sink:
+    """A binary file that remembers why it could not be written: torch does not pass that on."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
