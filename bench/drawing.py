@@ -1,4 +1,4 @@
-"""Drawing beside `generate` of transformers: the same model, prompts and lengths in one process, taking turns."""
+"""Sampling beside `generate` of transformers: the same model, prompts and lengths in one process, taking turns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAD = ["case", "rows × tokens", "generate, s", "grouprl, s", "CPU", "quartiles
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison. Lengths in tokens; `skewed` draws lengths between 1 and `tokens`, most of them short."""
+    """One comparison. Lengths in tokens; `skewed` samples lengths between 1 and `tokens`, most of them short."""
 
     words: str
     prompts: int
@@ -79,8 +79,8 @@ def lengths(case: Case) -> list[int]:
     """Completion lengths: all alike, or log-normal with a median of a fifth of the longest."""
     if not case.skewed:
         return [case.tokens] * case.rows
-    drawn = np.random.default_rng(0).lognormal(np.log(case.tokens / 5), 0.8, case.rows)
-    found = np.clip(drawn.round().astype(int), 1, case.tokens)
+    sampled = np.random.default_rng(0).lognormal(np.log(case.tokens / 5), 0.8, case.rows)
+    found = np.clip(sampled.round().astype(int), 1, case.tokens)
     found[0] = case.tokens
     return found.tolist()
 
@@ -104,14 +104,14 @@ def compare(case: Case, rounds: int) -> dict[str, Any]:
         )
 
     def ours() -> Tokens:
-        drawn = generate(
+        sampled = generate(
             policy, prompts, n=case.group, max_new_tokens=case.tokens, seeds=range(case.rows), budgets=length_b
         )
-        return drawn.tokens
+        return sampled.tokens
 
     found = alternate({"theirs": theirs, "ours": ours}, rounds)
     work = Work(Matrices.of(policy.model))
-    work.draw(ours())
+    work.sample(ours())
     products, ratio = sum(work.seconds("cpu").values()), ratios(found["theirs"], found["ours"])
     return {
         "generate": cpu(found["theirs"]),

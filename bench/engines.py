@@ -1,4 +1,4 @@
-"""Drawing beside `generate`, and an update padded, packed and with shared prompts. Writes docs/bench_engines.md."""
+"""Sampling beside `generate`, and an update padded, packed and with shared prompts. Writes docs/bench_engines.md."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from grouprl.policy.allocator import keep_freed_memory
 from grouprl.storage.run_folder import write_json, write_text
 
 NEAR = 2.0
-"""Times what the products alone would take: the goal for drawing."""
+"""Times what the products alone would take: the goal for sampling."""
 WHY = (
     "What is left there: few rows wait for calls (some thirty operations a layer and token); many rows of short "
-    "answers read all keys and values for one query each, which is bound by memory."
+    "completions read all keys and values for one query each, which is bound by memory."
 )
-PAGE = """# Speed of drawing and of updating
+PAGE = """# Speed of sampling and of updating
 
 Measured by `make bench` (`bench/engines.py`): processor seconds on one thread, medians of {rounds} rounds; both sides
 take turns in one process, on the same model, prompts and lengths. Ratios are taken round by round.
 {facts}
 
-## Drawing beside `generate` of transformers
+## Sampling beside `generate` of transformers
 
-{drawing}
+{sampling}
 
 `CPU` and `wall`: `generate`'s seconds over ours. `products`: what the matrix products of the distinct prompts and of
-the drawn tokens alone would take at the rates of their shapes on this machine; `over`: ours over that. `generate`
-samples and returns tokens; ours returns the log-prob and the entropy of every token besides, and draws each row from a
-seed of its own. Skewed lengths are log-normal with a median of a fifth of the longest; `generate` is told each row's
+the sampled tokens alone would take at the rates of their shapes on this machine; `over`: ours over that. `generate`
+samples and returns tokens; ours returns the log-prob and the entropy of every token besides, and samples each row from
+a seed of its own. Skewed lengths are log-normal with a median of a fifth of the longest; `generate` is told each row's
 end by a stopping criterion and goes on to the longest.
 
 {drawing_words}
@@ -49,9 +49,9 @@ end by a stopping criterion and goes on to the longest.
 
 {updating}
 
-Forward and backward of the log-probs of all answers, 0.81 million parameters. `tokens saved`: tokens of the plain way
-over those of the better one, which is what a perfect implementation would gain where all the time is spent per token;
-attention does not shrink as much with shared prompts, and shrinks more with packing.
+Forward and backward of the log-probs of all completions, 0.81 million parameters. `tokens saved`: tokens of the plain
+way over those of the better one, which is what a perfect implementation would gain where all the time is spent per
+token; attention does not shrink as much with shared prompts, and shrinks more with packing.
 """
 
 
@@ -65,10 +65,10 @@ def main(
     keep_freed_memory()
     transformers.logging.set_verbosity_error()
     console, rounds = Console(), 1 if quick else rounds
-    draws = {case: drawing.compare(case, rounds) for case in (drawing.CASES[3:4] if quick else drawing.CASES)}
+    samples_drawn = {case: drawing.compare(case, rounds) for case in (drawing.CASES[3:4] if quick else drawing.CASES)}
     updates = [(case, updating.compare(case, rounds)) for case in (updating.cases()[:1] if quick else updating.cases())]
     tables = {
-        "drawing": (drawing.HEAD, [drawing.row(*item) for item in draws.items()]),
+        "drawing": (drawing.HEAD, [drawing.row(*item) for item in samples_drawn.items()]),
         "updating": (updating.HEAD, [updating.row(*item) for item in updates]),
     }
     for name, table in tables.items():
@@ -77,14 +77,14 @@ def main(
     data = {
         "machine": facts,
         "rounds": rounds,
-        "drawing": [asdict(case) | found for case, found in draws.items()],
+        "drawing": [asdict(case) | found for case, found in samples_drawn.items()],
         "updating": [{"rows": case.words, "engine": case.engine, "way": case.way} | x for case, x in updates],
     }
     docs.mkdir(parents=True, exist_ok=True)
     write_json(docs / "bench_engines.json", data)
     text = {name: report.markdown(*table) for name, table in tables.items()}
     line = ", ".join(f"{name} {value}" for name, value in facts.items())
-    words = verdict([(case.words, found) for case, found in draws.items()])
+    words = verdict([(case.words, found) for case, found in samples_drawn.items()])
     write_text(docs / "bench_engines.md", PAGE.format(rounds=rounds, facts=line, drawing_words=words, **text))
 
 

@@ -5,9 +5,10 @@ Counted, for one step (d = hidden size, f = intermediate size, V = vocabulary, n
 - every token that is run forward: the products [M,d]x[d,3d], [M,d]x[d,d], [M,d]x[d,2f], [M,f]x[f,d] of each layer,
   and 4 c d operations of attention per layer, c being the mean number of tokens it looks back on;
 - the output product [M,d]x[d,V] where a token is predicted;
-- drawing: each question once, then one product per drawn token (the first comes from the question, the last is not
+- sampling: each prompt once, then one product per sampled token (the first comes from the prompt, the last is not
   read again), with as many rows at a time as are unfinished on average;
-- training: the questions and answers of the rows that are trained on, once forward and twice backward (gradients of the
+- training: the prompts and completions of the rows that are trained on, once forward and twice backward (gradients of
+  the
   input and of the weight); nothing is computed anew.
 
 Attention is charged at the rate of the largest product, which is more than small batched products reach.
@@ -27,16 +28,16 @@ from grouprl.policy.arithmetic import rate as measured_rate
 
 @dataclass(frozen=True)
 class Work:
-    """Means per step of what was really drawn and trained on."""
+    """Means per step of what was really sampled and trained on."""
 
-    drawn: float
-    """Tokens drawn."""
+    sampled: float
+    """Tokens sampled."""
     trained: float
     """Tokens in the rows that were trained on."""
     rows_trained: float
     questions_trained: float
     question_tokens: int
-    """Tokens of one question."""
+    """Tokens of one prompt."""
     vocabulary: int
 
 
@@ -57,10 +58,10 @@ class Floor:
 def floor_of(job: Job, work: Work) -> Floor:
     """Count the products of a step and time them."""
     reading = float(job.prompts * work.question_tokens)
-    decoded = work.drawn - job.rows
+    decoded = work.sampled - job.rows
     at_once = max(1, round(decoded / (job.max_new_tokens - 1)))
-    answers = work.trained - work.rows_trained
-    learning = work.questions_trained * work.question_tokens + answers
+    completions = work.trained - work.rows_trained
+    learning = work.questions_trained * work.question_tokens + completions
     rows = min(PASS_TOKENS, max(1, round(learning)))
 
     read = layers(job, round(reading), 1.0) + head(job, work, job.prompts, 1.0)
@@ -68,7 +69,7 @@ def floor_of(job: Job, work: Work) -> Floor:
     forward = layers(job, rows, learning / rows) + head(job, work, rows, work.trained / rows)
     training = forward + backward(forward)
 
-    context = work.question_tokens + work.drawn / job.rows / 2
+    context = work.question_tokens + work.sampled / job.rows / 2
     attention = 4 * context * job.hidden * job.layers
     peak = rate((PASS_TOKENS, job.hidden, 2 * job.intermediate))
     rollout_s = timed(read, rate) + timed(drawing, rate) + attention * (reading / 2 + decoded) / peak

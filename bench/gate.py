@@ -1,6 +1,6 @@
 """Step by step: a worker takes one step when its parent says so, and tells what it cost.
 
-The parent writes a line to start a step; the worker answers with one line of JSON. So two workers take turns in one
+The parent writes a line to start a step; the worker completions with one line of JSON. So two workers take turns in one
 run, and what else happens on the machine disturbs both alike.
 """
 
@@ -21,8 +21,8 @@ class Gate:
     """The worker's end."""
 
     def __init__(self) -> None:
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # whatever libraries print must not mix with the answers
+        self._completions = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # whatever libraries print must not mix with the completions
         self._start: tuple[float, float] | None = None
 
     def step_done(self, facts: Mapping[str, float]) -> None:
@@ -42,7 +42,7 @@ class Gate:
         self._say({"rss_mb": peak_mb()})
 
     def _say(self, facts: Mapping[str, float]) -> None:
-        print(json.dumps(facts), file=self._answers, flush=True)
+        print(json.dumps(facts), file=self._completions, flush=True)
 
 
 class Worker:

@@ -1,4 +1,5 @@
-"""How seconds and memory of drawing and of updating grow, beside what the arithmetic says. Writes docs/bench_growth.md.
+"""How seconds and memory of sampling and of updating grow, beside what the arithmetic says. Writes
+docs/bench_growth.md.
 
 Every point is measured in a forked process of its own, so that none finds memory that another has left.
 """
@@ -52,28 +53,28 @@ class Point:
 
     @property
     def rows(self) -> int:
-        """Answers."""
+        """Completions."""
         return self.prompts * self.group
 
 
 BASE = Point()
 AXES: dict[str, tuple[str, list[Point]]] = {
-    "group": ("answers per question", [replace(BASE, group=n) for n in (4, 8, 16, 32, 64)]),
-    "prompt": ("tokens of a question", [replace(BASE, prompt=n) for n in (16, 64, 128, 256, 512)]),
-    "answer": ("tokens of an answer", [replace(BASE, answer=n) for n in (16, 32, 64, 128, 256)]),
+    "group": ("completions per prompt", [replace(BASE, group=n) for n in (4, 8, 16, 32, 64)]),
+    "prompt": ("tokens of a prompt", [replace(BASE, prompt=n) for n in (16, 64, 128, 256, 512)]),
+    "answer": ("tokens of a completion", [replace(BASE, answer=n) for n in (16, 32, 64, 128, 256)]),
     "hidden": ("hidden size (parameters grow with its square)", [replace(BASE, hidden=n) for n in (64, 128, 256, 384)]),
     "vocabulary": ("tokens in the vocabulary", [replace(BASE, vocabulary=n) for n in (61, 1_000, 8_000, 32_000)]),
 }
 KEYS = ("draw_s", "draw_products_s", "update_s", "update_products_s", "draw_mb", "cache_mb", "update_mb", "kept_mb")
-HEAD = ["", "draw, s", "products, s", "update, s", "products, s", "draw, MB", "cache, MB", "update, MB", "kept, MB"]
+HEAD = ["", "sample, s", "products, s", "update, s", "products, s", "sample, MB", "cache, MB", "update, MB", "kept, MB"]
 WORDS = {
-    "group": "Drawn and trained tokens grow with the group, the questions are read and trained once whatever its size: "
+    "group": "Sampled and trained tokens grow with the group, the prompts are read and trained once whatever its size: "
     "both grow a little less than in proportion. The update's memory ends where a pass is full.",
-    "prompt": "A question is read and trained once for all its answers, so its tokens count an eighth of theirs: "
-    "small exponents that rise with the question's share. Beyond the products each answer attends to the question's "
-    "keys; for an update those are laid out once per answer, which is what long questions cost besides.",
+    "prompt": "A prompt is read and trained once for all its completions, so its tokens count an eighth of theirs: "
+    "small exponents that rise with the prompt's share. Beyond the products each completion attends to the prompt's "
+    "keys; for an update those are laid out once per completion, which is what long prompts cost besides.",
     "answer": "Every token costs the same products, and attention in proportion to its place. For an update the "
-    "attention is a product of matrices and stays near the arithmetic. For drawing it is one query per row: it reads "
+    "attention is a product of matrices and stays near the arithmetic. For sampling it is one query per row: it reads "
     "all keys and values for each token, is bound by the memory and not by products, and is why the measured exponent "
     "rises towards 2 while that of the products stays near 1.",
     "hidden": "Products grow with the square of the hidden size, elementwise operations in proportion, calls not at "
@@ -100,23 +101,23 @@ def policy_of(point: Point) -> CausalPolicy:
 
 def measure_drawing(point: Point, repeats: int) -> dict[str, float]:
     """Median processor seconds, memory beyond what stood before, and what the arithmetic says of both."""
-    policy, prompts = policy_of(point), questions(point)
+    policy, prompts = policy_of(point), examples(point)
 
-    def draw() -> Tokens:
+    def sample() -> Tokens:
         return generate(policy, prompts, n=point.group, max_new_tokens=point.answer, seeds=range(point.rows)).tokens
 
-    needed, work = peak(draw), Work(Matrices.of(policy.model))
-    work.draw(draw())
+    needed, work = peak(sample), Work(Matrices.of(policy.model))
+    work.sample(sample())
     cache = numbers(point) * point.layers * 2 * point.hidden * 4 / MB
     products = sum(work.seconds("cpu").values())
-    return {"draw_s": median(draw, repeats), "draw_products_s": products, "draw_mb": needed, "cache_mb": cache}
+    return {"draw_s": median(sample, repeats), "draw_products_s": products, "draw_mb": needed, "cache_mb": cache}
 
 
 def measure_updating(point: Point, repeats: int) -> dict[str, float]:
     """The same of forward and backward of all log-probs."""
     policy, rng = policy_of(point), np.random.default_rng(1)
-    asked = [prompt for prompt in questions(point) for _ in range(point.group)]
-    tokens = Tokens.of(asked, [rng.integers(3, 60, point.answer).tolist() for _ in asked])
+    requested = [prompt for prompt in examples(point) for _ in range(point.group)]
+    tokens = Tokens.of(requested, [rng.integers(3, 60, point.answer).tolist() for _ in requested])
     for parameter in policy.parameters():
         parameter.grad = torch.zeros_like(parameter)
     cotangent_bt, work = torch.ones(point.rows, point.answer), Work(Matrices.of(policy.model))
@@ -132,12 +133,12 @@ def measure_updating(point: Point, repeats: int) -> dict[str, float]:
 
 
 def numbers(point: Point) -> int:
-    """Tokens, each question once."""
+    """Tokens, each prompt once."""
     return point.prompts * point.prompt + point.rows * point.answer
 
 
-def questions(point: Point) -> list[list[int]]:
-    """Random questions."""
+def examples(point: Point) -> list[list[int]]:
+    """Random prompts."""
     rng = np.random.default_rng(0)
     return [[1, *rng.integers(3, 60, point.prompt - 1).tolist()] for _ in range(point.prompts)]
 
@@ -207,12 +208,12 @@ PAGE = """# How cost grows
 
 Measured by `make bench` (`bench/growth.py`): processor seconds on one thread, medians of {repeats}, and the most
 resident memory beyond what stood there before, each point in a process of its own. Where an axis does not say
-otherwise: 8 questions of 32 tokens × 8 answers of 32 tokens, hidden size 128, 4 layers (0.8 million parameters), 61
+otherwise: 8 prompts of 32 tokens × 8 completions of 32 tokens, hidden size 128, 4 layers (0.8 million parameters), 61
 tokens in the vocabulary.
 {facts}
 
 - *products*: what the matrix products and the attention alone would take at the rates of this machine (the arithmetic).
-- *cache*: keys and values, each question once: (questions × P + answers × R) × layers × 2 × hidden × 4 bytes.
+- *cache*: keys and values, each prompt once: (prompts × P + completions × R) × layers × 2 × hidden × 4 bytes.
 - *kept*: what the layers keep for the backward pass of one pass through the model, which has at most {budget:,} tokens,
   and on a CPU no more than stay near its cache. What a measurement has beside it are temporaries.
 - *exponent*: slope of log(cost) over log(size), over all points and over the last two. 1 is in proportion.

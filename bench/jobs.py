@@ -1,4 +1,4 @@
-"""The measured jobs: the same model folder, questions, reward and batch for both libraries."""
+"""The measured jobs: the same model folder, prompts, reward and batch for both libraries."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.tasks import load_task
-from grouprl.tasks.task import Question, Task
+from grouprl.tasks.task import Example, Task
 
 LEARNING_RATE = 1e-8
-"""So small that both libraries draw from the same policy in every step: else one would soon draw shorter answers."""
+"""So small that both libraries sample from the same policy in every step: else one would soon sample shorter
+completions."""
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job. Lengths are in tokens; `full_length` makes the warm-up teach answers that never end by themselves."""
+    """One job. Lengths are in tokens; `full_length` makes the warm-up teach completions that never end by
+    themselves."""
 
     name: str
     words: str
@@ -37,7 +39,7 @@ class Job:
 
     @property
     def rows(self) -> int:
-        """Answers per step."""
+        """Completions per step."""
         return self.prompts * self.group
 
     def task(self) -> Task:
@@ -48,10 +50,10 @@ class Job:
         """Sizes of the tiny model."""
         return {n: getattr(self, n) for n in ("hidden", "layers", "heads", "intermediate")}
 
-    def questions(self, count: int) -> Iterator[Question]:
-        """Yield the training questions in the order in which both libraries meet them."""
+    def examples(self, count: int) -> Iterator[Example]:
+        """Yield the training prompts in the order in which both libraries meet them."""
         task = self.task()
-        return (task.question("train", index) for index in range(count))
+        return (task.example("train", index) for index in range(count))
 
     def config(self, model: str, steps: int) -> dict[str, Any]:
         """The run's configuration for this library: nothing but training (one tiny evaluation at either end)."""
@@ -64,7 +66,7 @@ class Job:
             "batch": {"prompts": self.prompts, "group": self.group},
             "sampling": {"max_new_tokens": self.max_new_tokens},
             "optim": {"lr": LEARNING_RATE, "schedule": "constant"},
-            "eval": {"every": 0, "questions": 1, "final_questions": 1},
+            "eval": {"every": 0, "questions": 1, "final_prompts": 1},
             # In the trainer's process, as TRL does it: this is no benchmark of verifiers.
             "reward": {"function": f"{REWARDS}:{self.reward}", "workers": 0},
             "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
@@ -75,7 +77,7 @@ REWARDS = str(Path(__file__).with_name("rewards.py"))
 
 A = Job(
     name="A",
-    words="two-digit addition, 32 questions x 16 answers of at most 16 tokens",
+    words="two-digit addition, 32 prompts x 16 completions of at most 16 tokens",
     digits=2,
     prompts=32,
     group=16,
@@ -88,7 +90,7 @@ A = Job(
 )
 B = Job(
     name="B",
-    words="three-digit addition, 16 questions x 16 answers of exactly 32 tokens",
+    words="three-digit addition, 16 prompts x 16 completions of exactly 32 tokens",
     digits=3,
     prompts=16,
     group=16,
@@ -103,8 +105,8 @@ B = Job(
 
 
 def mixed(job: Job) -> Job:
-    """The same job with a reward under which hardly any group is dead: no answer can be left out of the update."""
-    return replace(job, name=f"{job.name} mixed", words=f"{job.words}; no dead group", reward="even_digits")
+    """The same job with a reward under which hardly any group is dead: no completion can be left out of the update."""
+    return replace(job, name=f"{job.name} mixed", words=f"{job.words}; no zero-variance group", reward="even_digits")
 
 
 JOBS = {job.name: job for job in (A, mixed(A), B, mixed(B))}

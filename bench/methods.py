@@ -1,4 +1,5 @@
-"""What a method itself costs: preparing a step of 1,024 answers of up to 1,024 tokens, and its loss with gradient."""
+"""What a method itself costs: preparing a step of 1,024 completions of up to 1,024 tokens, and its loss with
+gradient."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ SLOW = 1.0
 
 
 def step() -> Case:
-    """A step of 1,024 answers in 64 groups, float32, with everything that any method may ask for."""
+    """A step of 1,024 completions in 64 groups, float32, with everything that any method may ask for."""
     return random_case(0, sizes=(ANSWERS,) * GROUPS, width=TOKENS, rewards="mixed", dtype=torch.float32, holes=False)
 
 
@@ -71,10 +72,9 @@ def measure() -> dict[str, dict[str, float]]:
 
 PAGE = """# What a method costs
 
-Measured by `make bench` (`bench/methods.py`): CPU seconds on one thread, best of {repeats}, for a step of {answers:,}
-answers in {groups} groups with up to {tokens:,} tokens, float32. *prepare* judges and weighs the step; *loss* is its
-loss with the gradient with respect to the log-probs. Passes through a model are not in it.
-{facts}
+Measured by `make bench` (`bench/methods.py`): CPU seconds on one thread, best of {repeats}, for a step of
+{completions:,} completions in {groups} groups with up to {tokens:,} tokens, float32. *prepare* judges and weighs the
+step; *loss* is its loss with the gradient with respect to the log-probs. Passes through a model are not in it. {facts}
 
 The slowest takes {slowest:.2f} s. {outliers}
 
@@ -87,7 +87,7 @@ def page(found: dict[str, dict[str, float]]) -> str:
     slow = [name for name, row in found.items() if row["both"] >= SLOW]
     return PAGE.format(
         repeats=REPEATS,
-        answers=GROUPS * ANSWERS,
+        completions=GROUPS * ANSWERS,
         groups=GROUPS,
         tokens=TOKENS,
         facts=", ".join(f"{name} {value}" for name, value in machine.describe(("torch", "grouprl")).items()),

@@ -14,7 +14,15 @@ from grouprl.config.run import parse_config
 from grouprl.train.loop import train
 from grouprl.train.session import Session
 
-KEPT = ("seconds_rollout", "seconds_score", "seconds_update", "tokens", "rows_trained", "groups_dead", "reward_mean")
+KEPT = (
+    "seconds_rollout",
+    "seconds_score",
+    "seconds_update",
+    "tokens",
+    "rows_trained",
+    "groups_zero_variance",
+    "reward_mean",
+)
 
 
 def main(name: str, model: str, folder: str, steps: int, quick: bool) -> None:

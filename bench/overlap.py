@@ -1,4 +1,4 @@
-"""Asynchronous against synchronous training: seconds per step, and what is learnt from older answers.
+"""Asynchronous against synchronous training: seconds per step, and what is learnt from older completions.
 
 The runs of a table take turns, round by round, so that whatever else the machine does disturbs all of them. Writes
 docs/bench_overlap.md.
@@ -68,12 +68,12 @@ def race(runner: Runner, rounds: int, steps: int) -> report.Rows:
     warmup = {"steps": 300, "batch": 64, "lr": 3e-3}
     job = {
         "task": "addition",
-        "model": runner.warm({"task": "addition", "warmup": warmup, "eval": {"every": 0, "final_questions": 16}}),
+        "model": runner.warm({"task": "addition", "warmup": warmup, "eval": {"every": 0, "final_prompts": 16}}),
         "method": TOKEN_MEAN,
         "steps": steps,
         "batch": {"prompts": 32, "minibatches": 2},
         "optim": {"lr": 1e-8},
-        "eval": {"every": 0, "final_questions": 16},
+        "eval": {"every": 0, "final_prompts": 16},
     }
     kinds = {
         "synchronous, 1 thread": {"threads": 1},
@@ -109,14 +109,14 @@ def _race_row(name: str, times: list[dict[str, float]], plain: list[float]) -> l
 
 
 def learning(runner: Runner, seeds: int, steps: int, rate: float) -> Iterator[report.Rows]:
-    """pass@1 before and after training, without and with running ahead, by how older answers are corrected for.
+    """pass@1 before and after training, without and with running ahead, by how older completions are corrected for.
 
     Yields the table after each seed.
     """
     common = {
         "task": {"name": "reverse", "length": 4},
         "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64}},
-        "eval": {"every": 0, "final_questions": 512},
+        "eval": {"every": 0, "final_prompts": 512},
     }
     warm = runner.warm({**common, "warmup": {"steps": 250, "batch": 64, "rise": 10, "lr": 5e-3}, "run": {"threads": 1}})
     job = {**common, "model": warm, "steps": steps, "batch": {"prompts": 16, "group": 8}}
@@ -184,23 +184,23 @@ def _page(
     raced: report.Rows, learnt: report.Rows, facts: str, load: str, rounds: int, seeds: int, steps: int, rate: float
 ) -> str:
     found = [
-        "# Training while answers are drawn",
+        "# Training while completions are sampled",
         f"Measured by `bench/overlap.py`. {facts}. Load of the machine from the first to the last run: {load} "
         "(processes that want a core; above the number of cores everybody waits).",
     ]
     if raced:
         found += [
             "## Seconds per step",
-            f"`addition` by a warmed-up tiny model, 32 questions of 16 answers, two optimiser steps each, {rounds} "
+            f"`addition` by a warmed-up tiny model, 32 prompts of 16 completions, two optimiser steps each, {rounds} "
             "rounds, the second half of each run, medians. `drawing` and `update` are the seconds of the two halves of "
             "a step, wherever they ran; the spread is that of the rounds.",
             report.markdown(RACE_HEAD, raced),
         ]
     if learnt:
         found += [
-            "## What is learnt from older answers",
-            f"`reverse` of four letters, a warmed-up tiny model, {steps} steps of 16 questions of 8 answers, one "
-            f"update each, learning rate {rate:g} throughout, {seeds} seeds, 512 held-out questions.",
+            "## What is learnt from older completions",
+            f"`reverse` of four letters, a warmed-up tiny model, {steps} steps of 16 prompts of 8 completions, one "
+            f"update each, learning rate {rate:g} throughout, {seeds} seeds, 512 held-out prompts.",
             report.markdown(LEARNING_HEAD, learnt),
         ]
     return "\n\n".join(found) + "\n"

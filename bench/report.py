@@ -83,7 +83,7 @@ def markdown(head: list[str], rows: Rows) -> str:
 
 PAGE = """# Speed
 
-Measured by `make bench` (`bench/run.py`). One step is everything from choosing questions to the updated weights.
+Measured by `make bench` (`bench/run.py`). One step is everything from choosing prompts to the updated weights.
 {facts}
 
 ## Beside TRL's `GRPOTrainer`
@@ -92,9 +92,9 @@ Measured by `make bench` (`bench/run.py`). One step is everything from choosing 
 
 Medians over {steps} steps. Both libraries run in processes of their own and take turns step by step, so that whatever
 else the machine does disturbs both; wall-clock times are those of a machine that was not idle, CPU seconds suffer less
-from that. Both start from the same warmed-up model folder and answer the same questions with the same group size,
+from that. Both start from the same warmed-up model folder and completion the same prompts with the same group size,
 temperature, learning rate, reward function, loss (token mean, group mean and sample standard deviation, no KL) and one
-optimiser step per rollout. The learning rate is so small that both draw from the same policy throughout, and lengths
+optimiser step per rollout. The learning rate is so small that both sample from the same policy throughout, and lengths
 stay alike. Neither evaluates nor saves; TRL's logging is off, this library's metrics are on. TRL's
 `update` is its training step without generation, scoring and preparation; `other` holds the rest.
 
@@ -103,9 +103,10 @@ stay alike. Neither evaluates nor saves; TRL's logging is off, this library's me
 - *mixed*: the same with a reward that varies within nearly every group. A row whose gradient is exactly zero costs this
   library no pass through the model; here hardly any row is left out.
 
-A token whose whole history several answers share goes through the model once, when it is drawn and when it is trained
-on: answers to one question begin alike as long as the policy is sure of what it says. `alike` is the number of tokens
-over that of distinct histories, each question counted once; nothing is saved at 1. It is a property of the policy.
+A token whose whole history several completions share goes through the model once, when it is sampled and when it is
+trained
+on: completions of one prompt begin alike as long as the policy is sure of what it says. `alike` is the number of tokens
+over that of distinct histories, each prompt counted once; nothing is saved at 1. It is a property of the policy.
 
 ## Ratios
 
@@ -114,7 +115,7 @@ over that of distinct histories, each question counted once; nothing is saved at
 {verdict}
 
 `wall` and `CPU`: TRL's seconds over ours, median of the pairs of steps. `products`: what the step's matrix products
-alone would take on one thread at the rates measured on this machine for their shapes, every token of every answer
+alone would take on one thread at the rates measured on this machine for their shapes, every token of every completion
 counted (`bench/floor.py`); the last column is our CPU seconds over that; the goal there is 2 on B.
 
 ## Memory of the log-prob step

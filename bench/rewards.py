@@ -13,7 +13,7 @@ def sum_after_bar(completion: str, *, answer: str, **_: object) -> float:
 
 
 def sleeps_when_asked(completion: str) -> float:
-    """1 for any answer, after a minute for "sleep"."""
+    """1 for any completion, after a minute for "sleep"."""
     if completion == "sleep":
         time.sleep(60)
     return 1.0

@@ -1,4 +1,4 @@
-"""Answers per second of rewards in the trainer's own process and in worker processes.
+"""Completions per second of rewards in the trainer's own process and in worker processes.
 
 The places take turns, round by round, so that whatever else the machine does disturbs all of them. Writes
 docs/bench_rewards.md.
@@ -25,17 +25,17 @@ from grouprl.storage.run_folder import write_text
 
 COUNTS = (1, 2)
 CLOCK = 0.5
-HEAD = ["reward", "place", "answers/s", "per answer", "quartiles", "× in process", "quartiles"]
+HEAD = ["reward", "place", "answers/s", "per completion", "quartiles", "× in process", "quartiles"]
 PACKAGES = ("grouprl", "math-verify", "numpy")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A reward and the answers it judges, half of them right."""
+    """A reward and the completions it judges, half of them right."""
 
     reward: str
     texts: list[str]
-    answers: list[str]
+    completions: list[str]
 
 
 def trivial(count: int) -> Job:
@@ -50,7 +50,7 @@ def algebra(count: int) -> Job:
 
 
 def rates(job: Job, rounds: int) -> dict[str, list[float]]:
-    """Answers per second of every round, by place; the first round, which imports, is not counted."""
+    """Completions per second of every round, by place; the first round, which imports, is not counted."""
     reward = load_reward(job.reward)
     with ExitStack() as stack:
         places: dict[str, Reward] = {"in process": reward}
@@ -65,8 +65,8 @@ def rates(job: Job, rounds: int) -> dict[str, list[float]]:
 
 
 def seconds(reward: Reward, job: Job) -> float:
-    """Wall-clock time of judging all answers once."""
-    ids, columns = [str(i) for i in range(len(job.texts))], [{"answer": answer} for answer in job.answers]
+    """Wall-clock time of judging all completions once."""
+    ids, columns = [str(i) for i in range(len(job.texts))], [{"answer": answer} for answer in job.completions]
     start = time.perf_counter()
     scores = score(reward, job.texts, columns, ids=ids)
     taken = time.perf_counter() - start
@@ -88,7 +88,7 @@ def rows(job: Job, found: dict[str, list[float]]) -> report.Rows:
 
 
 def faults(rounds: int) -> dict[str, float]:
-    """Medians in seconds: until a worker is ready, and what an answer that hangs costs beyond its clock."""
+    """Medians in seconds: until a worker is ready, and what a completion that hangs costs beyond its clock."""
     reward = load_reward(f"{Path(__file__).parent / 'rewards.py'}:sleeps_when_asked")
     ready, lost = [], []
     for _ in range(rounds):
@@ -110,27 +110,27 @@ Measured by `make bench` (`bench/rewards_throughput.py`): wall-clock time of sco
 
 {table}
 
-`exact_match` judges {trivial:,} answers of a few characters: what is left is the price of the way to a worker and back.
-`math_equal` judges {algebra:,} polynomials with math-verify. `reward.workers: auto` keeps rewards like the first in the
-trainer's process and sends rewards like the second, and your own, to one worker per core.
+`exact_match` judges {trivial:,} completions of a few characters: what is left is the price of the way to a worker and
+back. `math_equal` judges {algebra:,} polynomials with math-verify. `reward.workers: auto` keeps rewards like the first
+in the trainer's process and sends rewards like the second, and your own, to one worker per core.
 
-A worker is ready after {ready:.2f} s (this package without torch, and a reward that imports nothing large). An answer
-that hangs costs its clock and {lost:.2f} s more: finding out where it hangs, ending the worker with its children, and
-starting the one that judges the rest.
+A worker is ready after {ready:.2f} s (this package without torch, and a reward that imports nothing large). A
+completion that hangs costs its clock and {lost:.2f} s more: finding out where it hangs, ending the worker with its
+children, and starting the one that judges the rest.
 """
 
 
 def main(
     rounds: Annotated[int, typer.Option(help="Measured rounds.")] = 15,
     docs: Annotated[Path, typer.Option(help="Where bench_rewards.md is written.")] = Path("docs"),
-    quick: Annotated[bool, typer.Option("--quick", help="A smoke test: few answers, two rounds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke test: few completions, two rounds.")] = False,
 ) -> None:
     """Measure and write the report."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     rounds, scale = (2, 64) if quick else (rounds, 1)
     jobs = [trivial(8192 // scale), algebra(256 // scale)]
     table = [row for job in jobs for row in rows(job, rates(job, rounds))]
-    report.show(Console(), "Answers per second", HEAD, table)
+    report.show(Console(), "Completions per second", HEAD, table)
     facts = ", ".join(f"{name} {value}" for name, value in machine.describe(PACKAGES).items())
     sizes: dict[str, Any] = {"trivial": len(jobs[0].texts), "algebra": len(jobs[1].texts)}
     text = PAGE.format(facts=facts, rounds=rounds, table=report.markdown(HEAD, table), **sizes, **faults(rounds))

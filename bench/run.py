@@ -78,31 +78,31 @@ def measure(job: Job, scratch: Path, steps: int, quick: bool, console: Console) 
 
 
 def work_of(job: Job, model: Path, race: Race) -> Work:
-    """Means of what this library drew and trained on."""
+    """Means of what this library sampled and trained on."""
     policy = load_policy(model)
-    question = next(job.questions(1))
+    example = next(job.examples(1))
 
     def mean(key: str) -> float:
         return statistics.mean(step[key] for step in race.ours)
 
     trained = mean("rows_trained")
     return Work(
-        drawn=mean("tokens"),
+        sampled=mean("tokens"),
         trained=trained * mean("tokens"),
         rows_trained=trained * job.rows,
         questions_trained=trained * job.prompts,
-        question_tokens=len(policy.encode_prompt(question.prompt)),
+        question_tokens=len(policy.encode_prompt(example.prompt)),
         vocabulary=len(policy.tokenizer),
     )
 
 
 def alike(job: Job, model: Path) -> float:
-    """Tokens of a step's questions and answers over those that differ in themselves or in what comes before them."""
+    """Tokens of a step's prompts and completions over those that differ in themselves or in what comes before them."""
     policy = load_policy(model)
-    prompts = [policy.encode_prompt(question.prompt) for question in job.questions(job.prompts)]
-    drawn = generate(policy, prompts, n=job.group, max_new_tokens=job.max_new_tokens, seeds=range(job.rows))
-    shared = sum(map(len, prompts)) * (job.group - 1)  # a question read once is what everybody expects
-    tree = histories(read_rows(drawn.tokens))
+    prompts = [policy.encode_prompt(example.prompt) for example in job.examples(job.prompts)]
+    sampled = generate(policy, prompts, n=job.group, max_new_tokens=job.max_new_tokens, seeds=range(job.rows))
+    shared = sum(map(len, prompts)) * (job.group - 1)  # a prompt read once is what everybody expects
+    tree = histories(read_rows(sampled.tokens))
     return (int(tree.length_r.sum()) - shared) / tree.distinct
 
 

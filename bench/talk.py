@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from grouprl.envs import Observation, Step
-from grouprl.tasks import Question, Task
+from grouprl.tasks import Example, Task
 
 TURNS, ACTION, SEEN, PROMPT = 8, 12, 12, 24
 """Most turns, tokens of an action, of an observation, of the first one."""
@@ -14,11 +14,11 @@ LETTERS = "abcdefgh>"
 
 
 class Talk:
-    """Says as much on each turn as the last time, for 1 to `TURNS` turns as the question's number says."""
+    """Says as much on each turn as the last time, for 1 to `TURNS` turns as the prompt's number says."""
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin."""
-        self.turns, self.slow, self.done = question.columns["turns"], question.columns["slow"], 0
+        self.turns, self.slow, self.done = example.columns["turns"], example.columns["slow"], 0
         return Observation("a" * (PROMPT - 1))
 
     def step(self, action: str) -> Step:
@@ -44,9 +44,9 @@ class TalkTask(Task):
     max_new_tokens = ACTION
     reward = staticmethod(lambda completion: 0.0)
 
-    def question(self, split: Any, index: int) -> Question:
-        """Return question `index`; its episode has 1 + index mod `TURNS` turns."""
-        return Question(f"talk/{index}", "", {"turns": 1 + index % TURNS, "slow": 0.0})
+    def example(self, split: Any, index: int) -> Example:
+        """Return prompt `index`; its episode has 1 + index mod `TURNS` turns."""
+        return Example(f"talk/{index}", "", {"turns": 1 + index % TURNS, "slow": 0.0})
 
     def size(self, split: Any) -> None:
         """Return None: there are as many as one likes."""

@@ -53,8 +53,8 @@ def main(name: str, model: str, folder: str, steps: int, quick: bool) -> None:
 def build(job: Job, model: str, folder: str, steps: int) -> GRPOTrainer:
     """The trainer with the job's settings; what could cost time beside training is off."""
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    questions = job.questions(job.prompts * (steps + 1))
-    rows = [{"prompt": f"{tokenizer.bos_token}{q.prompt}", "answer": q.columns["answer"]} for q in questions]
+    examples = job.examples(job.prompts * (steps + 1))
+    rows = [{"prompt": f"{tokenizer.bos_token}{q.prompt}", "answer": q.columns["answer"]} for q in examples]
     settings = GRPOConfig(
         output_dir=folder,
         use_cpu=True,

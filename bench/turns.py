@@ -1,4 +1,4 @@
-"""Tokens per second over many turns against single answers of the same lengths, and what environments cost.
+"""Tokens per second over many turns against single completions of the same lengths, and what environments cost.
 
 The ways take turns, round by round, so that whatever else the machine does disturbs all of them. Writes
 docs/bench_turns.md.
@@ -27,12 +27,12 @@ from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.sampler import generate
 from grouprl.storage.run_folder import write_text
-from grouprl.tasks import Question
+from grouprl.tasks import Example
 
 ENVIRONMENTS = 256
 SLOW = 0.002
 """Seconds that a step of the slow environment takes."""
-HEAD = ["way", "tokens/s", "tokens per s of processor time", "× single answers", "quartiles", "in environments"]
+HEAD = ["way", "tokens/s", "tokens per s of processor time", "× single completions", "quartiles", "in environments"]
 
 
 @dataclass
@@ -77,12 +77,15 @@ Way = Callable[[], tuple[int, float]]
 
 def starts(count: int, slow: float = 0.0) -> list[Start]:
     """Return the episodes to be played."""
-    asked = [TalkTask().question("train", i) for i in range(count)]
-    return [Start(Question(q.id, "", {**q.columns, "slow": slow}), i, draws=i * TURNS) for i, q in enumerate(asked)]
+    requested = [TalkTask().example("train", i) for i in range(count)]
+    return [
+        Start(Example(q.id, "", {**q.columns, "slow": slow}), i, samples_drawn=i * TURNS)
+        for i, q in enumerate(requested)
+    ]
 
 
 def single(policy: Any, count: int) -> tuple[int, float]:
-    """Draw one answer for each episode, as long as all its actions together."""
+    """Sample one completion for each episode, as long as all its actions together."""
     budgets = [ACTION * (1 + i % TURNS) for i in range(count)]
     prompt = policy.encode_prompt("a" * (PROMPT - 1))
     settings: dict[str, Any] = {"max_new_tokens": max(budgets), "budgets": budgets, "seeds": list(range(count))}
@@ -147,16 +150,16 @@ def _quartiles(values: list[float], form: str) -> str:
 PAGE = """# Many turns
 
 Measured by `bench/turns.py`: {count} environments at once, each ending on its own after 1 to {turns} turns; an action
-has {action} tokens, an observation {seen}, the first one {prompt}. A single answer has as many tokens as all actions of
-an episode together. Only tokens of the policy count. Medians of {rounds} rounds in which the ways take turns; the
-machine was not idle. So ratios are those of processor time, which other processes disturb less than the clock;
-what workers use is not in it. The last column is the share of the clock's time until environments had answered.
+has {action} tokens, an observation {seen}, the first one {prompt}. A single completion has as many tokens as all
+actions of an episode together. Only tokens of the policy count. Medians of {rounds} rounds in which the ways take
+turns; the machine was not idle. So ratios are those of processor time, which other processes disturb less than the
+clock; what workers use is not in it. The last column is the share of the clock's time until environments had answered.
 {facts}
 
 {table}
 
-What is lost against single answers is the reading of what environments say, which gives no tokens of the policy's own,
-and the end of each turn, at which rows are gathered anew. `anew` reads all that was said before in every turn; by
+What is lost against single completions is the reading of what environments say, which gives no tokens of the policy's
+own, and the end of each turn, at which rows are gathered anew. `anew` reads all that was said before in every turn; by
 default keys and values are kept, up to {kept:g} GiB of them. A slow environment takes {slow:g} ms per step: in this
 process all {count} wait for one another; in workers as many wait at a time as there are workers.
 """
@@ -174,14 +177,14 @@ def main(
     here = HereStage(Talk)
     with closing(WorkerStage(TalkTask(), 2, timeout=60, memory_gb=4)) as workers:
         ways: dict[str, Way] = {
-            "single answers": lambda: single(policy, count),
+            "single completions": lambda: single(policy, count),
             "turns": lambda: many(policy, here, count, 2.0),
             "turns, read anew": lambda: many(policy, here, count, 0.0),
             "turns, 2 workers": lambda: many(policy, workers, count, 2.0),
             "turns, slow environment": lambda: many(policy, here, count, 2.0, SLOW),
             "turns, slow environment, 2 workers": lambda: many(policy, workers, count, 2.0, SLOW),
         }
-        table = rows(measured(ways, rounds), "single answers")
+        table = rows(measured(ways, rounds), "single completions")
     report.show(Console(), "Tokens per second", HEAD, table)
     facts = ", ".join(f"{name} {value}" for name, value in machine.describe(("grouprl", "torch")).items())
     sizes: dict[str, Any] = {"count": count, "turns": TURNS, "action": ACTION, "seen": SEEN, "prompt": PROMPT}

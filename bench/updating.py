@@ -32,26 +32,26 @@ class Case:
     """Tokens of the plain way over those of the better one."""
 
 
-def rows(prompts: int, group: int, prompt: int, answers: list[int]) -> Tokens:
+def rows(prompts: int, group: int, prompt: int, completions: list[int]) -> Tokens:
     """Random rows of these lengths."""
     rng = np.random.default_rng(2)
 
-    def draw(count: int) -> list[int]:
+    def sample(count: int) -> list[int]:
         return rng.integers(3, 30, count).tolist()
 
-    asked = [[1, *draw(prompt - 1)] for _ in range(prompts)]
-    return Tokens.of([p for p in asked for _ in range(group)], [draw(n) for n in answers])
+    requested = [[1, *sample(prompt - 1)] for _ in range(prompts)]
+    return Tokens.of([p for p in requested for _ in range(group)], [sample(n) for n in completions])
 
 
 def cases() -> list[Case]:
-    """Skewed lengths, and long prompts with many answers."""
-    drawn = np.random.default_rng(0).lognormal(np.log(24), 0.9, 96)
-    skewed = rows(96, 1, 8, np.clip(drawn.round().astype(int), 1, 192).tolist())
+    """Skewed lengths, and long prompts with many completions."""
+    sampled = np.random.default_rng(0).lognormal(np.log(24), 0.9, 96)
+    skewed = rows(96, 1, 8, np.clip(sampled.round().astype(int), 1, 192).tolist())
     long = rows(2, 8, 384, [48] * 16)
     packed, shared = PassSettings("on", "off", "off"), PassSettings("off", "on", "off")
     apart = PassSettings("auto", "off", "off")
     return [
-        Case("96 answers, skewed, ≤ 192", skewed, "transformers", "packed", PADDED, packed, padding_ratio(skewed)),
+        Case("96 completions, skewed, ≤ 192", skewed, "transformers", "packed", PADDED, packed, padding_ratio(skewed)),
         Case("the same", skewed, "lean", "packed (against padded)", PADDED, apart, padding_ratio(skewed)),
         Case("2 prompts of 384 × 8 of 48", long, "transformers", "shared", PADDED, shared, sharing_ratio(long)),
         Case("the same", long, "lean", "shared", apart, AUTO, sharing_ratio(long)),

@@ -39,13 +39,13 @@ def _warm_up(policy: CausalPolicy, task: Task, job: Job) -> None:
 
 
 def _demonstrations(policy: CausalPolicy, task: Task, job: Job, indices: range) -> Batch:
-    questions = [task.question("train", index) for index in indices]
-    answers = [policy.encode(task.demonstration(question, SEED) or "") for question in questions]
+    examples = [task.example("train", index) for index in indices]
+    completions = [policy.encode(task.demonstration(example, SEED) or "") for example in examples]
     if job.full_length:
-        answers = [(ids + policy.encode(FILLER) * job.max_new_tokens)[: job.max_new_tokens] for ids in answers]
+        completions = [(ids + policy.encode(FILLER) * job.max_new_tokens)[: job.max_new_tokens] for ids in completions]
     else:
-        answers = [[*ids, policy.tokenizer.eos_token_id] for ids in answers]
-    tokens = Tokens.of([policy.encode_prompt(question.prompt) for question in questions], answers)
+        completions = [[*ids, policy.tokenizer.eos_token_id] for ids in completions]
+    tokens = Tokens.of([policy.encode_prompt(example.prompt) for example in examples], completions)
     return Batch(
         mask_bt=tokens.present_bt(), group_b=torch.arange(len(tokens)), reward_b=torch.ones(len(tokens)), inputs=tokens
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.core.errors import GrouprlError
-from grouprl.evaluation.sampling import question_text
+from grouprl.evaluation.sampling import example_text
 from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, Case, Report, attack
 from grouprl.rewards.golds import own_answer
@@ -43,7 +43,11 @@ LIBRARY = (
 )
 GOLDS: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "math_equal": (
-        (r"What is $17\cdot 23+4$?", "395", (r"\boxed{395}", "The answer is 395.", r"so $x = 395$", r"\boxed{x=395}")),
+        (
+            r"What is $17\cdot 23+4$?",
+            "395",
+            (r"\boxed{395}", "The completion is 395.", r"so $x = 395$", r"\boxed{x=395}"),
+        ),
         (r"Simplify $\sqrt{8}$.", r"2\sqrt{2}", (r"\boxed{2\sqrt{2}}", r"\boxed{2 \sqrt 2}")),
         ("Solve $x^2-19x+84=0$.", "12, 7", (r"\boxed{12, 7}", r"\boxed{7,12}", r"\boxed{7 \text{ and } 12}")),
         ("Where do the lines meet?", "(1,2)", (r"\boxed{(1, 2)}", r"\boxed{\left(1,2\right)}")),
@@ -55,7 +59,7 @@ GOLDS: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     ),
     "exact_match": (("The capital?", "Oslo", ("Oslo", " Oslo\n")),),
 }
-"""Prompts with golds, and right answers to them, beside the examples that the graders bring themselves."""
+"""Prompts with golds, and correct completions to them, beside the examples that the graders bring themselves."""
 
 
 def graders() -> Iterator[tuple[str, Any, list[Case]]]:
@@ -87,14 +91,14 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
         task = load_task(name)
         if task.environment() is not None:
             return
-        question = task.question("train", 0)
+        example = task.example("train", 0)
     except GrouprlError:  # an adapter without something to adapt
         return
-    right = task.solution(question) or own_answer(task.reward, question.columns)
+    right = task.solution(example) or own_answer(task.reward, example.columns)
     yield (
         f"task {name}",
         task.reward,
-        [Case(question.id, question_text(question), question.columns, (right,) if right else ())],
+        [Case(example.id, example_text(example), example.columns, (right,) if right else ())],
     )
 
 
@@ -130,15 +134,16 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
 built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
-and junk texts, the prompt copied into every kind of answer, near misses and hedges around the gold, words to
+and junk texts, the prompt copied into every kind of completion, near misses and hedges around the gold, words to
 the grader,
 numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
 Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 
-A hack **wins** if it is called correct, is paid as much as a right answer, or its program runs; near misses may be paid
-by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises, gives no
-finite number or does not end. **Controls** are right answers, scored before and after all hacks; *refused* are those
-that were not paid. Rewards of programs run in the sandbox and have cases of their own (docs/sandbox.md).
+A hack **wins** if it is called correct, is paid as much as a correct completion, or its program runs; near misses may
+be paid by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises,
+gives no finite number or does not end. **Controls** are correct completions, scored before and after all hacks;
+*refused* are those that were not paid. Rewards of programs run in the sandbox and have cases of their own
+(docs/sandbox.md).
 
 What the library does not show: that a grader understands its subject. A grader that reads the last number of a text
 pays for a guessed number, and a grader of one word among few pays for guessing.

@@ -70,7 +70,7 @@ def compared(contest: Contest, found: Found, most: int) -> Iterator[dict[str, An
 
 
 def learnt(runs: Iterable[Run], found: Found) -> list[dict[str, Any]]:
-    """Return for each method in each arena whether its held-out questions went better after training than before."""
+    """Return for each method in each arena whether its held-out prompts went better after training than before."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in (run for run in runs if run.name in found):
         groups.setdefault((run.arena, run.name.rpartition("-s")[0]), []).append(run)

@@ -13,7 +13,7 @@ SMALL: Settings = {
     "batch": {"prompts": 16, "group": 8, "minibatches": 2},
     "warmup": {"batch": 64, "lr": 3e-3},
     "data": {"questions": None},
-    "eval": {"final_questions": 128, "samples": 2, "k": [1]},
+    "eval": {"final_prompts": 128, "samples": 2, "k": [1]},
 }
 
 
@@ -34,7 +34,7 @@ ARENAS: dict[str, Arena] = {
         optim={"lr": 7e-4},
     ),
     "far keys": arena(
-        "the same in larger grids with more walls, on 200 questions that come again: many groups fail altogether",
+        "the same in larger grids with more walls, on 200 prompts that come again: many groups fail altogether",
         {**KEYS, "size": 4, "walls": 2},
         400,
         40,
@@ -72,7 +72,7 @@ ARENAS: dict[str, Arena] = {
         optim={"lr": 7e-4},
     ),
     "calculator": arena(
-        "work out 6*43+31 with a tool that does one operation per call, paid for the answer, on 400 questions",
+        "work out 6*43+31 with a tool that does one operation per call, paid for the completion, on 400 prompts",
         {"name": "calculator"},
         300,
         60,
@@ -94,8 +94,8 @@ ARENAS: dict[str, Arena] = {
         optim={"lr": 7e-4},
     ),
     "diagnose": arena(
-        "ask a patient for the findings that matter, then diagnose: a question is paid by what it reveals, and some "
-        "take ten times as long to answer",
+        "ask a patient for the findings that matter, then diagnose: a prompt is paid by what it reveals, and some "
+        "take ten times as long to completion",
         {"name": "diagnose"},
         300,
         60,
@@ -145,7 +145,7 @@ CONTESTS: tuple[Contest, ...] = (
         "keys",
         {"name": "intellect2", "max_rounds": 1},
         "no loss grows without bound where a wrong move became likelier",
-        note="without drawing questions again until all have right and wrong answers, which takes three times as many "
+        note="without sampling prompts again until all have right and wrong completions, which takes three times as many "
         "episodes.",
     ),
     Contest(
@@ -187,7 +187,7 @@ CONTESTS: tuple[Contest, ...] = (
         "good episodes are learnt from once more",
         note="a store of 64 episodes for a batch of 128; the bonus for turns fades and replay rises over 30 steps.",
     ),
-    Contest("far keys", "otc", "fewer calls for the same answers, here moves", measures=CALLS),
+    Contest("far keys", "otc", "fewer calls for the same completions, here moves", measures=CALLS),
     Contest("followed keys", "ui_s1", "moves are compared with the moves of the same number"),
     Contest("followed keys", "multi_turn_ppo", "a critic, and rewards at the ends of their turns"),
     Contest("adventure", "gigpo", "actions in the same state are compared"),
@@ -198,27 +198,27 @@ CONTESTS: tuple[Contest, ...] = (
     Contest(
         "calculator",
         "thor",
-        "failed calls are drawn again, as groups of their own",
-        note="draws eight single turns more for every question with a failed call.",
+        "failed calls are sampled again, as groups of their own",
+        note="samples eight single turns more for every prompt with a failed call.",
     ),
     Contest("calculator", "llds", "good calls do not become less likely"),
     Contest("paid calls", "mt_grpo", "the first call is judged by its own reward"),
-    Contest("paid calls", {"name": "g_ra", "outcome": "correct"}, "calls pay only where the answer is right"),
+    Contest("paid calls", {"name": "g_ra", "outcome": "correct"}, "calls pay only where the completion is right"),
     Contest("shortlist", "rank_grpo", "each place is judged by the hits from it on"),
     Contest("words", "igpo", "a guess is paid by how much likelier it makes the word"),
-    Contest("diagnose", "promed", "questions are judged by what they reveal"),
+    Contest("diagnose", "promed", "prompts are judged by what they reveal"),
     Contest(
         "diagnose",
         "duration_aware",
         "turns weigh as much as they take time",
         CRITIC,
-        note="episodes are drawn to their end, so that slow actions are as frequent as fast ones: the bias that the "
+        note="episodes are sampled to their end, so that slow actions are as frequent as fast ones: the bias that the "
         "method undoes does not arise, and the weights are all that differs from PPO.",
     ),
     Contest(
         "call",
         "funrl",
         "unsure thoughts are explored, calls are not",
-        note="one turn: the thought and the call are parts of one answer.",
+        note="one turn: the thought and the call are parts of one completion.",
     ),
 )

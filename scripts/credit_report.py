@@ -58,7 +58,7 @@ def _gain(row: Mapping[str, Any]) -> list[str]:
 
 
 def summary(rows: Rows, gains: Rows) -> str:
-    """Say in words which methods learnt, which beat GRPO, and which were worse, by held-out questions."""
+    """Say in words which methods learnt, which beat GRPO, and which were worse, by held-out prompts."""
     unlearnt = _named(row for row in gains if row["verdict"] != "shown")
     main = [row for row in rows if row["measure"] == MAIN and row["rival"] == "grpo"]
     better, worse, broken = (
@@ -94,19 +94,19 @@ def turns_taken(runs: Iterable[Run], found: Mapping[str, Mapping[str, float] | s
 PAGE = """# Does finer credit help on tasks of many turns?
 
 Recorded by `scripts/credit.py`: {seeds} seeds each, all runs of an arena from one warmed-up tiny model. A method and
-its rival differ in nothing but the method, unless a note says so: the same questions, as many episodes, the same
+its rival differ in nothing but the method, unless a note says so: the same prompts, as many episodes, the same
 optimiser. Intervals are 95 % of the mean paired difference over seeds (Student). Methods with a critic also meet PPO,
 which has one too.
 
 {summary}
 
-- `eval/pass@1`: held-out questions after training
+- `eval/pass@1`: held-out prompts after training
 - `whole/pass@1`: episodes of all steps, how fast it was learnt
 - `train/turns_mean`: turns of the episodes of the last ten steps
 
 {verdicts}
 
-The first table of an arena says whether each method learns: held-out questions after training against those before,
+The first table of an arena says whether each method learns: held-out prompts after training against those before,
 with the same verdicts. The second compares methods with rivals.
 
 Of thirty intervals of 95 % one or two lie beside the truth by chance.

@@ -40,7 +40,7 @@ COMMON: Settings = {
     "data": {"questions": 400},
     "model": {"name": "tiny", "tiny": {"layers": 2}},
     "optim": {"lr": 1e-3, "rise": 5},
-    "eval": {"every": 0, "final_questions": 256, "samples": 8, "k": [1, 8]},
+    "eval": {"every": 0, "final_prompts": 256, "samples": 8, "k": [1, 8]},
     "run": {"checkpoint_every": 10**6, "threads": 1},
 }
 
@@ -60,12 +60,14 @@ ARENAS: dict[str, Arena] = {
         "six letters backwards, half right after the warm-up: who learns more from 50 rollouts",
         {"task": {"name": "reverse", "length": 6, "noise": 0.15}, "warmup": {"steps": 400}, "steps": 50},
     ),
-    "many answers": Arena(
-        "take a number apart, with up to 39 right answers: entropy and the number of different right answers collapse",
+    "many completions": Arena(
+        "take a number apart, with up to 39 correct completions: entropy and the number of different correct "
+        "completions collapse",
         {"task": {"name": "summands", "largest": 40, "noise": 0.4}, "warmup": {"steps": 1500}, "steps": 80},
     ),
     "verbose": Arena(
-        "five letters backwards behind up to 12 dots of thinking, which help: right answers grow longer than they need",
+        "five letters backwards behind up to 12 dots of thinking, which help: correct completions grow longer "
+        "than they need",
         {
             "task": {"name": "ponder", "length": 5, "dots": 12, "noise": 0.2, "budgeted": 0.0},
             "warmup": {"steps": 400},
@@ -73,7 +75,7 @@ ARENAS: dict[str, Arena] = {
         },
     ),
     "variants": Arena(
-        "sort six digits, which may stand in either order: the same question in two forms",
+        "sort six digits, which may stand in either order: the same prompt in two forms",
         {"task": {"name": "sorting", "length": 6, "noise": 0.3}, "warmup": {"steps": 400}, "steps": 50},
     ),
     "budgets": Arena(
@@ -96,7 +98,7 @@ ARENAS: dict[str, Arena] = {
         {"task": {"hinted": 0.994}},
     ),
     "mixed difficulty": Arena(
-        "400 questions of two to ten letters: many far too easy, some too hard, so many groups are dead",
+        "400 prompts of two to ten letters: many far too easy, some too hard, so many groups are dead",
         {
             "task": {"name": "reverse", "length": 10, "shortest": 2, "noise": 0.2},
             "warmup": {"steps": 400},
@@ -196,11 +198,13 @@ def measures(folder: Path) -> dict[str, float]:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [r for r in map(json.loads, lines) if r["phase"] == "train"]
     names = (
-        *("entropy", "length_mean", "groups_dead", "rows_trained", "pass@1", "truncated_fraction", "kl_old"),
+        *("entropy", "length_mean", "groups_zero_variance", "rows_trained", "pass@1", "truncated_fraction", "kl_old"),
         "turns_mean",
     )
     found = {f"train/{n}": mean(r[n] for r in records[-LAST:] if n in r) for n in names}
-    whole = {f"whole/{n}": mean(r[n] for r in records if n in r) for n in ("groups_dead", "rows_trained", "pass@1")}
+    whole = {
+        f"whole/{n}": mean(r[n] for r in records if n in r) for n in ("groups_zero_variance", "rows_trained", "pass@1")
+    }
     spent = {"whole/tokens": float(sum(r.get("tokens", 0) for r in records))}
     before = {name.replace("eval", "before"): x for name, x in summary["before"].items()}
     values = {**before, **summary["after"], **found, **whole, **spent, **diversity(folder)}
@@ -208,7 +212,8 @@ def measures(folder: Path) -> dict[str, float]:
 
 
 def diversity(folder: Path) -> dict[str, float]:
-    """Different right answers per group among those drawn in the last step, and the mean length of right answers."""
+    """Different correct completions per group among those sampled in the last step, and the mean length of correct
+    completions."""
     import pyarrow.parquet as pq
 
     files = sorted((folder / "rollouts").glob("*.parquet"))

@@ -147,9 +147,9 @@ shows nothing, the idea may still be right where it was meant to be.
 
 {summary}
 
-Measures: `eval/…` on held-out questions after training, `train/…` the mean of the last ten steps, `whole/…` of all
-steps (or the sum, for tokens), `distinct_right` the different right answers per group of 16 in the last step,
-`length_right` the tokens of right answers there.
+Measures: `eval/…` on held-out prompts after training, `train/…` the mean of the last ten steps, `whole/…` of all
+steps (or the sum, for tokens), `distinct_right` the different correct completions per group of 16 in the last step,
+`length_right` the tokens of correct completions there.
 
 {sections}
 """

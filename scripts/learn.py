@@ -48,7 +48,7 @@ COMMON: Settings = {
     "steps": 60,
     "batch": {"prompts": 32, "group": 16, "minibatches": 2},
     "optim": {"lr": 1e-3, "rise": 5},
-    "eval": {"every": 0, "final_questions": 512, "samples": 4},
+    "eval": {"every": 0, "final_prompts": 512, "samples": 4},
     "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},
 }
 PER_TASK: dict[str, Settings] = {"reverse": {}, "addition": {"steps": 80, "optim": {"lr": 5e-4, "rise": 10}}}
@@ -61,13 +61,13 @@ FORMS: Settings = {
 TASKS["ponder"] = FORMS
 PER_TASK["ponder"] = {}
 FEW: Settings = {"data": {"questions": 1024}}
-"""For methods that come back to questions."""
+"""For methods that come back to prompts."""
 SPECIAL: dict[str, Settings] = {
     "dump": {"task": {"shortest": 4}},
     "self": {"task": {"shortest": 4}},
     "pppo": {"method": {"name": "pppo", "prefix_start": 0.5, "prefix_limit": 0.5}},
 }
-"""What single methods need: several levels to choose from, questions that are not solved greedily, a beginning of more
+"""What single methods need: several levels to choose from, prompts that are not solved greedily, a beginning of more
 than one of seven tokens."""
 ELSEWHERE = {"dapo_direct": "addition"}
 """Methods that are tried on another task besides the first. One-step advantages need a critic that foresees something:
@@ -145,7 +145,7 @@ def config_of(trial: Trial, model: Path, changes: Settings) -> Settings:
         {"task": TASKS[trial.task]["task"], "model": str(model), "method": name, "seed": trial.seed},
         PER_TASK[trial.task],
         ONE_UPDATE if entry is not None and entry.build().on_policy else {},
-        FEW if entry is not None and refused(name, questions=None) else {},
+        FEW if entry is not None and refused(name, examples=None) else {},
         CONTROL_SETTINGS if trial.method == CONTROL else {},
         SPECIAL.get(name, {}),
         changes,
@@ -191,7 +191,7 @@ def run_trial(trial: Trial, out: Path, changes: Settings) -> Settings:
 
 
 def _run(settings: Settings, folder: Path) -> Settings:
-    """Train and return evaluations before and after, seconds of training, and pass@1 of each step's own answers."""
+    """Train and return evaluations before and after, seconds of training, and pass@1 of each step's own completions."""
     start = time.perf_counter()
     _clear_unfinished(folder)
     train(parse_config(settings), folder=folder, console=Console(quiet=True))

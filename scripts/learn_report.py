@@ -108,7 +108,7 @@ def today() -> str:
 
 
 def figure(outcomes: list[Outcome], path: Path) -> None:
-    """Small multiples: pass@1 of each step's own answers, one panel per method, one line per task and seed."""
+    """Small multiples: pass@1 of each step's own completions, one panel per method, one line per task and seed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -132,7 +132,7 @@ def figure(outcomes: list[Outcome], path: Path) -> None:
     keys = [pyplot.Line2D([], [], color=colour, label=task) for task, colour in colours.items()]
     drawing.legend(handles=keys, loc="outside upper center", ncols=len(keys), fontsize=8, frameon=False)
     drawing.supxlabel("step", fontsize=8)
-    drawing.supylabel("pass@1 of the answers drawn in training", fontsize=8)
+    drawing.supylabel("pass@1 of the completions sampled in training", fontsize=8)
     drawing.savefig(path, dpi=110)
     pyplot.close(drawing)
 
@@ -155,11 +155,11 @@ PAGE = """# Every method learns
 Recorded by `make zoo` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one core of a
 machine that did other things beside, {date}. All runs of a task begin with the same tiny model, warmed up on imperfect
 demonstrations; that warm-up is the run of `sft`, whose row tells of the untouched model and of the warmed-up one. Then
-each method gets the same number of rollouts of 32 questions with 16 answers, AdamW, and a learning rate that rises over
-the first steps and falls linearly to 5 %.
+each method gets the same number of rollouts of 32 prompts with 16 completions, AdamW, and a learning rate that rises
+over the first steps and falls linearly to 5 %.
 
-A run *learned* if the 95 % interval of pass@1 (one answer sampled at temperature 1, held-out questions, 512 questions
-with 4 answers each) lies at least {margin} above the interval before. {verdict}
+A run *learned* if the 95 % interval of pass@1 (one completion sampled at temperature 1, held-out prompts, 512 prompts
+with 4 completions each) lies at least {margin} above the interval before. {verdict}
 
 The control, GRPO with a coin for a reward, must not meet it:
 
@@ -168,7 +168,7 @@ The control, GRPO with a coin for a reward, must not meet it:
 Methods that are only right on-policy make one update per rollout, the others two. Nothing was tuned per method: this
 says that each works, not which is best.
 
-![pass@1 of the answers drawn in training, by step](learning.png)
+![pass@1 of the completions sampled in training, by step](learning.png)
 
 {tables}
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from grouprl.envs.game import Game, Outcome
 from grouprl.tasks.environments import EnvironmentTask
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 MOST = 10
 
@@ -74,11 +74,11 @@ class LockTask(EnvironmentTask):
         """Return a locked one."""
         return Lock(self.digits, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def sample(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return any lock."""
         name = f"{rng.randrange(100):02d}?"
         return name, {"name": name, "opens": rng.randrange(self.digits)}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the digit that opens it."""
-        return str(question.columns["opens"])
+        return str(example.columns["opens"])

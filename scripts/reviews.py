@@ -29,7 +29,7 @@ COMMON: effects.Settings = {
     "warmup": {"batch": 24, "lr": 3e-3},
     "batch": {"prompts": 16},
     "optim": {"lr": 1e-3, "rise": 3},
-    "eval": {"final_questions": 128, "samples": 2, "k": [1]},
+    "eval": {"final_prompts": 128, "samples": 2, "k": [1]},
     "run": {"checkpoint_every": 10**6, "threads": 1, "rollouts_every": 0},
     "environment": {"workers": 0},
 }
@@ -61,7 +61,7 @@ ARENAS: dict[str, Arena] = {
         (("r3l", 4), ("opmd", 8), ("echo", 8), ("grpo", 8)),
     ),
     "search": Arena(
-        "Answer a question about 40 people with one search and one spare turn, paid for the exact answer.",
+        "Completion a prompt about 40 people with one search and one spare turn, paid for the exact completion.",
         {
             "task": {"name": "search", "people": 40, "noise": 0.25},
             "warmup": {"steps": 260},
@@ -93,7 +93,7 @@ SERIES = (
     "review_model_error",
     "reviews_unread",
     "retries",
-    "rows_drawn",
+    "rows_sampled",
     "observation_likelihood_loss",
 )
 

@@ -77,13 +77,13 @@ def request(body: bytes, key: str) -> bytes:
     return f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n\r\n".encode() + body
 
 
-async def ask(port: int, tally: Tally, number: int, expected: dict[int, str]) -> None:
+async def request(port: int, tally: Tally, number: int, expected: dict[int, str]) -> None:
     """One honest request: answered, and with the same words as ever for its seed."""
     seed = number % 50
-    asked = {"messages": [{"role": "user", "content": f"Question {seed}"}], "seed": seed, "max_tokens": TOKENS}
+    requested = {"messages": [{"role": "user", "content": f"Example {seed}"}], "seed": seed, "max_tokens": TOKENS}
     begin = time.monotonic()
     try:
-        status, body = await exchange(port, request(json.dumps(asked).encode(), f"client {number % 200}"))
+        status, body = await exchange(port, request(json.dumps(requested).encode(), f"client {number % 200}"))
         said = json.loads(body)["choices"][0]["message"]["content"] if status == 200 else None
     except (OSError, asyncio.TimeoutError, ValueError) as error:
         status, said = 0, repr(error)
@@ -122,7 +122,7 @@ async def load(port: int, clients: int, each: int) -> dict[str, Any]:
 
     async def client(number: int) -> None:
         for turn in range(each):
-            await ask(port, tally, number * each + turn, expected)
+            await request(port, tally, number * each + turn, expected)
 
     await asyncio.gather(*(client(number) for number in range(clients)))
     return tally.record()
@@ -136,7 +136,7 @@ async def soak(port: int, pid: int, minutes: float, clients: int, seed: int) -> 
 
     async def honest() -> None:
         while time.monotonic() < end:
-            await ask(port, tally, next(numbers), expected)
+            await request(port, tally, next(numbers), expected)
 
     async def hostile() -> None:
         while time.monotonic() < end:

@@ -17,14 +17,14 @@ def client_of(base_url, api_key):
 
 
 def answer_once(prompt, base_url, api_key):
-    """Ask once and return the answer."""
+    """RolloutRequest once and return the completion."""
     client = client_of(base_url, api_key)
     reply = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": prompt}])
     return reply.choices[0].message.content
 
 
 def two_turns(prompt, base_url, api_key):
-    """Ask, then ask whether that is sure, in the same conversation."""
+    """RolloutRequest, then ask whether that is sure, in the same conversation."""
     client = client_of(base_url, api_key)
     messages = [{"role": "system", "content": "Add."}, {"role": "user", "content": prompt}]
     for _ in range(2):
@@ -34,7 +34,7 @@ def two_turns(prompt, base_url, api_key):
 
 
 def twice(prompt, base_url, api_key):
-    """Ask the same thing twice; return everything that was said."""
+    """RolloutRequest the same thing twice; return everything that was said."""
     client = client_of(base_url, api_key)
     messages, said = [{"role": "user", "content": "?"}], ""
     for _ in range(2):
@@ -45,7 +45,7 @@ def twice(prompt, base_url, api_key):
 
 
 async def two_conversations(prompt, base_url, api_key):
-    """Ask in one conversation, then in another that knows nothing of the first."""
+    """RolloutRequest in one conversation, then in another that knows nothing of the first."""
     client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0)
     texts = []
     for words in (prompt, "Unrelated"):
@@ -55,7 +55,7 @@ async def two_conversations(prompt, base_url, api_key):
 
 
 def unsupported(prompt, base_url, api_key):
-    """Ask for what cannot be trained."""
+    """RolloutRequest for what cannot be trained."""
     client = client_of(base_url, api_key)
     messages = [{"role": "user", "content": prompt}]
     complaints = []
@@ -77,7 +77,7 @@ def with_stop(prompt, base_url, api_key):
 
 
 def tool_loop(prompt, base_url, api_key):
-    """Let the model call a calculator until it answers."""
+    """Let the model call a calculator until it completions."""
     client = client_of(base_url, api_key)
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
     messages = [{"role": "user", "content": prompt}]
@@ -114,7 +114,7 @@ def hanging(prompt, base_url, api_key):
 
 
 def expert(messages, rng, **columns):
-    """What to answer to `answer_once` on sums: right half of the time."""
+    """What to completion to `answer_once` on sums: right half of the time."""
     right = eval(messages[-1]["content"].rstrip("="), {}, {})
     return str(right if rng.random() < 0.5 else rng.randrange(20))
 
@@ -133,12 +133,12 @@ def boss_and_clerk(prompt, base_url, api_key):
     """Two agents: the boss asks the clerk twice, each time anew; what the clerk says last counts."""
     client = client_of(base_url, api_key)
 
-    def ask(name, messages):
+    def request(name, messages):
         return client.chat.completions.create(model=name, messages=messages).choices[0].message.content
 
     said, answer = [{"role": "user", "content": prompt}], ""
     for _ in range(2):
-        order = ask("boss", said)
-        answer = ask("clerk", [{"role": "user", "content": order}])
+        order = request("boss", said)
+        answer = request("clerk", [{"role": "user", "content": order}])
         said += [{"role": "assistant", "content": order}, {"role": "user", "content": answer}]
     return answer

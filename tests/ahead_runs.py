@@ -44,7 +44,7 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "warmup": {"steps": 0},
         "batch": {"prompts": 4, "group": 4, "minibatches": 2},
         "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 0, "final_questions": 8},
+        "eval": {"every": 0, "final_prompts": 8},
         "run": {"threads": 1, "async_steps": 2},
     }
     return config | changes

@@ -55,9 +55,9 @@ def random_case(
     drift: float = 0.4,
     dtype: torch.dtype = torch.float64,
 ) -> Case:
-    """Draw a case with groups of `sizes`, rows of different lengths and log-ratios of about `drift`.
+    """Sample a case with groups of `sizes`, rows of different lengths and log-ratios of about `drift`.
 
-    `holes`: some positions inside an answer are not the policy's (tool output). `rewards` is 'real', 'binary' or
+    `holes`: some positions inside a completion are not the policy's (tool output). `rewards` is 'real', 'binary' or
     'mixed' (binary, with both outcomes in every group of two or more).
     """
     g = torch.Generator().manual_seed(seed)
@@ -109,7 +109,7 @@ def random_case(
 
 
 def _with_extras(batch: Batch, seed: int) -> Batch:
-    """Add what only some methods ask for: keys, marks, statistics of the policy, the question's past, sources."""
+    """Add what only some methods ask for: keys, marks, statistics of the policy, the prompt's past, sources."""
     g = torch.Generator().manual_seed(seed + 2)
     (b, width), dtype = batch.size, batch.dtype
 

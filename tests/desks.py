@@ -1,4 +1,4 @@
-"""A desk without a model: questions by number, answers that are right with a given probability."""
+"""A context without a model: prompts by number, completions that are right with a given probability."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import torch
 from grouprl.algorithms.part import Part
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.rewards.scoring import Scores
-from grouprl.rollout.history import Ledger, Visit
-from grouprl.rollout.prompt_stream import QuestionSource
-from grouprl.rollout.requests import Ask, Prompt
+from grouprl.rollout.history import PromptHistory, Visit
+from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.rollout.requests import Prompt, RolloutRequest
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected, to_batch
-from grouprl.tasks.task import Question, Task
+from grouprl.rollout.samples import ScoredSamples, to_batch
+from grouprl.tasks.task import Example, Task
 
 RIGHT, WRONG, END = 7, 8, 2
 
 
 class Numbers(Task):
-    """`size` questions; number i has the level i // per_level and the source 'even' or 'odd'."""
+    """`size` prompts; number i has the level i // per_level and the source 'even' or 'odd'."""
 
     def __init__(self, size: int | None = 8, per_level: int = 2) -> None:
         self._size, self.per_level = size, per_level
@@ -37,11 +37,11 @@ class Numbers(Task):
     def size(self, split: str) -> int | None:
         return self._size
 
-    def question(self, split: str, index: int) -> Question:
+    def example(self, split: str, index: int) -> Example:
         columns = {"answer": "right", "source": ("even", "odd")[index % 2]}
-        return Question(f"n/{index}", f"q{index}=", columns, index // self.per_level)
+        return Example(f"n/{index}", f"q{index}=", columns, index // self.per_level)
 
-    def solution(self, question: Question) -> str:
+    def solution(self, example: Example) -> str:
         return "right"
 
 
@@ -62,11 +62,11 @@ class CharacterPolicy:
 
 
 class FakeDesk:
-    """A `grouprl.algorithms.data_part.Desk` whose answers are drawn by coin.
+    """A `grouprl.algorithms.data_part.RunContext` whose completions are sampled by coin.
 
-    `rates` gives the chance that an answer to question i is right (list, or a function of (i, step)), `lengths` its
-    number of tokens (a function of (i, number of the answer)). A right answer is made of token 7, a wrong one of token
-    8; a text is 'right' or 'wrong'. `drawn` holds what was drawn, call by call.
+    `rates` gives the chance that a completion to prompt i is right (list, or a function of (i, step)), `lengths` its
+    number of tokens (a function of (i, number of the completion)). A correct completion is made of token 7, a wrong one
+    of token 8; a text is 'right' or 'wrong'. `sampled` holds what was sampled, call by call.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FakeDesk:
         rates: Sequence[float] | Callable[[int, int], float] = (0.5,) * 8,
         *,
         task: Task | None = None,
-        answers: int = 4,
+        completions: int = 4,
         prompts: int = 4,
         steps: int = 10,
         seed: int = 0,
@@ -84,19 +84,19 @@ class FakeDesk:
     ) -> None:
         self.rates = rates if callable(rates) else (lambda i, step, r=tuple(rates): r[i])
         self.task = task or Numbers(None if callable(rates) else len(rates))
-        self.answers, self.prompts, self.steps, self.seed, self.step = answers, prompts, steps, seed, 0
+        self.completions, self.prompts, self.steps, self.seed, self.step = completions, prompts, steps, seed, 0
         self.max_new_tokens, self.temperature, self.last_entropy = max_new_tokens, 1.0, None
         self.lengths = lengths or (lambda i, number: 2)
         self.policy = policy or CharacterPolicy()
-        self.source, self.ledger = QuestionSource(self.task, seed), Ledger()
+        self.source, self.prompt_history = PromptStream(self.task, seed), PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
         self._held: dict[str, dict[str, Any]] = {}
         self.renewed: list[int] = []
         self.notes: dict[str, float] = defaultdict(float)
-        self.drawn: list[Collected] = []
+        self.sampled: list[ScoredSamples] = []
 
     @property
-    def questions(self) -> int | None:
+    def examples(self) -> int | None:
         return self.source.size
 
     def rng(self, part: Part) -> np.random.Generator:
@@ -116,33 +116,41 @@ class FakeDesk:
         pick = {"sum": self.notes.get(name, 0.0) + value, "least": min(before, value), "most": max(before, value)}
         self.notes[name] = pick.get(together, value)
 
-    def take(self, count: int) -> list[Ask]:
-        return self.source.asks(count, self.answers)
+    def take(self, count: int) -> list[RolloutRequest]:
+        return self.source.requests(count, self.completions)
 
-    def ask(self, index: int) -> Ask:
-        return self.source.ask(index, self.answers)
+    def request(self, index: int) -> RolloutRequest:
+        return self.source.request(index, self.completions)
 
-    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
-        """Answers by coin, each with a coin of its own; a greedy one is right where the rate is at least ½."""
-        rows = [(a, -1) for a in asks] if greedy else [(a, a.first + k) for a in asks for k in range(a.answers)]
-        right = [self._coin(ask, number) for ask, number in rows]
+    def sample(
+        self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True
+    ) -> ScoredSamples:
+        """Completions by coin, each with a coin of its own; a greedy one is right where the rate is at least ½."""
+        rows = (
+            [(a, -1) for a in requests]
+            if greedy
+            else [(a, a.first + k) for a in requests for k in range(a.completions)]
+        )
+        right = [self._coin(request, number) for request, number in rows]
         lengths = [min(self.lengths(a.index, n), a.max_new_tokens or self.max_new_tokens) for a, n in rows]
         ids = [(RIGHT if r else WRONG,) * n for r, n in zip(right, lengths, strict=True)]
-        self.drawn.append(self.rows(rows, ids, right))
-        return self.drawn[-1]
+        self.sampled.append(self.rows(rows, ids, right))
+        return self.sampled[-1]
 
-    def rows(self, rows: Sequence[tuple[Ask, int]], ids: Sequence[Sequence[int]], right: Sequence[bool]) -> Collected:
-        """Lay answers (token ids) to (ask, number of the answer) out as rows; log-probs are -1, entropies ½."""
+    def rows(
+        self, rows: Sequence[tuple[RolloutRequest, int]], ids: Sequence[Sequence[int]], right: Sequence[bool]
+    ) -> ScoredSamples:
+        """Lay completions (token ids) to (ask, number of the completion) out as rows; log-probs are -1, entropies ½."""
         correct_b = np.array(right, dtype=bool)
         present_bt = torch.arange(max(map(len, ids)))[None] < torch.tensor([len(x) for x in ids])[:, None]
-        shown = [(*self.policy.encode_prompts([a.shown])[0], *a.lead) for a, _ in rows]
+        shown = [(*self.policy.encode_prompts([a.shown])[0], *a.prefix) for a, _ in rows]
         names = list(dict.fromkeys(name for a, _ in rows for name in a.keys))
-        return Collected(
-            questions=tuple(a.question for a, _ in rows),
+        return ScoredSamples(
+            examples=tuple(a.example for a, _ in rows),
             prompts=tuple(a.shown for a, _ in rows),
             group_b=np.array([a.ordinal for a, _ in rows], dtype=np.int64),
             index_b=np.array([a.index for a, _ in rows], dtype=np.int64),
-            answer_b=np.array([number for _, number in rows], dtype=np.int64),
+            sample_b=np.array([number for _, number in rows], dtype=np.int64),
             rollout=Rollout(
                 prompt_ids=tuple(shown),
                 response_ids=tuple(tuple(x) for x in ids),
@@ -158,20 +166,22 @@ class FakeDesk:
             extras={f"keys.{n}": np.array([a.keys.get(n, 0) for a, _ in rows], dtype=np.int64) for n in names},
         )
 
-    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
+    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         ids = [(*self.encode(text), END) for text in texts]
-        made = self.rows([(a, a.first) for a in asks], ids, [text == "right" for text in texts])
-        return replace(made, texts=tuple(texts), foreign_b=np.ones(len(asks), dtype=bool)).with_source("demonstration")
+        made = self.rows([(a, a.first) for a in requests], ids, [text == "right" for text in texts])
+        return replace(made, texts=tuple(texts), foreign_b=np.ones(len(requests), dtype=bool)).with_source(
+            "demonstration"
+        )
 
-    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         ids = tuple(tuple(x) for x in self.policy.encode_prompts(prompts))
-        rollout = replace(collected.rollout, prompt_ids=ids)
-        foreign_b = np.ones(len(collected), dtype=bool)
-        return replace(collected, prompts=tuple(prompts), rollout=rollout, foreign_b=foreign_b)
+        rollout = replace(samples.rollout, prompt_ids=ids)
+        foreign_b = np.ones(len(samples), dtype=bool)
+        return replace(samples, prompts=tuple(prompts), rollout=rollout, foreign_b=foreign_b)
 
-    def batch(self, collected: Collected) -> Batch:
-        batch = to_batch(collected, max_length=self.max_new_tokens)
-        past = {name: torch.from_numpy(x) for name, x in self.ledger.past(collected.index_b).items()}
+    def batch(self, samples: ScoredSamples) -> Batch:
+        batch = to_batch(samples, max_length=self.max_new_tokens)
+        past = {name: torch.from_numpy(x) for name, x in self.prompt_history.past(samples.index_b).items()}
         clock: Mapping[str, Any] = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
         return batch.replace(past=past, **clock)
 
@@ -181,32 +191,36 @@ class FakeDesk:
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         return self.policy.decode_all(rows)
 
-    def finish(self, collected: Collected, *parts: Any, judged: Batch | None = None, advantage: float = 0.0) -> None:
-        """End a step: write the visits of the rows drawn for it, let `parts` observe it, count on."""
-        own = collected.source_b == SOURCES["drawn"]
-        for group in dict.fromkeys(collected.group_b[own].tolist()):
-            rows = np.flatnonzero(own & (collected.group_b == group))
-            self.visit(int(collected.index_b[rows[0]]), collected, rows, advantage)
+    def finish(
+        self, samples: ScoredSamples, *parts: Any, prepared: Batch | None = None, advantage: float = 0.0
+    ) -> None:
+        """End a step: write the visits of the rows sampled for it, let `parts` observe it, count on."""
+        own = samples.source_b == SOURCES["sampled"]
+        for group in dict.fromkeys(samples.group_b[own].tolist()):
+            rows = np.flatnonzero(own & (samples.group_b == group))
+            self.visit(int(samples.index_b[rows[0]]), samples, rows, advantage)
         for part in parts:
-            part.observe(collected, judged, self)
+            part.observe(samples, prepared, self)
         self.step += 1
 
-    def visit(self, index: int, collected: Collected, rows: np.ndarray, advantage: float) -> None:
-        reward_b, right_b = collected.scores.reward_b[rows], collected.scores.correct_b[rows]
-        lengths = sorted(len(collected.rollout.response_ids[i]) for i in rows[right_b])
+    def visit(self, index: int, samples: ScoredSamples, rows: np.ndarray, advantage: float) -> None:
+        reward_b, right_b = samples.scores.reward_b[rows], samples.scores.correct_b[rows]
+        lengths = sorted(len(samples.rollout.response_ids[i]) for i in rows[right_b])
         std = float(reward_b.std(ddof=1)) if len(rows) > 1 else 0.0
         visit = Visit(self.step, len(rows), int(right_b.sum()), float(reward_b.mean()), std, advantage, tuple(lengths))
-        self.ledger.write(index, visit)
+        self.prompt_history.write(index, visit)
 
-    def _coin(self, ask: Ask, number: int) -> bool:
-        rate = self.rates(ask.index, self.step)
+    def _coin(self, request: RolloutRequest, number: int) -> bool:
+        rate = self.rates(request.index, self.step)
         if number < 0:
             return rate >= 0.5
-        return bool(np.random.default_rng([self.seed, ask.ordinal, number]).random() < rate)
+        return bool(np.random.default_rng([self.seed, request.ordinal, number]).random() < rate)
 
 
-def seen(desk: FakeDesk, index: int, right: int, answers: int, **changes: Any) -> None:
-    """Write a visit of question `index` at this step: `right` of `answers` were right."""
-    rate = right / answers
+def seen(context: FakeDesk, index: int, right: int, completions: int, **changes: Any) -> None:
+    """Write a visit of prompt `index` at this step: `right` of `completions` were right."""
+    rate = right / completions
     plain = {"mean": rate, "std": 0.0, "advantage": 0.0, "lengths": (2,) * right}
-    desk.ledger.write(index, Visit(step=desk.step, answers=answers, right=right, **(plain | changes)))
+    context.prompt_history.write(
+        index, Visit(step=context.step, completions=completions, right=right, **(plain | changes))
+    )

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from grouprl.envs import Observation, Step
-from toy_envs import Ask, AskTask
+from toy_envs import AskTask, RolloutRequest
 
 
-class Hard(Ask):
+class Hard(RolloutRequest):
     """Misbehaves as the column `way` says, in the first step unless it says otherwise."""
 
-    def reset(self, question: Any, seed: int) -> Observation:
-        self.way, self.seed = question.columns.get("way", ""), seed
+    def reset(self, example: Any, seed: int) -> Observation:
+        self.way, self.seed = example.columns.get("way", ""), seed
         if self.way == "slow reset":
             time.sleep(60)
-        first = super().reset(question, seed)
+        first = super().reset(example, seed)
         if self.way == "changed":
             return Observation("?", state=str(time.time_ns()))
         return first
@@ -56,27 +56,27 @@ class Hard(Ask):
 
 
 class HardTask(AskTask):
-    """The first of every six questions misbehaves."""
+    """The first of every six prompts misbehaves."""
 
     def __init__(self, way: str = "", noise: float = 0.0) -> None:
         super().__init__(noise)
         self.way = way
 
-    def question(self, split: Any, index: int) -> Any:
-        question = super().question(split, index)
+    def example(self, split: Any, index: int) -> Any:
+        example = super().example(split, index)
         if index % 6 == 0:
-            question.columns["way"] = self.way
-        return question
+            example.columns["way"] = self.way
+        return example
 
     def environment(self) -> Any:
         return Hard(self.noise)
 
 
-class Moody(Ask):
-    """Raises or hangs at the beginning of some questions; asks of itself, so that it needs no task."""
+class Moody(RolloutRequest):
+    """Raises or hangs at the beginning of some prompts; requests of itself, so that it needs no task."""
 
-    def reset(self, question: Any, seed: int) -> Observation:
-        mood = question.columns["seed"] % 8
+    def reset(self, example: Any, seed: int) -> Observation:
+        mood = example.columns["seed"] % 8
         if mood == 0:
             raise ValueError("not today")
         if mood == 1:

@@ -1,4 +1,4 @@
-"""Rewards that misbehave in every way, one deed per answer; tests let workers import this file."""
+"""Rewards that misbehave in every way, one deed per completion; tests let workers import this file."""
 
 import asyncio
 import contextlib

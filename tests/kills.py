@@ -47,7 +47,7 @@ METHODS: dict[str, Any] = {
         "curriculum": "variance_sampling",
         "allocation": "knapsack",
         "sampling": "length_budget",
-        "explore": ["uncertainty_rounds"],
+        "augment": ["uncertainty_rounds"],
     },
     "gigpo": "gigpo",
     "keys": "gigpo",
@@ -83,7 +83,7 @@ POINTS: dict[str, tuple[str, str, bool]] = {
     "evaluated": ("grouprl.train.loop", "evaluate", True),
     "before.json": ("grouprl.train.loop", "write_before", True),
     "phase begins": ("grouprl.train.session", "Session.begin", True),
-    "prelude": ("grouprl.train.session", "Session.prelude_pieces", True),
+    "pretrain": ("grouprl.train.session", "Session.prelude_pieces", True),
     "ending": ("grouprl.train.loop", "conclude", False),
     "final model": ("grouprl.policy.causal_lm", "CausalPolicy.save", True),
     "report": ("grouprl.train.ending", "write_report", False),
@@ -118,7 +118,7 @@ def settings(name: str) -> dict[str, Any]:
         "warmup": {"steps": 40, "batch": 16, "rise": 2, "lr": 1e-2},
         "batch": {"prompts": 4, "group": 4, "minibatches": 1 if name in ONE_STEP else 2},
         "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 2, "questions": 4, "final_questions": 8},
+        "eval": {"every": 2, "questions": 4, "final_prompts": 8},
         "run": {"checkpoint_every": 2, "keep": 2, "threads": 1},
     }
     if name == "gigpo":
@@ -249,25 +249,26 @@ def finish(process: BaseProcess, folder: Path) -> None:
 
 
 def moments(arrivals: list[tuple[str, Place]], rng: random.Random, count: int, seconds: float) -> list[Moment]:
-    """Draw `count` moments in the order of the run, of as many different points as there are; a quarter is in time."""
+    """Sample `count` moments in the order of the run, of as many different points as there are; a quarter is in
+    time."""
     timed = count // 4
     points = sorted({point for point, _ in arrivals})
     chosen = rng.sample(points, min(count - timed, len(points)))
     exact = [_exact(arrivals, rng, point) for point in chosen]
-    drawn = [Moment("random", _place(arrivals, rng), rng.uniform(0, seconds / 12)) for _ in range(timed)]
+    sampled = [Moment("random", _place(arrivals, rng), rng.uniform(0, seconds / 12)) for _ in range(timed)]
     order = {point: number for number, (point, _) in enumerate(arrivals)}
-    return sorted([*exact, *drawn], key=lambda moment: (moment.place, order.get(moment.point, 0)))
+    return sorted([*exact, *sampled], key=lambda moment: (moment.place, order.get(moment.point, 0)))
 
 
 def _place(arrivals: list[tuple[str, Place]], rng: random.Random, point: str | None = None) -> Place:
-    """Draw a place at which the run comes to a point (None: any): each of its phases is equally likely."""
+    """Sample a place at which the run comes to a point (None: any): each of its phases is equally likely."""
     places = sorted({place for at, place in arrivals if point in (None, at)})
     phase = rng.choice(sorted({phase for phase, _ in places}))
     return rng.choice([place for place in places if place[0] == phase])
 
 
 def _exact(arrivals: list[tuple[str, Place]], rng: random.Random, point: str) -> Moment:
-    """Draw a place of a point, and whether the first or second arrival there, if the run comes to it twice."""
+    """Sample a place of a point, and whether the first or second arrival there, if the run comes to it twice."""
     place = _place(arrivals, rng, point)
     later = sum(at == point and where >= place for at, where in arrivals)
     return Moment(point, place, rng.choice((0, 0, 1)) if later > 1 else 0)

@@ -70,13 +70,13 @@ def make_tokens(prompts, per_prompt, longest, seed=0, shortest=1):
     """`per_prompt` responses of random lengths for prompts of the given lengths."""
     g = torch.Generator().manual_seed(seed)
 
-    def draw(length):
+    def sample(length):
         return torch.randint(3, 3 + len(ALPHABET), (length,), generator=g).tolist()
 
-    rows = [[1, *draw(length - 1)] for length in prompts]
+    rows = [[1, *sample(length - 1)] for length in prompts]
     lengths = torch.randint(shortest, longest + 1, (len(prompts), per_prompt), generator=g)
     return Tokens.of(
-        [prompt for prompt in rows for _ in range(per_prompt)], [draw(int(n)) for row in lengths for n in row]
+        [prompt for prompt in rows for _ in range(per_prompt)], [sample(int(n)) for row in lengths for n in row]
     )
 
 

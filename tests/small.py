@@ -48,7 +48,7 @@ def small(
     return Batch(mask_bt=mask_bt, group_b=group_b, reward_b=f64(list(rewards)), **made)
 
 
-def judged(advantages: Sequence[Sequence[float]], **fields: Any) -> Batch:
+def prepared(advantages: Sequence[Sequence[float]], **fields: Any) -> Batch:
     """A batch that already has the token advantages given (ragged), ready for an objective."""
     lengths = [len(row) for row in advantages]
     return small([0.0] * len(lengths), lengths, **fields).replace(advantage_bt=ragged(advantages))

@@ -1,6 +1,6 @@
 """A long run under random faults, from inside (rewards, environments) and outside (signals, disk, checkpoints).
 
-Inside faults follow from the answers alone; outside faults come after a random number of steps.
+Inside faults follow from the completions alone; outside faults come after a random number of steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 import toy_envs
-from grouprl.orchestrator.accounting import NOT_ANSWERED, REASONS
+from grouprl.orchestrator.accounting import NOT_COMPLETED, REASONS
 from kills import FORKS, TINY
 
 FAULTS = ("kill", "stop", "worker", "full", "flip", "cut", "half")
@@ -38,10 +38,10 @@ class FallingTask(toy_envs.AskTask):
     """One episode in twenty raises in its environment."""
 
     def environment(self) -> Any:
-        class Falling(toy_envs.Ask):
-            def reset(self, question: Any, seed: int) -> Any:
-                self.falls = zlib.crc32(f"{question.id}/{seed}".encode()) % 20 == 0
-                return super().reset(question, seed)
+        class Falling(toy_envs.RolloutRequest):
+            def reset(self, example: Any, seed: int) -> Any:
+                self.falls = zlib.crc32(f"{example.id}/{seed}".encode()) % 20 == 0
+                return super().reset(example, seed)
 
             def step(self, action: str) -> Any:
                 if self.falls:
@@ -52,7 +52,7 @@ class FallingTask(toy_envs.AskTask):
 
 
 def settings(kind: str, steps: int) -> dict[str, Any]:
-    """The configuration of a soak run: 'answers' (rewards in workers, refill) or 'episodes' (environments)."""
+    """The configuration of a soak run: 'completions' (rewards in workers, refill) or 'episodes' (environments)."""
     config: dict[str, Any] = {
         "task": {"name": "reverse", "length": 2},
         "model": TINY,
@@ -61,7 +61,7 @@ def settings(kind: str, steps: int) -> dict[str, Any]:
         "warmup": {"steps": 40, "batch": 16, "rise": 2, "lr": 1e-2},
         "batch": {"prompts": 8, "group": 8, "minibatches": 2},
         "optim": {"lr": 1e-4},
-        "eval": {"every": 0, "final_questions": 16},
+        "eval": {"every": 0, "final_prompts": 16},
         "reward": {
             "function": f"{Path(__file__).with_name('soak_reward.py')}:reward",
             "max_failed_fraction": 1.0,
@@ -165,7 +165,8 @@ def log(folder: Path) -> str:
 
 
 def planned(faults: Sequence[str], step: int, every: int, rng: random.Random) -> list[tuple[int, str]]:
-    """Draw what strikes a process that begins at `step`, and when: a run goes on without its worker until the next."""
+    """Sample what strikes a process that begins at `step`, and when: a run goes on without its worker until the
+    next."""
     plan: list[tuple[int, str]] = []
     while not plan or plan[-1][1] == "worker":
         step += rng.randint(every // 2, every * 3 // 2)
@@ -251,18 +252,20 @@ def damage(fault: str, folder: Path) -> None:
 
 
 def check_account(folder: Path, steps: int) -> dict[str, float]:
-    """Check that each step was made once and every question and row is accounted for; returns the sums."""
+    """Check that each step was made once and every prompt and row is accounted for; returns the sums."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     train = [record for record in records if record["phase"] == "train"]
     assert [record["step"] for record in train] == list(range(1, steps + 1))
     sums: Counter[str] = Counter()
     for record in train:
         sums.update({name: n for name, n in record.items() if name.startswith(("rows_", "questions_"))})
-    lost = {kind: sum(sums[f"{kind}_lost/{why}"] for why in (*REASONS, NOT_ANSWERED)) for kind in ("rows", "questions")}
-    assert sums["rows_drawn"] + sums["rows_stored"] == sums["rows_used"] + lost["rows"]
-    assert sums["questions_asked"] == sums["questions_trained"] + lost["questions"]
+    lost = {
+        kind: sum(sums[f"{kind}_lost/{why}"] for why in (*REASONS, NOT_COMPLETED)) for kind in ("rows", "questions")
+    }
+    assert sums["rows_sampled"] + sums["rows_stored"] == sums["rows_used"] + lost["rows"]
+    assert sums["prompts_sampled"] == sums["prompts_trained"] + lost["questions"]
     state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())
     warmup = sum(record["phase"] == "warmup" for record in records)
-    assert state["source"]["drawn"] == sums["questions_asked"] + warmup * 16
-    names = ("rows_drawn", "rows_stored", "rows_used", "questions_asked", "questions_trained")
+    assert state["source"]["sampled"] == sums["prompts_sampled"] + warmup * 16
+    names = ("rows_sampled", "rows_stored", "rows_used", "prompts_sampled", "prompts_trained")
     return {name: n for name, n in sums.items() if name in names or "_lost/" in name}

@@ -1,4 +1,4 @@
-"""A reward that fails in every way, by a hash of the answer. Workers import it often: it needs nothing heavy."""
+"""A reward that fails in every way, by a hash of the completion. Workers import it often: it needs nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def reward(completion: str, *, answer: str) -> Any:
-    """Right or wrong, or one of many kinds of nonsense, by a hash of the answer."""
+    """Right or wrong, or one of many kinds of nonsense, by a hash of the completion."""
     case = zlib.crc32(f"{answer}/{completion}".encode()) % 1000
     if case < 10:
         raise ValueError("out of order")

@@ -1,4 +1,4 @@
-"""The account of a run closes: what was asked and drawn was trained on, or dropped for a stated reason."""
+"""The account of a run closes: what was asked and sampled was trained on, or dropped for a stated reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import toy_envs
 from grouprl.orchestrator.accounting import ELSEWHERE, REASONS, account, in_words, totals
-from grouprl.rollout.prompt_stream import QuestionSource
+from grouprl.rollout.prompt_stream import PromptStream
 from test_loop import launch, records
 
 ELSEWHERE_METRICS = [f"{what}_{name}" for what in ("rows", "questions") for name in ELSEWHERE]
@@ -49,47 +49,47 @@ def closed(folder: Path) -> dict[str, float]:
     """Check the account of every step of a run, and return its sums."""
     sums: dict[str, float] = {}
     for record in records(folder, "train"):
-        lost = {name: n for name, n in record.items() if name.startswith(("rows_lost/", "questions_lost/"))}
+        lost = {name: n for name, n in record.items() if name.startswith(("rows_lost/", "prompts_lost/"))}
         assert all(n > 0 and name.partition("/")[2] in (*REASONS, "not_answered") for name, n in lost.items())
         rows = sum(n for name, n in lost.items() if name.startswith("rows"))
-        questions = sum(n for name, n in lost.items() if name.startswith("questions"))
+        examples = sum(n for name, n in lost.items() if name.startswith("questions"))
         elsewhere = {name: record[name] for name in ELSEWHERE_METRICS if name in record}
         assert all(n > 0 for n in elsewhere.values())
         rows += sum(n for name, n in elsewhere.items() if name.startswith("rows"))
-        questions += sum(n for name, n in elsewhere.items() if name.startswith("questions"))
-        assert record["rows_drawn"] + record["rows_stored"] == record["rows_used"] + rows
-        assert record["questions_asked"] == record["questions_trained"] + questions
-        names = ("rows_drawn", "rows_stored", "rows_used", "questions_asked", "questions_trained")
+        examples += sum(n for name, n in elsewhere.items() if name.startswith("questions"))
+        assert record["rows_sampled"] + record["rows_stored"] == record["rows_used"] + rows
+        assert record["prompts_sampled"] == record["prompts_trained"] + examples
+        names = ("rows_sampled", "rows_stored", "rows_used", "prompts_sampled", "prompts_trained")
         for name, n in {**{name: record[name] for name in names}, **elsewhere, **lost}.items():
             sums[name] = sums.get(name, 0) + n
     return sums
 
 
 def questions_dealt(folder: Path) -> int:
-    """How many questions the run has dealt out since its warm-up, by its own counter."""
+    """How many prompts the run has dealt out since its warm-up, by its own counter."""
     state = json.loads((max((folder / "checkpoints").glob("step-*")) / "state.json").read_text())
     first = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
-    return int(state["source"]["drawn"]) - (30 * 32 if first["phase"] == "warmup" else 0)
+    return int(state["source"]["sampled"]) - (30 * 32 if first["phase"] == "warmup" else 0)
 
 
 def run(folder: Path, **changes: Any) -> dict[str, float]:
     settings = {
         "steps": 3,
         "batch": {"prompts": 8, "group": 4},
-        "eval": {"every": 0, "final_questions": 16},
+        "eval": {"every": 0, "final_prompts": 16},
     } | changes
     launch(folder, **settings)
     sums = closed(folder)
-    assert sums["questions_asked"] == questions_dealt(folder)
+    assert sums["prompts_sampled"] == questions_dealt(folder)
     return sums
 
 
 def test_nothing_is_lost_where_nothing_fails(tmp_path: Path) -> None:
     sums = run(tmp_path / "run")
     assert sums == {
-        "questions_asked": 24,
-        "questions_trained": 24,
-        "rows_drawn": 96,
+        "prompts_sampled": 24,
+        "prompts_trained": 24,
+        "rows_sampled": 96,
         "rows_stored": 0,
         "rows_used": 96,
     }
@@ -128,7 +128,7 @@ def test_refilled_questions(tmp_path: Path) -> None:
     path.write_text(REWARDS)
     reward = {"function": f"{path}:never", "self_test": False}
     sums = run(tmp_path / "run", method={"name": "dapo", "max_rounds": 3}, reward=reward)
-    assert sums["questions_asked"] == sums["questions_lost/refill"] == 3 * 3 * 8
+    assert sums["prompts_sampled"] == sums["questions_lost/refill"] == 3 * 3 * 8
     assert sums["rows_used"] == 0
 
 
@@ -154,7 +154,7 @@ def test_methods_that_choose_replace_store_and_prune(tmp_path: Path, name: str) 
 
 def test_episodes_without_an_action(tmp_path: Path) -> None:
     sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method="gigpo")
-    assert sums["rows_drawn"] == sums["rows_used"] == 96
+    assert sums["rows_sampled"] == sums["rows_used"] == 96
 
 
 class Rows:
@@ -165,7 +165,7 @@ class Rows:
 
 
 class Judged:
-    """A judged batch that knows only which rows count."""
+    """A prepared batch that knows only which rows count."""
 
     def __init__(self, *active: bool) -> None:
         import torch
@@ -174,20 +174,20 @@ class Judged:
 
 
 def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
-    drawn: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (4, 0, 0))
+    sampled: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (4, 0, 0))
     fates = np.array(["error", "refill", "error", "group", "", ""])
     wanted: Any = Rows((2, 0, 0), (4, 0, 0), (-1, 0, 0), (-1, 1, 0))
-    judged: Any = Judged(True, False, True, False)
-    assert account(range(5), drawn, fates, wanted, judged) == {
-        "rows_drawn": 6,
+    prepared: Any = Judged(True, False, True, False)
+    assert account(range(5), sampled, fates, wanted, prepared) == {
+        "rows_sampled": 6,
         "rows_stored": 2,
         "rows_used": 2,
         "rows_lost/error": 2,
         "rows_lost/group": 1,
         "rows_lost/refill": 1,
         "rows_lost/masked": 2,
-        "questions_asked": 5,
-        "questions_trained": 1,
+        "prompts_sampled": 5,
+        "prompts_trained": 1,
         "questions_lost/not_answered": 1,
         "questions_lost/group": 1,
         "questions_lost/refill": 1,
@@ -196,15 +196,15 @@ def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
 
 
 def test_rows_that_are_elsewhere_are_not_lost() -> None:
-    drawn: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0))
+    sampled: Any = Rows((0, 0, 0), (0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0))
     fates = np.array(["", "sent", "kept", "error", "sent"])
-    found = account(range(3), drawn, fates, Rows((0, 0, 0)), Judged(True))  # type: ignore[arg-type]
+    found = account(range(3), sampled, fates, Rows((0, 0, 0)), Judged(True))  # type: ignore[arg-type]
     assert (found["rows_used"], found["rows_sent"], found["rows_kept"], found["rows_lost/error"]) == (1, 2, 1, 1)
-    assert (found["questions_trained"], found["questions_kept"], found["questions_sent"]) == (1, 1, 1)
+    assert (found["prompts_trained"], found["prompts_kept"], found["prompts_sent"]) == (1, 1, 1)
     assert "questions_lost/error" not in found
     assert in_words(totals([{"phase": "train", **found}])) == (
-        "3 questions asked: 1 trained on, 1 kept for later, 1 sent to another trainer. "
-        "5 answers drawn: 1 used, 1 kept for later, 2 sent to another trainer, 1 lost (error)."
+        "3 prompts sampled: 1 trained on, 1 kept for later, 1 sent to another trainer. "
+        "5 completions sampled: 1 used, 1 kept for later, 2 sent to another trainer, 1 lost (error)."
     )
 
 
@@ -215,7 +215,7 @@ def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
     batch = {"prompts": 8, "group": 4, "minibatches": 1}
     sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method=ARCHER, batch=batch)
     assert sums["rows_kept"] == 64  # of the two steps after the critic's warm-up
-    assert sums["questions_kept"] == 16
+    assert sums["prompts_kept"] == 16
     assert sums["rows_stored"] == 12
     assert not any("lost" in name for name in sums)
 
@@ -223,22 +223,22 @@ def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
 def test_the_counter_of_the_source_is_the_number_asked() -> None:
     from grouprl.tasks import load_task
 
-    source = QuestionSource(load_task("addition"), 0)
-    source.asks(3, 2)
-    assert source.drawn == 3
+    source = PromptStream(load_task("addition"), 0)
+    source.requests(3, 2)
+    assert source.sampled == 3
 
 
 def test_the_account_in_words() -> None:
     records: list[dict[str, Any]] = [
-        {"phase": "eval", "questions_asked": 99},
-        {"phase": "train", "questions_asked": 1200, "questions_trained": 1190, "questions_lost/error": 10}
-        | {"rows_drawn": 2400, "rows_stored": 0, "rows_used": 2380, "rows_lost/error": 20, "rows_trained": 0.5},
-        {"phase": "train", "questions_asked": 4, "questions_trained": 3, "questions_lost/refill": 1}
-        | {"rows_drawn": 8, "rows_stored": 2, "rows_used": 8, "rows_lost/refill": 2},
+        {"phase": "eval", "prompts_sampled": 99},
+        {"phase": "train", "prompts_sampled": 1200, "prompts_trained": 1190, "questions_lost/error": 10}
+        | {"rows_sampled": 2400, "rows_stored": 0, "rows_used": 2380, "rows_lost/error": 20, "rows_trained": 0.5},
+        {"phase": "train", "prompts_sampled": 4, "prompts_trained": 3, "questions_lost/refill": 1}
+        | {"rows_sampled": 8, "rows_stored": 2, "rows_used": 8, "rows_lost/refill": 2},
     ]
     assert in_words(totals(records)) == (
-        "1,204 questions asked: 1,193 trained on, 10 lost (error), 1 lost (refill). "
-        "2,408 answers drawn and 2 stored: 2,388 used, 20 lost (error), 2 lost (refill)."
+        "1,204 prompts sampled: 1,193 trained on, 10 lost (error), 1 lost (refill). "
+        "2,408 completions sampled and 2 stored: 2,388 used, 20 lost (error), 2 lost (refill)."
     )
     assert in_words(totals(records[:1])) == ""
 
@@ -246,5 +246,5 @@ def test_the_account_in_words() -> None:
 def test_the_account_stands_in_summary_and_report(tmp_path: Path) -> None:
     folder = launch(tmp_path / "run").folder
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["account"]["questions_asked"] == summary["account"]["questions_trained"] == 8
-    assert "8 questions asked: 8 trained on. 32 answers drawn: 32 used." in (folder / "report.html").read_text()
+    assert summary["account"]["prompts_sampled"] == summary["account"]["prompts_trained"] == 8
+    assert "8 prompts sampled: 8 trained on. 32 completions sampled: 32 used." in (folder / "report.html").read_text()

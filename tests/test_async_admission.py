@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from desks import Numbers
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.orchestrator.asynchronous.request_records import pack_ask, unpack_ask
+from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_after_a_resume_there_is_room_for_a_whole_bound(bound: int, batch: int, 
 def test_no_more_is_admitted_than_there_is_room_for() -> None:
     rule = Admission(1, 4)
     rule.admit(8)
-    with pytest.raises(InputError, match="1 questions are asked with room for 0"):
+    with pytest.raises(InputError, match="1 prompts are sampled with room for 0"):
         rule.admit(1)
 
 
@@ -78,20 +78,20 @@ def test_a_step_that_got_too_little_does_not_let_later_ones_run_further_ahead() 
     data=st.data(),
 )
 def test_in_order_nothing_is_older_than_the_bound(bound: int, batch: int, rounds: int, data: st.DataObject) -> None:
-    """Questions taken in order, any number of them rejected and asked for again: ages stay within the bound."""
+    """Prompts taken in order, any number of them rejected and asked for again: ages stay within the bound."""
     rule, line = Admission(bound, batch), []
     for version in range(12):
         missing = batch
         for _ in range(rounds):
             rule.miss(missing)
-            count = data.draw(st.integers(0, rule.capacity)) if len(line) >= missing else rule.capacity
+            count = data.sample(st.integers(0, rule.capacity)) if len(line) >= missing else rule.capacity
             rule.admit(count)
             line += [version] * count
             taken, line = line[:missing], line[missing:]
             assert len(taken) == missing
-            assert all(version - drawn <= bound for drawn in taken)
+            assert all(version - sampled <= bound for sampled in taken)
             rule.settle(missing)
-            missing = data.draw(st.integers(0, missing))
+            missing = data.sample(st.integers(0, missing))
             if not missing:
                 break
         rule.miss(missing)
@@ -111,8 +111,10 @@ def test_a_question_starves_when_its_answers_are_lost_again_and_again() -> None:
 
 def test_questions_under_way_are_plain_data() -> None:
     task = Numbers()
-    ask = Ask(5, 3, task.question("train", 3), 4, first=2, temperature=0.7, max_new_tokens=9, keys={"budget": 1})
-    assert unpack_ask(pack_ask(ask), task) == ask
-    assert pack_ask(ask)["question"] == "n/3"
-    with pytest.raises(InputError, match="no question 'x'"):
-        unpack_ask(pack_ask(ask) | {"question": "x"}, task)
+    request = RolloutRequest(
+        5, 3, task.example("train", 3), 4, first=2, temperature=0.7, max_new_tokens=9, keys={"budget": 1}
+    )
+    assert unpack_request(pack_request(request), task) == request
+    assert pack_request(request)["question"] == "n/3"
+    with pytest.raises(InputError, match="no prompt 'x'"):
+        unpack_request(pack_request(request) | {"question": "x"}, task)

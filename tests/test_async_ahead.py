@@ -17,21 +17,21 @@ from grouprl.methods import method as catalogue
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.ahead import Ahead
 from grouprl.orchestrator.step import Gathered
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, join, sort_by_group, subset
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
 
 PROMPTS, GROUP, STEPS = 4, 3, 6
 
 
 class RunSide(FakeDesk):
-    """A desk that an `Ahead` can work with; `chosen` notes the step that each question was chosen for."""
+    """A context that an `Ahead` can work with; `chosen` notes the step that each prompt was chosen for."""
 
     def __init__(self, bound: int, proximal: str = "recompute") -> None:
-        super().__init__([0.5] * 40, task=Numbers(40), answers=GROUP, prompts=PROMPTS, steps=STEPS)
+        super().__init__([0.5] * 40, task=Numbers(40), completions=GROUP, prompts=PROMPTS, steps=STEPS)
         run = {"async_steps": bound, "proximal": proximal}
         self.config = parse_config({"batch": {"prompts": PROMPTS, "group": GROUP}, "steps": STEPS, "run": run})
         self.method = catalogue("grpo")
-        self.collector = SimpleNamespace(counted=lambda collected: collected)
+        self.collector = SimpleNamespace(counted=lambda samples: samples)
         self.chosen: list[int] = []
 
     @contextmanager
@@ -40,24 +40,24 @@ class RunSide(FakeDesk):
         yield
         self.step = before
 
-    def take(self, count: int) -> list[Ask]:
+    def take(self, count: int) -> list[RolloutRequest]:
         self.chosen += [self.step] * count
         return super().take(count)
 
 
 class InstantSampler:
-    """Answers at once, with `version()`; questions in `broken` always fail."""
+    """Completions at once, with `version()`; prompts in `broken` always fail."""
 
-    def __init__(self, desk: RunSide, version: Any) -> None:
-        self.desk, self.version, self.broken = desk, version, frozenset[int]()
+    def __init__(self, context: RunSide, version: Any) -> None:
+        self.context, self.version, self.broken = context, version, frozenset[int]()
         self.messages: list[tuple[str, Any]] = []
 
-    def ask(self, number: int, asks: Sequence[Ask]) -> None:
-        drawn = self.desk.draw(list(asks))
-        version_bt = np.where(drawn.acted_bt, self.version(), -1)
-        kept_b = drawn.kept_b & ~np.isin(drawn.index_b, list(self.broken))
-        drawn = replace(drawn.with_extras(version_bt=version_bt), kept_b=kept_b)
-        self.messages.append(("drawn", (number, drawn, {"rollout": 0.5})))
+    def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
+        sampled = self.context.sample(list(requests))
+        version_bt = np.where(sampled.acted_bt, self.version(), -1)
+        kept_b = sampled.kept_b & ~np.isin(sampled.index_b, list(self.broken))
+        sampled = replace(sampled.with_extras(version_bt=version_bt), kept_b=kept_b)
+        self.messages.append(("sampled", (number, sampled, {"rollout": 0.5})))
 
     def received(self) -> list[tuple[str, Any]]:
         taken, self.messages = self.messages, []
@@ -68,102 +68,104 @@ class InstantSampler:
 
 
 def begun(bound: int, **given: Any) -> tuple[RunSide, Ahead, InstantSampler, list[str]]:
-    desk, said = RunSide(bound, **given), []
-    ahead = Ahead(desk, policy=None)  # type: ignore[arg-type]
-    sampler = InstantSampler(desk, lambda: ahead.admission.version)
+    context, said = RunSide(bound, **given), []
+    ahead = Ahead(context, policy=None)  # type: ignore[arg-type]
+    sampler = InstantSampler(context, lambda: ahead.admission.version)
     ahead._samplers, ahead._publish, ahead.say = sampler, lambda: None, said.append  # type: ignore[assignment, method-assign]
     ahead.admission = Admission.resumed(bound, PROMPTS, 0)
-    ahead._ask(PROMPTS)
-    return desk, ahead, sampler, said
+    ahead._request(PROMPTS)
+    return context, ahead, sampler, said
 
 
-def step(desk: RunSide, ahead: Ahead, *, wanted: Any = lambda rows: rows.kept_b, rounds: int = 1) -> Gathered:
+def step(context: RunSide, ahead: Ahead, *, wanted: Any = lambda rows: rows.kept_b, rounds: int = 1) -> Gathered:
     """One step of the loop: rounds until enough groups are wanted, then the end of the step."""
-    missing, drawn, good = PROMPTS, [], []
+    missing, sampled, good = PROMPTS, [], []
     for _ in range(rounds):
         given = ahead.round(missing)
         assert given is not None
         found, gone, _ = given
         assert gone is None
-        drawn.append(found)
+        sampled.append(found)
         good.append(subset(found, found.kept_b & wanted(found)))
         missing -= len(set(good[-1].ordinal_b.tolist()))
         if not missing:
             break
-    whole = join(drawn)
-    gathered = Gathered(whole, sort_by_group(join(good)), len(drawn), np.full(len(whole), "", "<U14"))
-    desk.step += 1
+    whole = join(sampled)
+    gathered = Gathered(whole, sort_by_group(join(good)), len(sampled), np.full(len(whole), "", "<U14"))
+    context.step += 1
     ahead.advance(gathered)
     return gathered
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
 def test_questions_are_asked_as_far_ahead_as_the_rule_allows(bound: int) -> None:
-    desk, ahead, _, _ = begun(bound)
+    context, ahead, _, _ = begun(bound)
     for number in range(STEPS):
-        asked = min((number + 1 + bound) * PROMPTS, STEPS * PROMPTS)
-        assert len(desk.chosen) == asked
-        gathered = step(desk, ahead)
-        ordinals = sorted(set(gathered.drawn.ordinal_b.tolist()))
+        requested = min((number + 1 + bound) * PROMPTS, STEPS * PROMPTS)
+        assert len(context.chosen) == requested
+        gathered = step(context, ahead)
+        ordinals = sorted(set(gathered.sampled.ordinal_b.tolist()))
         assert ordinals == list(range(number * PROMPTS, (number + 1) * PROMPTS))
-    assert desk.chosen == [i // PROMPTS for i in range(STEPS * PROMPTS)], "each is chosen for the step it is trained in"
+    assert context.chosen == [i // PROMPTS for i in range(STEPS * PROMPTS)], (
+        "each is chosen for the step it is trained in"
+    )
     assert ahead.state()["ahead"]["asks"] == []
 
 
 def test_only_older_rows_need_new_old_log_probs() -> None:
-    desk, ahead, _, _ = begun(1)
-    assert not step(desk, ahead).drawn.foreign_b.any()
-    assert step(desk, ahead).drawn.foreign_b.all(), "drawn one version ago"
-    desk, ahead, _, _ = begun(1, proximal="sampler")
-    step(desk, ahead)
-    assert not step(desk, ahead).drawn.foreign_b.any()
+    context, ahead, _, _ = begun(1)
+    assert not step(context, ahead).sampled.foreign_b.any()
+    assert step(context, ahead).sampled.foreign_b.all(), "sampled one version ago"
+    context, ahead, _, _ = begun(1, proximal="sampler")
+    step(context, ahead)
+    assert not step(context, ahead).sampled.foreign_b.any()
 
 
 def test_groups_that_are_too_old_are_left_out_whole() -> None:
-    desk, ahead, _, _ = begun(1)
-    step(desk, ahead)
-    step(desk, ahead)
+    context, ahead, _, _ = begun(1)
+    step(context, ahead)
+    step(context, ahead)
     number = ahead._units[0][0]
     version_bt = ahead._arrived[number].extras["version_bt"].copy()
     assert set(version_bt.flatten().tolist()) == {1}
-    version_bt[1, 0] = 0  # one token of one answer, two versions old at the third step
+    version_bt[1, 0] = 0  # one token of one completion, two versions old at the third step
     ahead._arrived[number] = ahead._arrived[number].with_extras(version_bt=version_bt)
-    kept = step(desk, ahead).drawn
+    kept = step(context, ahead).sampled
     assert kept.kept_b.tolist() == [False] * GROUP + [True] * GROUP * (PROMPTS - 1)
 
 
 def test_refill_takes_from_what_was_drawn_ahead() -> None:
-    desk, ahead, _, _ = begun(1)
+    context, ahead, _, _ = begun(1)
 
-    def odd(rows: Collected) -> np.ndarray:
+    def odd(rows: ScoredSamples) -> np.ndarray:
         return rows.ordinal_b % 2 == 1
 
-    first = step(desk, ahead, wanted=odd, rounds=5)
+    first = step(context, ahead, wanted=odd, rounds=5)
     assert sorted(set(first.wanted.ordinal_b.tolist())) == [1, 3, 5, 7]
-    assert sorted(set(first.drawn.ordinal_b.tolist())) == list(range(8))
-    second = step(desk, ahead, wanted=odd, rounds=5)
+    assert sorted(set(first.sampled.ordinal_b.tolist())) == list(range(8))
+    second = step(context, ahead, wanted=odd, rounds=5)
     assert sorted(set(second.wanted.ordinal_b.tolist())) == [9, 11, 13, 15]
     for gathered in (first, second):
-        counts = np.unique(gathered.drawn.ordinal_b, return_counts=True)[1]
+        counts = np.unique(gathered.sampled.ordinal_b, return_counts=True)[1]
         assert (counts == GROUP).all(), "groups are taken whole"
 
 
 def test_a_question_that_always_fails_starves_and_is_named() -> None:
-    desk, ahead, sampler, said = begun(0)
-    desk.step = 0
+    context, ahead, sampler, said = begun(0)
+    context.step = 0
     sampler.broken = frozenset({8})
     index = iter([8, 1, 2, 3] * STEPS)
-    desk.take = lambda count: [desk.ask(next(index)) for _ in range(count)]  # type: ignore[method-assign]
+    context.take = lambda count: [context.request(next(index)) for _ in range(count)]  # type: ignore[method-assign]
     for _ in range(5):
-        step(desk, ahead)
-    assert said == ["the question n/8 starves: 3 times in a row its answers failed, came late or were lost"]
+        step(context, ahead)
+    assert said == ["the prompt n/8 starves: 3 times in a row its completions failed, came late or were lost"]
 
 
 def test_what_is_under_way_survives_an_interruption() -> None:
-    desk, ahead, _, _ = begun(2)
-    step(desk, ahead)
+    context, ahead, _, _ = begun(2)
+    step(context, ahead)
     state = ahead.state()
-    assert [ask["ordinal"] for ask in state["ahead"]["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
-    again = Ahead(desk, policy=None)  # type: ignore[arg-type]
+    assert [request["ordinal"] for request in state["ahead"]["asks"]] == list(range(PROMPTS, 4 * PROMPTS))
+    again = Ahead(context, policy=None)  # type: ignore[arg-type]
     again.restore(state)
     assert again.state()["ahead"]["asks"] == state["ahead"]["asks"], "also before it has begun again"

@@ -1,4 +1,5 @@
-"""Answers that go on with new weights: the same tokens where weights are the same, every log-prob its version's own."""
+"""Completions that go on with new weights: the same tokens where weights are the same, every log-prob its version's
+own."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def started(policy: Any, *, partial: bool = True) -> tuple[Published, InFlight, 
 
 
 def drawn_by(sampler: InFlight, **settings: Any) -> tuple[Rollout, np.ndarray]:
-    """The rows that a sampler draws, and the versions of their tokens."""
+    """The rows that a sampler samples, and the versions of their tokens."""
     requests = requests_of(PROMPTS, **settings)
     samples = sampler.sample(requests)
     assert samples.version_bt is not None
@@ -93,12 +94,12 @@ def test_weights_that_stay_the_same_change_nothing(family: str, every: int) -> N
     whole = generate(policy, PROMPTS, **DRAW)
     shared, in_flight, reports = started(policy)
     shared.plan([policy.trainable_state() for _ in range(5)], every)
-    drawn, version_bt = drawn_by(in_flight, **DRAW)
-    assert len(reports) > 2, "weights were exchanged while answers were drawn"
-    assert drawn.response_ids == whole.response_ids
-    assert torch.equal(drawn.truncated_b, whole.truncated_b)
-    torch.testing.assert_close(drawn.logp_bt, whole.logp_bt, rtol=0, atol=1e-10)
-    torch.testing.assert_close(drawn.entropy_bt, whole.entropy_bt, rtol=0, atol=1e-10)
+    sampled, version_bt = drawn_by(in_flight, **DRAW)
+    assert len(reports) > 2, "weights were exchanged while completions were sampled"
+    assert sampled.response_ids == whole.response_ids
+    assert torch.equal(sampled.truncated_b, whole.truncated_b)
+    torch.testing.assert_close(sampled.logp_bt, whole.logp_bt, rtol=0, atol=1e-10)
+    torch.testing.assert_close(sampled.entropy_bt, whole.entropy_bt, rtol=0, atol=1e-10)
     assert version_bt.max() > 1
 
 
@@ -108,23 +109,23 @@ def test_every_log_prob_belongs_to_the_version_that_drew_the_token() -> None:
     states += [moved(states[0], seed) for seed in (1, 2, 3)]
     shared, in_flight, reports = started(policy)
     shared.plan(states[1:], 6)
-    drawn, version_bt = drawn_by(in_flight, **DRAW)
+    sampled, version_bt = drawn_by(in_flight, **DRAW)
     assert [report.version for report in reports] == [0, 1, 2, 3]
-    assert version_bt.shape == drawn.logp_bt.shape
-    tokens = Tokens(drawn.prompt_ids, drawn.response_ids)
+    assert version_bt.shape == sampled.logp_bt.shape
+    tokens = Tokens(sampled.prompt_ids, sampled.response_ids)
     for version, state in enumerate(states):
         policy.load_trainable_state(state)
         mine_bt = torch.from_numpy(version_bt == version)
         assert bool(mine_bt.any())
-        torch.testing.assert_close(drawn.logp_bt[mine_bt], policy.logp(tokens).logp_bt[mine_bt], rtol=0, atol=1e-9)
-    for row, ids in zip(version_bt, drawn.response_ids, strict=True):
+        torch.testing.assert_close(sampled.logp_bt[mine_bt], policy.logp(tokens).logp_bt[mine_bt], rtol=0, atol=1e-9)
+    for row, ids in zip(version_bt, sampled.response_ids, strict=True):
         own = row[: len(ids)]
         assert (np.diff(own) >= 0).all(), "versions never go back"
         assert (own >= 0).all()
         assert (row[len(ids) :] == -1).all()
-    ended = [ids[-1] in policy.eos_ids for ids in drawn.response_ids]
-    assert (~drawn.truncated_b).tolist() == ended
-    assert all(end or len(ids) == 24 for end, ids in zip(ended, drawn.response_ids, strict=True))
+    ended = [ids[-1] in policy.eos_ids for ids in sampled.response_ids]
+    assert (~sampled.truncated_b).tolist() == ended
+    assert all(end or len(ids) == 24 for end, ids in zip(ended, sampled.response_ids, strict=True))
 
 
 @pytest.mark.parametrize("options", [{"partial": False}, {"stop": [(99,)]}])
@@ -132,10 +133,10 @@ def test_answers_that_are_not_to_span_keep_their_weights(options: dict[str, Any]
     policy = make_policy()
     shared, in_flight, reports = started(policy, partial=options.pop("partial", True))
     shared.plan([moved(policy.trainable_state(), 1)], 2)
-    drawn, version_bt = drawn_by(in_flight, **DRAW, **options)
+    sampled, version_bt = drawn_by(in_flight, **DRAW, **options)
     assert len(reports) == 1
     assert set(version_bt.flatten().tolist()) <= {0, -1}
-    assert drawn.response_ids == generate(policy, PROMPTS, **DRAW).response_ids
+    assert sampled.response_ids == generate(policy, PROMPTS, **DRAW).response_ids
 
 
 def test_budgets_and_temperatures_of_single_answers_hold_across_an_exchange() -> None:
@@ -144,16 +145,16 @@ def test_budgets_and_temperatures_of_single_answers_hold_across_an_exchange() ->
     whole = generate(policy, PROMPTS, **options)
     shared, in_flight, _ = started(policy)
     shared.plan([policy.trainable_state() for _ in range(4)], 2)
-    drawn, _ = drawn_by(in_flight, **options)
-    assert drawn.response_ids == whole.response_ids
-    assert torch.equal(drawn.truncated_b, whole.truncated_b)
+    sampled, _ = drawn_by(in_flight, **options)
+    assert sampled.response_ids == whole.response_ids
+    assert torch.equal(sampled.truncated_b, whole.truncated_b)
 
 
 def test_ages_of_tokens() -> None:
     from desks import FakeDesk
 
-    desk = FakeDesk()
-    rows = desk.draw(desk.take(2))
+    context = FakeDesk()
+    rows = context.sample(context.take(2))
     acted_bt = rows.acted_bt
     version_bt = np.where(acted_bt, 3, -1)
     version_bt[0, 0] = 1
@@ -173,8 +174,8 @@ def test_ages_of_tokens() -> None:
 def test_groups_are_taken_whole_and_in_order() -> None:
     from desks import FakeDesk
 
-    desk = FakeDesk()
-    rows = desk.draw(desk.take(3))
+    context = FakeDesk()
+    rows = context.sample(context.take(3))
     first, rest = split(rows, 2)
     assert rest is not None
     assert first.group_b.tolist() == [0] * 4 + [1] * 4

@@ -15,7 +15,7 @@ from grouprl.config.run import parse_config
 from grouprl.methods import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import refusals_ahead, threads_each
 from grouprl.plan.plan import plan
-from small import judged, near, ragged, slopes, small
+from small import near, prepared, ragged, slopes, small
 
 
 def planned(method: Any = "grpo", task: Any = "addition", steps: int = 2, **run: Any) -> Any:
@@ -30,7 +30,7 @@ def planned(method: Any = "grpo", task: Any = "addition", steps: int = 2, **run:
         "grpo",
         "dapo",
         "decoupled_ppo",
-        {"base": "remax", "weight": [{"part": "truncated_importance"}]},
+        {"base": "remax", "token_weight": [{"part": "truncated_importance"}]},
         {"base": "grpo", "curriculum": "thompson_sampling"},
         {"base": "grpo", "allocation": "knapsack"},
     ],
@@ -42,10 +42,10 @@ def test_these_run_ahead(method: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        ("trpo", "trpo is only right when every answer is the current policy's, but run.async_steps is 2"),
-        ("palu", "sampling: length_budget draws by what the step before has shown"),
+        ("trpo", "trpo is only right when every completion is the current policy's, but run.async_steps is 2"),
+        ("palu", "sampling: length_budget samples by what the step before has shown"),
         ("skywork_r1v2", "replay: sample_buffer brings in rows of earlier steps"),
-        ("self", "allocation: greedy_filter chooses by the results of the step before, or draws to choose"),
+        ("self", "allocation: greedy_filter chooses by the results of the step before, or samples to choose"),
     ],
 )
 def test_these_are_refused(method: str, words: str) -> None:
@@ -57,7 +57,7 @@ def test_no_method_that_explores_or_replays_runs_ahead() -> None:
     config, refused = parse_config({"run": {"async_steps": 1}}), 0
     for entry in CATALOGUE.values():
         method = entry.build()
-        if method.explore or method.replay is not None:
+        if method.augment or method.buffer is not None:
             assert any("run.async_steps to 0" in sentence for sentence in refusals_ahead(config, method)), method.name
             refused += 1
     assert refused > 10
@@ -65,11 +65,11 @@ def test_no_method_that_explores_or_replays_runs_ahead() -> None:
 
 def test_the_plan_explains_what_running_ahead_means() -> None:
     notes = planned(steps=2).notes
-    assert any("up to 2 steps ahead" in n and "at most 96 questions are under way" in n for n in notes)
+    assert any("up to 2 steps ahead" in n and "at most 96 prompts are under way" in n for n in notes)
     assert any("go on with new weights; each token keeps the version" in n for n in notes)
     assert any("nothing corrects for it: take decoupled_ppo" in n for n in notes)
     corrected = planned("decoupled_ppo").notes
-    assert any("the method corrects for what drew them" in n for n in corrected)
+    assert any("the method corrects for what sampled them" in n for n in corrected)
     assert any("is to the sampler" in n for n in planned(proximal="sampler").notes)
     assert not any("ahead" in n for n in planned(steps=0).notes)
 
@@ -81,7 +81,7 @@ def test_memory_holds_the_samplers_copy_and_the_shared_weights() -> None:
     assert costs["sampler's copy"] == weights
     assert costs["shared weights"] == 2 * weights
     smaller = min(costs["rollout cache"], costs["activations of a pass"] + costs["log-prob chunk"])
-    assert ahead.peak == plain.peak + 3 * weights + smaller, "drawing and training happen at the same time"
+    assert ahead.peak == plain.peak + 3 * weights + smaller, "sampling and training happen at the same time"
 
 
 def test_more_samplers_take_more_memory_and_share_the_threads() -> None:
@@ -92,7 +92,7 @@ def test_more_samplers_take_more_memory_and_share_the_threads() -> None:
     assert any("in 2 processes of their own" in n for n in two.notes)
     assert threads_each(parse_config({"run": {"async_steps": 2, "samplers": 3}}), 8) == 2
     assert "run.samplers has no effect: run.async_steps is 0" in planned(steps=0, samplers=2).idle
-    assert any("1 of the 3 run.samplers have nothing to draw" in s for s in planned(steps=1, samplers=3).idle)
+    assert any("1 of the 3 run.samplers have nothing to sample" in s for s in planned(steps=1, samplers=3).idle)
     assert not any("run.samplers" in s for s in two.idle)
 
 
@@ -113,7 +113,7 @@ def test_two_processes_share_the_free_threads() -> None:
 
 def test_parts_know_whether_they_can_act() -> None:
     ahead = RunFacts(ahead=2, exact_sampler=False)
-    assert Clipped().idle(ahead), "computed anew, the ratio starts at 1 whatever drew the tokens"
+    assert Clipped().idle(ahead), "computed anew, the ratio starts at 1 whatever sampled the tokens"
     assert not Clipped().idle(RunFacts(ahead=2, exact_sampler=False, fresh_old=False))
     for part in (SecondMomentMask(), ProbabilityMask(), InterpolatedClip()):
         assert part.idle(RunFacts())
@@ -128,7 +128,7 @@ def test_where_the_proximal_policy_lies() -> None:
 
 def test_tokens_of_the_current_policy_are_clipped_as_in_ppo() -> None:
     fields: dict[str, Any] = {"behavior_bt": [[-1.2, -0.9, -1.0]], "step": 4}
-    batch = judged([[1.0, -1.0, 0.5]], **fields, version_bt=torch.tensor([[4, 4, 4]]))
+    batch = prepared([[1.0, -1.0, 0.5]], **fields, version_bt=torch.tensor([[4, 4, 4]]))
     moved = [[0.1, -0.4, 0.05]]
     ours, plain = (slopes(o, moved, batch) for o in (InterpolatedClip(), Clipped(against="behavior")))
     near(ours[0], plain[0])
@@ -138,7 +138,7 @@ def test_tokens_of_the_current_policy_are_clipped_as_in_ppo() -> None:
 def test_a_heavy_token_is_left_out_or_held() -> None:
     """One version old: α = 1/2; log π - log π_b = 2: w = e, ρ = e."""
     fields: dict[str, Any] = {"behavior_bt": [[-3.0]], "step": 1, "version_bt": torch.tensor([[0]])}
-    batch, e = judged([[-1.0]], **fields), 2.718281828459045
+    batch, e = prepared([[-1.0]], **fields), 2.718281828459045
     for cap, beyond, weight in ((None, "mask", e), (2.0, "mask", 0.0), (2.0, "truncate", 2.0), (3.0, "mask", e)):
         loss_bt, grad_bt = slopes(InterpolatedClip(cap=cap, beyond=beyond), [[0.0]], batch)  # type: ignore[arg-type]
         near(loss_bt, [[weight * e]])
@@ -147,7 +147,9 @@ def test_a_heavy_token_is_left_out_or_held() -> None:
 
 def test_the_mask_of_probabilities_judges_by_differences() -> None:
     """A rare token may double, a likely one may not rise by a quarter."""
-    batch = judged([[1.0, 1.0, -1.0, -1.0]], old_bt=[[-7.0, -0.7, -0.7, -7.0]], behavior_bt=[[-7.0, -0.7, -0.7, -7.0]])
+    batch = prepared(
+        [[1.0, 1.0, -1.0, -1.0]], old_bt=[[-7.0, -0.7, -0.7, -7.0]], behavior_bt=[[-7.0, -0.7, -0.7, -7.0]]
+    )
     moved = [[1.0, 0.4, -0.6, -1.0]]
     _, grad_bt = slopes(ProbabilityMask(), moved, batch)
     ratio_bt = ragged(moved).exp()

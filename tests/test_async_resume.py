@@ -23,7 +23,7 @@ from test_resume import child as trainer
 
 STEPS, PROMPTS, GROUP, BOUND = 10, 4, 4, 2
 WARM = 60 * 32
-"""Questions of the warm-up, which come first in the stream."""
+"""Prompts of the warm-up, which come first in the stream."""
 
 
 def small_run() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def small_run() -> dict[str, Any]:
         "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
         "batch": {"prompts": PROMPTS, "group": GROUP},
         "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 0, "final_questions": 8},
+        "eval": {"every": 0, "final_prompts": 8},
         "run": {"checkpoint_every": 3, "threads": 1, "async_steps": BOUND, "keep": 100},
     }
 
@@ -100,7 +100,7 @@ def test_killed_at_random_moments_and_interrupted(config: Path, tmp_path: Path) 
     output = " ".join(finished(process, folder, code).split())
     assert struck >= 3
     assert seen, "a trainer was killed while its sampler ran"
-    assert struck == 3 or "questions were under way when the run was interrupted: drawn anew" in output
+    assert struck == 3 or "prompts were under way when the run was interrupted: sampled anew" in output
     check_history(folder)
 
 
@@ -123,7 +123,7 @@ def wait_for_a_step(process: BaseProcess, folder: Path, rng: random.Random) -> b
 
 
 def check_history(folder: Path) -> None:
-    """Every question was trained on exactly once, whole, in order, and not too old; checkpoints say what waits."""
+    """Every prompt was trained on exactly once, whole, in order, and not too old; checkpoints say what waits."""
     rows = [row for path in sorted((folder / "rollouts").iterdir()) for row in pq.read_table(path).to_pylist()]
     steps = [int(path.stem[5:]) for path in sorted((folder / "rollouts").iterdir())]
     assert steps == list(range(1, STEPS + 1))
@@ -137,7 +137,7 @@ def check_history(folder: Path) -> None:
     assert [line["step"] for line in lines if line["phase"] == "train"] == list(range(1, STEPS + 1))
     for path in sorted((folder / "checkpoints").glob("step-*")):
         step = int(path.name[5:])
-        waiting = [ask["ordinal"] for ask in load(path).data["ahead"]["asks"]]
+        waiting = [request["ordinal"] for request in load(path).data["ahead"]["asks"]]
         first = WARM + step * PROMPTS
         assert waiting == list(range(first, first + len(waiting))), "what was asked and not trained on is written down"
         assert len(waiting) <= (BOUND + 1) * PROMPTS

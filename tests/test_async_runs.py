@@ -1,4 +1,4 @@
-"""Whole runs that draw ahead: exact at a bound of zero, bounded, watched, and ended with their sampler."""
+"""Whole runs that sample ahead: exact at a bound of zero, bounded, watched, and ended with their sampler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STEPS = 8
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where it is, its records and rows, and which process drew them."""
+    """A finished run: where it is, its records and rows, and which process sampled them."""
 
     folder: Path
     records: list[dict[str, Any]]
@@ -53,9 +53,9 @@ class Run:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A run whose answers are long and drawn slowly, by an untrained model that ends them by chance.
+    """A run whose completions are long and sampled slowly, by an untrained model that ends them by chance.
 
-    The reward fails where the answer begins with a or b, and is a coin elsewhere.
+    The reward fails where the completion begins with a or b, and is a coin elsewhere.
     """
     home = tmp_path_factory.mktemp("slow")
     with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +83,7 @@ def rewards(tmp_path: Path) -> Path:
 def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     method: Any, tmp_path: Path, rewards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole machinery, sampler process and shared weights, with nothing drawn ahead: the same bytes."""
+    """The whole machinery, sampler process and shared weights, with nothing sampled ahead: the same bytes."""
     changes: dict[str, Any] = {"method": method, "run": {"threads": 1}, "steps": 4}
     changes["reward"] = plain_reward(rewards, "coin")
     if method == "remax":
@@ -104,7 +104,7 @@ def test_answers_are_as_old_as_the_bound_allows_and_no_older(slow: Run) -> None:
     assert [r["step"] for r in found] == list(range(1, STEPS + 1))
     aged = [r for r in found if "staleness_max" in r]
     assert all(r["staleness_max"] <= 2 for r in aged)
-    assert max(r["staleness_max"] for r in aged) >= 1, "something was drawn ahead"
+    assert max(r["staleness_max"] for r in aged) >= 1, "something was sampled ahead"
     assert all(sum(v for k, v in r.items() if k.startswith("staleness/")) == pytest.approx(1) for r in aged)
     assert [r["groups_ahead"] for r in found][-3:] == [8.0, 4.0, 0.0]
     assert len({(row["group"], row["answer"]) for row in rows}) == len(rows) == STEPS * 16
@@ -121,26 +121,27 @@ def test_answers_span_versions(slow: Run) -> None:
     }
     said = {r["step"]: r["spanning_fraction"] for r in slow.records if "spanning_fraction" in r}
     assert said == {step: pytest.approx(np.mean(found)) for step, found in spans.items() if found}
-    assert max(said.values()) > 0, "weights arrived while answers were drawn"
+    assert max(said.values()) > 0, "weights arrived while completions were sampled"
     for row in slow.rows:
-        assert row["version"] == sorted(row["version"]), "an answer never goes back to older weights"
+        assert row["version"] == sorted(row["version"]), "a completion never goes back to older weights"
 
 
 def test_every_log_prob_of_a_run_is_that_of_its_version(slow: Run) -> None:
-    """Against the checkpoint of every version: the weights that drew a token give its log-prob, the others do not."""
+    """Against the checkpoint of every version: the weights that sampled a token give its log-prob, the others do
+    not."""
     assert_own_versions(slow.folder, slow.rows)
 
 
 def assert_own_versions(folder: Path, rows: list[dict[str, Any]]) -> None:
     tokens = Tokens.of([row["prompt_ids"] for row in rows], [row["completion_ids"] for row in rows])
     version_bt = _laid_out([row["version"] for row in rows], -1)
-    drawn_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
+    sampled_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
     gaps = []
     for version in range(STEPS):
         logp_bt = load_trained(folder, version).policy.logp(tokens).logp_bt
         own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
-        torch.testing.assert_close(drawn_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
-        gaps.append(float((drawn_bt - logp_bt)[others_bt].abs().max()))
+        torch.testing.assert_close(sampled_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
+        gaps.append(float((sampled_bt - logp_bt)[others_bt].abs().max()))
     assert max(gaps) > 1e-2
 
 
@@ -178,7 +179,7 @@ def test_several_samplers_draw_the_same_questions_in_the_same_order(
     assert not any(map(alive, pids))
     assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order asked"
     assert all(r["staleness_max"] <= 2 for r in found)
-    assert len({tuple(sorted(row["components"])) for row in rows}) == 3, "each of them drew"
+    assert len({tuple(sorted(row["components"])) for row in rows}) == 3, "each of them sampled"
     assert_own_versions(folder, rows)
 
 
@@ -257,7 +258,7 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     pids, advance = watched(monkeypatch), Ahead.advance
 
     def killed(self: Ahead, gathered: Any) -> dict[str, float]:
-        if self.desk.step == 3 and len(pids) == 1:
+        if self.context.step == 3 and len(pids) == 1:
             os.kill(pids[0], signal.SIGKILL)
         return advance(self, gathered)
 
@@ -268,7 +269,7 @@ def test_a_sampler_that_is_killed_is_noticed_and_the_run_resumes(
     assert not alive(pids[0])
     console = Console(file=io.StringIO(), width=200)
     train(parse_config(run_config(**changes)), folder=tmp_path / "run", resume=True, console=console)
-    assert "were under way when the run was interrupted: drawn anew" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "were under way when the run was interrupted: sampled anew" in console.file.getvalue()  # type: ignore[attr-defined]
     rows = rollouts(tmp_path / "run")
     assert sorted({row["group"] for row in rows}) == list(range(24))
     assert len(rows) == len({(row["group"], row["answer"]) for row in rows})

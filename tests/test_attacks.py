@@ -1,4 +1,4 @@
-"""Attacks on the graders of programs, queries and tools: none scores, and honest answers do.
+"""Attacks on the graders of programs, queries and tools: none scores, and honest completions do.
 
 Values: what a function returns in the place of each right result. Programs: how a program behaves in the place of
 computing. Queries and turns: the same for databases and tools. `docs/sandbox.md` counts them.
@@ -14,7 +14,7 @@ from grouprl.envs.sql import Sql
 from grouprl.rewards import exact_match
 from grouprl.rewards.code import passes_tests
 from grouprl.rewards.sql import QueryError, run_query, sql_components
-from grouprl.tasks import Question
+from grouprl.tasks import Example
 from grouprl.tools import FORMS, Toolbox, ToolEnvironment
 from grouprl.tools.python import python
 
@@ -319,7 +319,7 @@ def test_queries_of_every_kind_end_an_episode_or_are_answered():
     for query in QUERIES:
         game = Sql(3)
         columns = {"table": "pet", "columns": TABLE["pet"], "gold": GOLDS[0], "wrong": ["x"]}
-        game.reset(Question("q", "?", columns), 0)
+        game.reset(Example("q", "?", columns), 0)
         game.step(query)
         assert all(math.isfinite(value) for value in game.score().values())
 
@@ -327,10 +327,10 @@ def test_queries_of_every_kind_end_an_episode_or_are_answered():
 JSON = FORMS["json"]
 CALLED = JSON.write("python", {"code": "7 * 6"})
 TURNS = [
-    "", " ", "41", "the answer is 42!", "42 43", "4 2", "٤٢", "<tool_call>", "</tool_call>", "<tool_call></tool_call>", "<tool_call>42</tool_call>",
+    "", " ", "41", "the completion is 42!", "42 43", "4 2", "٤٢", "<tool_call>", "</tool_call>", "<tool_call></tool_call>", "<tool_call>42</tool_call>",
     "42</tool_call>", "<tool_call>{}</tool_call>", '<tool_call>{"name": "python"}</tool_call>', '<tool_call>{"name": 42}</tool_call>',
     '<tool_call>{"name": "python", "arguments": 42}</tool_call>', '<tool_call>{"name": "python", "arguments": "42"}</tool_call>',
-    '<tool_call>{"name": "answer", "arguments": {"answer": 42}}</tool_call>', '<tool_call>{"name": "python", "arguments": {"code": 42}}</tool_call>',
+    '<tool_call>{"name": "completion", "arguments": {"completion": 42}}</tool_call>', '<tool_call>{"name": "python", "arguments": {"code": 42}}</tool_call>',
     '<tool_call>{"name": "python", "arguments": {"code": "42", "more": 1}}</tool_call>', '<tool_call>[42]</tool_call>', "<tool_call>" * 500,
     '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>', '<tool_call>{"name": "python", "arguments": {"\\ud800": 1}}</tool_call>',
     '<tool_call>' + "[" * 5000 + '</tool_call>', '<tool_call>' + "9" * 6000 + '</tool_call>', '<tool_call>{"name": "python", "arguments": NaN}</tool_call>',
@@ -345,7 +345,7 @@ TURNS = [
 @pytest.mark.parametrize("number", range(len(TURNS)))
 def test_no_turn_earns_without_the_answer_and_the_episode_goes_on(number):
     environment = ToolEnvironment(Toolbox([python]), exact_match, max_turns=3)
-    environment.reset(Question("q", "7*6?", {"answer": "42"}), 0)
+    environment.reset(Example("q", "7*6?", {"answer": "42"}), 0)
     step = environment.step(TURNS[number])
     assert step.reward == 0
     assert environment.score()["correct"] == 0
@@ -359,7 +359,7 @@ def test_no_turn_earns_without_the_answer_and_the_episode_goes_on(number):
 def test_honest_turns_pass():
     for turns in (["42"], [CALLED, "42"], ["I compute. " + CALLED, " 42 \n"], [CALLED + CALLED, "42"]):
         environment = ToolEnvironment(Toolbox([python]), exact_match, max_turns=3)
-        environment.reset(Question("q", "7*6?", {"answer": "42"}), 0)
+        environment.reset(Example("q", "7*6?", {"answer": "42"}), 0)
         assert [environment.step(turn).reward for turn in turns][-1] == 1
 
 

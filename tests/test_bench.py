@@ -34,9 +34,9 @@ for number in range(2):
 
 def test_products_of_a_step_are_those_counted_by_hand(monkeypatch):
     monkeypatch.setattr(floor, "rate", lambda shape: 1.0)
-    job = smaller(A)  # 2 questions x 4 answers, d = 64, f = 176, 3 layers
+    job = smaller(A)  # 2 prompts x 4 completions, d = 64, f = 176, 3 layers
     work = floor.Work(
-        drawn=8 + 8 * 5, trained=48, rows_trained=8, questions_trained=2, question_tokens=7, vocabulary=10
+        sampled=8 + 8 * 5, trained=48, rows_trained=8, questions_trained=2, question_tokens=7, vocabulary=10
     )
     found = floor.floor_of(job, work)
     per_token = 2 * 3 * (64 * 3 * 64 + 64 * 64 + 64 * 2 * 176 + 176 * 64)
@@ -77,7 +77,7 @@ def test_spread_is_the_quartiles():
 def test_every_job_is_a_valid_configuration(name):
     job = JOBS[name]
     config = parse_config(job.config("folder", 3))
-    assert config.batch.prompts * config.batch.group == job.rows
+    assert config.batch.prompts * config.batch.group_size == job.rows
     assert config.updates_per_rollout == 1
 
 

@@ -1,4 +1,5 @@
-"""The arithmetic of the benchmarks of drawing, updating and growth; nothing here depends on how fast the machine is."""
+"""The arithmetic of the benchmarks of sampling, updating and growth; nothing here depends on how fast the machine
+is."""
 
 import sys
 from pathlib import Path

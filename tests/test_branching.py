@@ -30,18 +30,18 @@ def test_the_chance_of_a_branch_follows_the_entropy(rise: float, chance: float) 
 
 
 def collect(tmp_path: Path, part: EntropyBranching, **changes: Any) -> Any:
-    """One step's rows of a tiny policy in the toy environment, with and without branching; and the desk."""
+    """One step's rows of a tiny policy in the toy environment, with and without branching; and the context."""
     session = start(parse_config(run_config(warmup={"steps": 0}, **changes)), tmp_path / "run")
-    desk = session.desk
-    plain = desk.draw(desk.take(4))
-    return plain, part(plain, desk), desk
+    context = session.context
+    plain = context.sample(context.take(4))
+    return plain, part(plain, context), context
 
 
 def test_every_turn_branches_when_told_to(tmp_path: Path) -> None:
-    plain, grown, desk = collect(tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group": 4})
+    plain, grown, context = collect(tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group": 4})
     assert len(plain) == 16
     assert len(grown) == 32
-    assert desk.read_notes()["branches"] == 16
+    assert context.read_notes()["branches"] == 16
     for group in set(grown.group_b.tolist()):
         rows = np.flatnonzero(grown.group_b == group)
         beginnings = [
@@ -54,21 +54,21 @@ def test_every_turn_branches_when_told_to(tmp_path: Path) -> None:
         ]
         assert len(rows) == 8
         assert sorted(beginnings[:4]) == sorted(beginnings[4:])
-        assert len({int(grown.answer_b[i]) for i in rows}) == 8
+        assert len({int(grown.sample_b[i]) for i in rows}) == 8
 
 
 def test_branches_are_trained_whole_with_the_log_probs_of_the_policy(tmp_path: Path) -> None:
-    _, grown, desk = collect(tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group": 4})
-    batch = desk.batch(grown)
+    _, grown, context = collect(tmp_path, EntropyBranching(chance=1.0, slope=0.0), batch={"prompts": 4, "group": 4})
+    batch = context.batch(grown)
     assert bool((batch.mask_bt == torch.from_numpy(grown.extras["turn_bt"][:, : batch.size[1]] >= 0)).all())
-    logp_bt = desk.policy.logp(grown.tokens).logp_bt
+    logp_bt = context.policy.logp(grown.tokens).logp_bt
     torch.testing.assert_close(batch.old_bt[batch.mask_bt], logp_bt[batch.mask_bt], rtol=1e-5, atol=1e-5)
 
 
 def test_what_branches_do_not_use_begins_at_the_beginning(tmp_path: Path) -> None:
-    _, grown, desk = collect(tmp_path, EntropyBranching(chance=0.0, slope=0.0), batch={"prompts": 4, "group": 4})
+    _, grown, context = collect(tmp_path, EntropyBranching(chance=0.0, slope=0.0), batch={"prompts": 4, "group": 4})
     assert len(grown) == 32
-    assert desk.read_notes()["branches"] == 0
+    assert context.read_notes()["branches"] == 0
 
 
 def test_a_group_grows_by_the_factor_asked_for(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_before_its_first_growth_a_horizon_is_a_fixed_one(tmp_path: Path) -> Non
     def ends(turns: list[int]) -> Any:
         horizon = {"name": "scaling_inter", "turns": turns, "every": 2}
         session = start(parse_config(run_config(method=horizon)), tmp_path / f"run{len(turns)}")
-        asks = session.method.sampling.adjust(session.desk.take(4), session.desk)
-        return session.desk.draw(asks).rollout
+        requests = session.method.sampling.adjust(session.context.take(4), session.context)
+        return session.context.sample(requests).rollout
 
     a, b = ends([1]), ends([1, 2])
     assert a.response_ids == b.response_ids

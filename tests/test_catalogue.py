@@ -151,7 +151,7 @@ def test_golden_values(name, index):
 def meeting(reduction: Reduction, seed: int) -> Case:
     """A random case on which every condition of the reduction holds."""
     when = set(reduction.when) - {"always"}
-    sizes = [2, 2, 2] if "two_answers" in when else [4, 3, 5]
+    sizes = [2, 2, 2] if "two_completions" in when else [4, 3, 5]
     case = random_case(
         seed,
         sizes[:1] if "one_group" in when else sizes,
@@ -159,10 +159,10 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         on_policy="on_policy" in when,
         equal_lengths="equal_lengths" in when,
     )
-    if "all_drawn" in when:
+    if "all_sampled" in when:
         own_b = torch.ones_like(case.batch.group_b)
-        drawn = case.batch.replace(source_b=None, keys={**case.batch.keys, "own": own_b})
-        case = dataclasses.replace(case, batch=drawn)
+        sampled = case.batch.replace(source_b=None, keys={**case.batch.keys, "own": own_b})
+        case = dataclasses.replace(case, batch=sampled)
     if "no_turn_rewards" in when:
         zero_bs = torch.zeros_like(case.batch.need("turn_reward_bs", "the test"))
         case = dataclasses.replace(case, batch=case.batch.replace(turn_reward_bs=zero_bs))
@@ -321,7 +321,7 @@ def test_tokens_without_advantage_have_no_gradient(name):
     ready = method.prepare(case.batch)
     assert not outcome(method, case, ready).grad_bt[~ready.active_bt].any()
     if not method.objective.zero_rows(ready)[~(ready.advantage_bt != 0).any(1)].all():
-        pytest.skip("the objective pulls answers without advantage to its anchor")
+        pytest.skip("the objective pulls completions without advantage to its anchor")
     assert not outcome(method, case, ready).grad_bt[ready.advantage_bt == 0].any()
 
 

@@ -15,8 +15,8 @@ runner = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"})
 COMMANDS = ["train", "plan", "eval", "report", "export", "recipes", "tasks", "methods", "metrics"]
 SMALL = [
     *("model.tiny.hidden=16", "model.tiny.layers=1", "model.tiny.heads=2", "model.tiny.intermediate=32"),
-    *("steps=2", "warmup.steps=0", "batch.prompts=2", "batch.group=2", "batch.minibatches=1"),
-    *("eval.every=0", "eval.final_questions=4", "method=grpo", "run.threads=1", "run.checkpoint_every=1"),
+    *("steps=2", "warmup.steps=0", "batch.prompts=2", "batch.group_size=2", "batch.minibatches=1"),
+    *("eval.every=0", "eval.final_prompts=4", "method=grpo", "run.threads=1", "run.checkpoint_every=1"),
 ]
 
 
@@ -143,9 +143,9 @@ def test_plan_as_json():
 
 
 def test_plan_refuses_with_exit_code_2():
-    text = call("plan", "addition", *sets("batch.group=1", "method=grpo"), code=2).stdout
+    text = call("plan", "addition", *sets("batch.group_size=1", "method=grpo"), code=2).stdout
     assert "Refused" in text
-    assert "batch.group is 1" in " ".join(text.split())
+    assert "batch.group_size is 1" in " ".join(text.split())
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_plan_refuses_with_exit_code_2():
         (["plan", "addition", "--set", "task.digit=2"], ["'digit'", "'digits'"]),
         (["train", "addition", "--set", "optim.lrr=3"], ["unknown key 'optim.lrr'", "'lr'"]),
         (["train", "addition", "--set", "optim.lr"], ["--set optim.lr", "key=value"]),
-        (["train", "addition", "--set", "batch.group=many"], ["batch.group = 'many'", "integer"]),
+        (["train", "addition", "--set", "batch.group_size=many"], ["batch.group_size = 'many'", "integer"]),
         (["train", "addition", "--set", "eval.k=[4]"], ["eval.k asks for pass@4", "eval.samples"]),
         (["train", "addition", "--resume"], ["no run of 'addition'", "without --resume"]),
         (["eval", "nothing"], ["taken for a model", "--task"]),
@@ -180,8 +180,8 @@ def test_bad_input_is_one_line_and_exit_code_2(here, arguments, words):
 
 
 def test_a_group_of_one_is_refused_before_anything_is_written(here):
-    message = error("train", "addition", *sets(*SMALL, "batch.group=1"))
-    assert "batch.group is 1" in message
+    message = error("train", "addition", *sets(*SMALL, "batch.group_size=1"))
+    assert "batch.group_size is 1" in message
     assert not (here / "runs").exists()
 
 
@@ -199,7 +199,7 @@ def test_debug_shows_the_traceback_wherever_it_stands():
 
 def test_a_failed_run_is_exit_code_3(here):
     (here / "bad.py").write_text("def reward(completion):\n    raise ValueError('no answer key')\n")
-    changes = sets(*SMALL, "reward.function=bad.py:reward", "eval.final_questions=80")
+    changes = sets(*SMALL, "reward.function=bad.py:reward", "eval.final_prompts=80")
     message = call("train", "addition", *changes, code=3).stderr
     assert message.startswith("error: The reward failed on")
     assert "sample addition/eval/0#0" in message
@@ -272,7 +272,7 @@ def test_eval_gives_the_numbers_of_the_run(finished):
 
 def test_eval_options(finished):
     text = call("eval", str(finished), "--k", "1,2", "--questions", "3", "--checkpoint", "1", "--show", "2").stdout
-    assert "3 held-out questions, greedy, 2 sampled at temperature 1" in text
+    assert "3 held-out prompts, greedy, 2 sampled at temperature 1" in text
     assert "pass@2 sampled" in text
     assert "checkpoint 1" in text
     greedy = json.loads(call("eval", str(finished), "--greedy", "--json").stdout)

@@ -1,4 +1,4 @@
-"""The command line itself: fast to answer, quiet and plain on request, interrupted without a traceback."""
+"""The command line itself: fast to completion, quiet and plain on request, interrupted without a traceback."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ def test_every_help_has_examples(path):
     done = invoke(*path, "--help")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
-    assert "Example" in text
-    assert f"grouprl {' '.join(path)}".strip() in text.split("Example", 1)[1]
+    assert "KnownExample" in text
+    assert f"grouprl {' '.join(path)}".strip() in text.split("KnownExample", 1)[1]
 
 
 def test_the_shell_completes_names():
@@ -193,12 +193,12 @@ def test_the_shell_completes_names():
     assert "dapo" in completed("grouprl methods show da")
     assert "methods" in completed("grouprl meth")
     assert "addition" in completed("grouprl tasks addi")
-    assert invoke("--show-completion", "bash").exit_code in (0, 1)  # 1: the shell that asks is not known
+    assert invoke("--show-completion", "bash").exit_code in (0, 1)  # 1: the shell that requests is not known
 
 
 def test_quiet_prints_the_run_alone(tmp_path):
     run_folder = tmp_path / "run"
-    settings = ["steps=1", "warmup.steps=1", "eval.questions=4", "eval.final_questions=4", "batch.prompts=2"]
+    settings = ["steps=1", "warmup.steps=1", "eval.prompts=4", "eval.final_prompts=4", "batch.prompts=2"]
     changes = [part for setting in settings for part in ("--set", setting)]
     done = invoke("train", "addition", *changes, "--folder", str(run_folder), "-q")
     assert done.exit_code == 0, done.output

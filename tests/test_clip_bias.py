@@ -18,7 +18,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.updates.clip_bias import ClipBias, left_out_by
 from grouprl.train.update import Learner, update
-from small import f64, judged, near, ragged, small
+from small import f64, near, prepared, ragged, small
 from test_update import gradient, make_batch, make_policy
 
 
@@ -28,8 +28,8 @@ def plain(objective) -> Method:
 
 def test_what_the_clip_leaves_out():
     """Ratios 2, ½, 2 and ½ for advantages 1, -1, -1 and 1: the first two are clipped, each weighs ¼."""
-    batch = judged([[1, -1], [-1, 1]])
-    batch = plain(Clipped()).weigh(batch)
+    batch = prepared([[1, -1], [-1, 1]])
+    batch = plain(Clipped()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[0.6931472, -0.6931472], [0.6931472, -0.6931472]])).requires_grad_()
     out = left_out_by(Clipped(), logp_bt, batch)
     (grad_bt,) = torch.autograd.grad(out, logp_bt)
@@ -40,15 +40,15 @@ def test_what_the_clip_leaves_out():
 
 def test_turns_are_clipped_whole():
     """One turn of ratios 4 and 1, mean 2: both its tokens are left out, and share the gradient."""
-    batch = judged([[1, 1]], turn_bt=torch.tensor([[0, 0]]))
-    batch = plain(TurnClip()).weigh(batch)
+    batch = prepared([[1, 1]], turn_bt=torch.tensor([[0, 0]]))
+    batch = plain(TurnClip()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[1.3862944, 0.0]])).requires_grad_()
     (grad_bt,) = torch.autograd.grad(left_out_by(TurnClip(), logp_bt, batch), logp_bt)
     near(grad_bt, [[1.0, 1.0]], atol=1e-6)
 
 
 def test_other_objectives_are_refused():
-    batch = plain(PolicyGradient()).weigh(judged([[1.0]]))
+    batch = plain(PolicyGradient()).compute_loss_weights(prepared([[1.0]]))
     with pytest.raises(InputError, match="clip_bias with the objective policy_gradient"):
         left_out_by(PolicyGradient(), batch.old_bt, batch)
 
@@ -68,7 +68,7 @@ def far_off(policy, shift: float):
 
 @pytest.mark.parametrize("least", [1e-6, 1e6])
 def test_steps_are_divided_by_the_norm_of_what_is_left_out(least):
-    policy, chosen = make_policy(), plain(Clipped()).with_parts(learn=ClipBias(least=least))
+    policy, chosen = make_policy(), plain(Clipped()).with_parts(update=ClipBias(least=least))
     batch = far_off(policy, 1.0)
     adv_bt = torch.where(batch.mask_bt, torch.ones_like(batch.old_bt), 0)
     ready = chosen.judge(batch.replace(advantage_bt=adv_bt))
@@ -109,13 +109,13 @@ def test_one_update_clips_nothing():
 
 def test_baselines_run_along_agent_by_agent():
     """RAE's rule with d = ½: agent 0 earns 1, 1 and agent 1 earns 0, 1 in this order."""
-    desk, part = FakeDesk((1.0, 0.0) * 4, answers=2, prompts=2), RunningBaseline(decay=0.5)
-    rows = desk.draw(desk.take(2)).with_extras(agent_b=np.array([0, 1, 0, 1]))
+    context, part = FakeDesk((1.0, 0.0) * 4, completions=2, prompts=2), RunningBaseline(decay=0.5)
+    rows = context.sample(context.take(2)).with_extras(agent_b=np.array([0, 1, 0, 1]))
     rewards = rows.scores.reward_b.tolist()
-    near(part.fill(desk.batch(rows), rows, desk).past["baseline"], [0, 0, 0, 0])
-    part.observe(rows, None, desk)
+    near(part.fill(context.batch(rows), rows, context).past["baseline"], [0, 0, 0, 0])
+    part.observe(rows, None, context)
     expected = [0.5 * (0.5 * rewards[i]) + 0.5 * rewards[i + 2] for i in (0, 1)]
-    near(part.fill(desk.batch(rows), rows, desk).past["baseline"], [*expected, *expected])
+    near(part.fill(context.batch(rows), rows, context).past["baseline"], [*expected, *expected])
 
 
 def test_rewards_in_units_of_their_mean():

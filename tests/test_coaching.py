@@ -32,34 +32,34 @@ ATTEMPTS = 4
 
 
 @pytest.mark.parametrize(
-    ("answers", "label"),
+    ("completions", "label"),
     [(["1", "2", "2"], "2"), (["1", "2"], "1"), ([None, None, "3"], "3"), ([None, None], None), ([], None)],
 )
-def test_the_label_is_what_most_say(answers: list[str | None], label: str | None) -> None:
-    assert majority(answers) == label
+def test_the_label_is_what_most_say(completions: list[str | None], label: str | None) -> None:
+    assert majority(completions) == label
 
 
 def said(words: list[str], agents: list[int], episodes: list[int]) -> Any:
-    """Rows of a task whose final answer is the text itself, each with one turn."""
-    desk = FakeDesk()
-    ask = replace(desk.ask(0), answers=len(words))
-    rows = desk.rows([(ask, i) for i in range(len(words))], [(7,)] * len(words), [True] * len(words))
+    """Rows of a task whose final completion is the text itself, each with one turn."""
+    context = FakeDesk()
+    request = replace(context.request(0), completions=len(words))
+    rows = context.rows([(request, i) for i in range(len(words))], [(7,)] * len(words), [True] * len(words))
     made = tuple(Record("", "terminated", (Turn(0, "", word),)) for word in words)
     rows = replace(rows, records=made)
-    return rows.with_extras(agent_b=np.array(agents), keys__episode=np.array(episodes)), desk
+    return rows.with_extras(agent_b=np.array(agents), keys__episode=np.array(episodes)), context
 
 
 def test_a_player_is_paid_for_agreeing_with_itself_in_each_episode() -> None:
-    rows, desk = said(["5", "6", "6", "5", "", "9", "p"], [0, 0, 0, 0, 0, 0, 1], [1, 1, 1, 2, 2, 2, 2])
-    voted = MajorityVote()(rows, desk)
+    rows, context = said(["5", "6", "6", "5", "", "9", "p"], [0, 0, 0, 0, 0, 0, 1], [1, 1, 1, 2, 2, 2, 2])
+    voted = MajorityVote()(rows, context)
     assert voted.scores.reward_b.tolist() == [0, 1, 1, 1, 0, 0, 0]
     assert rows.scores.reward_b.tolist() == [1] * 7
     assert voted.scores.correct_b.tolist() == [True] * 7
 
 
 def test_nobody_agrees_with_silence() -> None:
-    rows, desk = said(["", ""], [0, 0], [1, 1])
-    assert MajorityVote()(rows, desk).scores.reward_b.tolist() == [0, 0]
+    rows, context = said(["", ""], [0, 0], [1, 1])
+    assert MajorityVote()(rows, context).scores.reward_b.tolist() == [0, 0]
 
 
 def test_only_episodes_in_the_band_are_wanted() -> None:
@@ -86,7 +86,7 @@ class Arms:
     """A coach over three arms of difficulty, and a player whose skill rises on the middle one alone."""
 
     method: Method
-    desk: Any
+    context: Any
     learns: bool = True
     skill: float = 0.1
     logits: torch.Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
@@ -97,7 +97,7 @@ class Arms:
     def __post_init__(self) -> None:
         self.policy = self
         self.weights = torch.zeros(1)
-        self.desk.rates = lambda index, step: self.skill
+        self.context.rates = lambda index, step: self.skill
 
     def owners(self) -> list[list[torch.Tensor]]:
         return [[self.weights], [self.logits]]
@@ -119,10 +119,10 @@ class Arms:
             token_bt=token_bt,
             keys={"episode": episode_b},
         )
-        return self.method.judge(batch)
+        return self.method.compute_advantages(batch)
 
-    def steps(self, judged: Batch) -> Iterator[Batch]:
-        yield self.method.weigh(judged)
+    def steps(self, prepared: Batch) -> Iterator[Batch]:
+        yield self.method.compute_loss_weights(prepared)
 
     def take(self, step: Batch) -> dict[str, float]:
         if bool((step.agent_b == 0).all()):
@@ -141,7 +141,7 @@ class Arms:
 
 
 def arms(**settings: Any) -> tuple[Arms, Method]:
-    chosen = method("cpmobius", coach_entropy=0.0, exam=8, answers=200, **settings)
+    chosen = method("cpmobius", coach_entropy=0.0, exam=8, completions=200, **settings)
     return Arms(chosen, FakeDesk()), chosen
 
 
@@ -167,16 +167,16 @@ def test_a_coach_whose_player_stands_still_is_not_moved_at_all() -> None:
         list(chosen.learn(learner, learner.play(16, g)))
     assert learner.taken == ["player"] * 5
     assert learner.logits.tolist() == [0, 0, 0]
-    assert learner.desk.notes["coach_reward"] == 0
+    assert learner.context.notes["coach_reward"] == 0
 
 
 def test_the_gradient_is_the_gain_times_that_of_the_problems() -> None:
     """Before any update the ratio is 1: dL/dlogits = -gain·mean(1[arm] - π)."""
     learner, chosen = arms()
     played = learner.play(6, torch.Generator().manual_seed(1))
-    before = chosen.learn.accuracy(learner.desk)
+    before = chosen.learn.accuracy(learner.context)
     list(chosen.learn(learner, played))
-    gain = 100 * (chosen.learn.accuracy(learner.desk) - before)
+    gain = 100 * (chosen.learn.accuracy(learner.context) - before)
     chosen_b = played.token_bt[played.agent_b == 1, 0]
     share = torch.bincount(chosen_b, minlength=3) / len(chosen_b)
     assert gain > 0
@@ -190,10 +190,10 @@ def test_the_player_gets_its_best_weights_back() -> None:
         learner.learns, learner.skill = False, skill
         list(chosen.learn(learner, learner.play(4, g)))
         restored.append(float(learner.weights))
-        learner.desk.step += 1
+        learner.context.step += 1
     assert restored == [1, 2, 3, 2, 3]  # each update adds 1; after the second fall those of the second step are back
-    assert learner.desk.notes["player_restored"] == 1
-    assert learner.desk.store(chosen.learn)["accuracy"] < 0.4
+    assert learner.context.notes["player_restored"] == 1
+    assert learner.context.store(chosen.learn)["accuracy"] < 0.4
 
 
 def test_where_it_cannot_work() -> None:

@@ -42,7 +42,7 @@ def test_unknown_keys_are_refused_with_the_nearest_known(data, key, near):
 @pytest.mark.parametrize(
     ("data", "key", "value"),
     [
-        ({"batch": {"group": 0}}, "batch.group", "0"),
+        ({"batch": {"group": 0}}, "batch.group_size", "0"),
         ({"batch": {"prompts": "many"}}, "batch.prompts", "'many'"),
         ({"sampling": {"temperature": 0}}, "sampling.temperature", "0"),
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "1.5"),
@@ -98,7 +98,7 @@ def test_dump_and_load_give_the_same_configuration(tmp_path: Path):
 
 def test_fingerprint_covers_results_only():
     base = load_config("addition")
-    assert load_config("addition", ["run.keep=5", "eval.questions=7"]).fingerprint() == base.fingerprint()
+    assert load_config("addition", ["run.keep=5", "eval.prompts=7"]).fingerprint() == base.fingerprint()
     assert load_config("addition", ["seed=1"]).fingerprint() != base.fingerprint()
     assert load_config("addition", ["method=rloo"]).fingerprint() != base.fingerprint()
 

@@ -19,8 +19,8 @@ from grouprl.policy.lora import add_lora
 from grouprl.policy.team import Team
 from grouprl.protocols import Discrete, Request, Spaces, Vector
 from grouprl.rollout.engines import local_engine
-from grouprl.rollout.prompt_stream import QuestionSource
-from grouprl.tasks import Question, load_task
+from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.tasks import Example, load_task
 from grouprl.testing import (
     check_environment,
     check_inputs,
@@ -84,8 +84,8 @@ class Padded(Mlp):
 class Coupled(Mlp):
     """Lets a row's log-probs depend on its neighbours."""
 
-    def score(self, inputs: Any, **asked: bool) -> Any:
-        logp_bt, *more = super().score(inputs, **asked)
+    def score(self, inputs: Any, **requested: bool) -> Any:
+        logp_bt, *more = super().score(inputs, **requested)
         return logp_bt + 0.01 * len(inputs), *more
 
 
@@ -153,21 +153,21 @@ def test_inputs_with_gaps_are_caught() -> None:
 
 def test_environments_of_text_and_of_vectors_conform() -> None:
     guess = load_task("guess")
-    check_environment(guess.environment, guess.question("train", 0), ["3", "4", "5"])
-    check_environment(Denoising, Question("q", ""), [np.ones(2)] * 4, spaces=Denoising.spaces)
+    check_environment(guess.environment, guess.example("train", 0), ["3", "4", "5"])
+    check_environment(Denoising, Example("q", ""), [np.ones(2)] * 4, spaces=Denoising.spaces)
     pytest.importorskip("gymnasium")
     for name, action in (("CartPole-v1", 1), ("Pendulum-v1", np.array([0.5]))):
         task = load_task(f"control:{name}")
-        check_environment(task.environment, task.question("train", 0), [action] * 12, spaces=task.spaces)
+        check_environment(task.environment, task.example("train", 0), [action] * 12, spaces=task.spaces)
 
 
 class Chancy(Denoising):
-    """Draws chance from outside its seed."""
+    """Samples chance from outside its seed."""
 
     luck = np.random.default_rng(0)
 
-    def reset(self, question: Any, seed: int) -> np.ndarray:
-        return super().reset(question, int(self.luck.integers(2**31)))
+    def reset(self, example: Any, seed: int) -> np.ndarray:
+        return super().reset(example, int(self.luck.integers(2**31)))
 
 
 class Endless(Denoising):
@@ -181,7 +181,7 @@ class Endless(Denoising):
 @pytest.mark.parametrize(("kind", "said"), [(Chancy, "comes from the seed"), (Endless, "not both")])
 def test_environments_that_break_a_rule_are_caught(kind: Any, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
-        check_environment(kind, Question("q", ""), [np.ones(2)] * 4, spaces=Denoising.spaces)
+        check_environment(kind, Example("q", ""), [np.ones(2)] * 4, spaces=Denoising.spaces)
 
 
 def test_tasks_and_sources_conform(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_tasks_and_sources_conform(tmp_path: Path) -> None:
     check_stored_rows(pairs)
     for task in (load_task("addition"), load_task("guess"), pairs):
         check_task(task)
-        check_prompt_source(lambda task=task: QuestionSource(task, 3))
+        check_prompt_source(lambda task=task: PromptStream(task, 3))
 
 
 def test_the_sampler_of_vectors_conforms() -> None:
@@ -201,8 +201,8 @@ def test_the_sampler_of_vectors_conforms() -> None:
         sampler = local_engine(policy)
         requests = [Request(luck.standard_normal(4).astype(np.float32), 1, seed, 1.2) for seed in range(40)]
 
-        def logp(asked: Any, samples: Any, policy: Mlp = policy) -> np.ndarray:
-            rows = ArrayInputs.of([[r.prompt] for r in asked], [list(x) for x in samples.actions])
+        def logp(requested: Any, samples: Any, policy: Mlp = policy) -> np.ndarray:
+            rows = ArrayInputs.of([[r.prompt] for r in requested], [list(x) for x in samples.actions])
             return policy.logp(rows).logp_bt.numpy()
 
         check_sampler(sampler, requests, logp=logp, pieces=False)
@@ -222,15 +222,15 @@ def test_actions_are_drawn_from_the_distribution_that_is_scored() -> None:
     assert greedy.actions == ((1,),)
 
     gaussian = Mlp(Build(Spaces(Vector(4), Vector(1)), temperature=2.0), hidden=[8], log_std=-1.0)
-    drawn = np.array(
+    sampled = np.array(
         [a[0] for (a,) in local_engine(gaussian).sample([Request(seen, 1, seed, 2.0) for seed in range(4000)]).actions]
     )
     (mean,) = local_engine(gaussian).sample([Request(seen, 1, 0, 2.0, greedy=True)]).actions[0][0].tolist()
-    assert drawn.mean() == pytest.approx(mean, abs=4 * 2 * np.exp(-1) / np.sqrt(4000))
-    assert drawn.std() == pytest.approx(2 * np.exp(-1), rel=0.05)
+    assert sampled.mean() == pytest.approx(mean, abs=4 * 2 * np.exp(-1) / np.sqrt(4000))
+    assert sampled.std() == pytest.approx(2 * np.exp(-1), rel=0.05)
 
 
-@pytest.mark.parametrize("setting", [{"top_k": 2}, {"top_p": 0.5}, {"stop_texts": ("x",)}, {"drawn": 1}])
+@pytest.mark.parametrize("setting", [{"top_k": 2}, {"top_p": 0.5}, {"stop_texts": ("x",)}, {"sampled": 1}])
 def test_settings_of_text_are_refused_by_the_sampler_of_vectors(setting: Any) -> None:
     sampler = local_engine(Mlp(Build(POLE), hidden=[8]))
     with pytest.raises(InputError, match=next(iter(setting))):

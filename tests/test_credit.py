@@ -20,7 +20,7 @@ from grouprl.plan.plan import plan
 from grouprl.storage.run_folder import write_json
 
 EXPECTED = ("warmup.", "dynamic_sampling has no effect: max_rounds is 1")
-"""What plans may call idle: runs begin with a warmed-up model, and one draws as many episodes as its rival."""
+"""What plans may call idle: runs begin with a warmed-up model, and one samples as many episodes as its rival."""
 SEEDS = 3
 
 
@@ -56,7 +56,7 @@ def found(difference):
     return measured
 
 
-def judged(measured):
+def prepared(measured):
     rows = [row for each in CONTESTS for row in credit.compared(each, measured, SEEDS)]
     return rows, credit.learnt(credit.runs_of(CONTESTS, SEEDS), measured)
 
@@ -66,7 +66,7 @@ def judged(measured):
     [(0.1, "none learnt less"), (-0.1, "none learnt more"), (0.0, "differ by less than seeds do")],
 )
 def test_the_summary_says_what_was_seen(difference, words):
-    text = credit_report.summary(*judged(found(difference)))
+    text = credit_report.summary(*prepared(found(difference)))
     assert words in text
     assert "all are shown to learn but none" in text
     assert ("`gigpo` (keys)" in text) == (difference != 0)
@@ -77,7 +77,7 @@ def test_what_did_not_learn_and_what_broke_is_named():
     for seed in range(SEEDS):
         measured[effects.Run("keys", "gigpo", seed).name] = {"before/pass@1": 0.6, "eval/pass@1": 0.6 - 0.1 * seed}
         measured[effects.Run("keys", "salt", seed).name] = "it broke\nhere"
-    rows, gains = judged(measured)
+    rows, gains = prepared(measured)
     text = credit_report.page(rows, gains, dict.fromkeys(ARENAS, 7.5))
     assert "all are shown to learn but `gigpo` (keys), `salt` (keys)." in text
     assert "`salt` (keys) could not run" in text
@@ -97,7 +97,7 @@ def test_a_method_meets_each_of_its_rivals_by_each_measure():
 
 
 def test_the_page_has_two_tables_for_each_arena(tmp_path):
-    rows, gains = judged(found(0.1))
+    rows, gains = prepared(found(0.1))
     turns = credit_report.turns_taken(credit.runs_of(CONTESTS, SEEDS), found(0.1))
     credit_report.write(rows, gains, turns, tmp_path)
     text = (tmp_path / "credit.md").read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def test_a_record_of_what_is_there_takes_the_seeds_that_all_have(tmp_path):
             write_json(tmp_path / name / "outcome.json", measures)
     there = credit.finished(credit.runs_of(CONTESTS, SEEDS), tmp_path)
     assert there == {name: measures for name, measures in measured.items() if name not in gone}
-    rows, gains = judged(there)
+    rows, gains = prepared(there)
     counts = {row["arena"]: len(row["ours"]) for row in rows if row["rival"] == "grpo"}
     assert (counts["keys"], counts["far keys"]) == (2, 3)
     assert "followed keys" not in counts

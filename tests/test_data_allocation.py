@@ -1,4 +1,4 @@
-"""How many answers each question gets, how long and how hot: hand values and simulated question sets."""
+"""How many completions each prompt gets, how long and how hot: hand values and simulated prompt sets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from grouprl.algorithms.prompts.budget import EntropyTemperature, LengthBudget
 from grouprl.core.batch import SOURCES
 from grouprl.rollout.decoding import factors
 from grouprl.rollout.history import Visit
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, join, subset
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, join, subset
 
 
-def counts(asks: Sequence[Ask]) -> list[int]:
-    return [ask.answers for ask in asks]
+def counts(requests: Sequence[RolloutRequest]) -> list[int]:
+    return [request.completions for request in requests]
 
 
 # ── knapsack ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,54 +90,57 @@ def test_too_few_answers_are_split_evenly() -> None:
 
 
 def test_knapsack_reads_the_last_visit_smoothed() -> None:
-    part, desk = Knapsack(low=2, high=30), FakeDesk([0.5] * 4, answers=8)
+    part, context = Knapsack(low=2, high=30), FakeDesk([0.5] * 4, completions=8)
     for index, right in enumerate((0, 4, 8)):
-        seen(desk, index, right, 8)
-    assert [part.rate(i, desk) for i in range(4)] == [0.1, 0.5, 0.9, 0.5]
-    asks = part.allot([desk.ask(i) for i in range(4)], desk)
-    assert counts(asks) == knapsack([0.1, 0.5, 0.9, 0.5], 32, 2, 30)
-    assert sum(counts(asks)) == 32
-    assert (desk.notes["answers_least"], desk.notes["answers_most"]) == (min(counts(asks)), max(counts(asks)))
+        seen(context, index, right, 8)
+    assert [part.rate(i, context) for i in range(4)] == [0.1, 0.5, 0.9, 0.5]
+    requests = part.allot([context.request(i) for i in range(4)], context)
+    assert counts(requests) == knapsack([0.1, 0.5, 0.9, 0.5], 32, 2, 30)
+    assert sum(counts(requests)) == 32
+    assert (context.notes["completions_least"], context.notes["completions_most"]) == (
+        min(counts(requests)),
+        max(counts(requests)),
+    )
 
 
 def test_knapsack_refuses_groups_outside_its_bounds() -> None:
-    assert Knapsack(low=4).refuse(RunFacts(group_size=2, questions=8))
-    assert Knapsack(high=4).refuse(RunFacts(group_size=8, questions=8))
-    assert Knapsack().refuse(RunFacts(questions=None))
-    assert Knapsack().refuse(RunFacts(questions=8)) == []
+    assert Knapsack(low=4).refuse(RunFacts(group_size=2, examples=8))
+    assert Knapsack(high=4).refuse(RunFacts(group_size=8, examples=8))
+    assert Knapsack().refuse(RunFacts(examples=None))
+    assert Knapsack().refuse(RunFacts(examples=8)) == []
 
 
 # ── greedy filter ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_only_questions_with_a_wrong_greedy_answer_are_asked() -> None:
-    desk = FakeDesk([0.9, 0.1, 0.6, 0.3])
-    asks = GreedyFilter().allot([desk.ask(i) for i in range(4)], desk)
-    assert counts(asks) == [0, 4, 0, 4]
-    assert desk.notes == {"answers_probed": 4, "questions_skipped": 0.5}
+    context = FakeDesk([0.9, 0.1, 0.6, 0.3])
+    requests = GreedyFilter().allot([context.request(i) for i in range(4)], context)
+    assert counts(requests) == [0, 4, 0, 4]
+    assert context.notes == {"completions_probed": 4, "prompts_skipped": 0.5}
 
 
 def test_the_greedy_answer_must_earn_what_is_asked() -> None:
-    desk = FakeDesk([0.9, 0.1])
-    assert counts(GreedyFilter(solved=2.0).allot(desk.take(2), desk)) == [4, 4]
+    context = FakeDesk([0.9, 0.1])
+    assert counts(GreedyFilter(solved=2.0).allot(context.take(2), context)) == [4, 4]
 
 
 def test_nothing_is_left_where_all_is_solved() -> None:
-    desk = FakeDesk([0.9] * 3)
-    assert counts(GreedyFilter().allot(desk.take(3), desk)) == [0, 0, 0]
+    context = FakeDesk([0.9] * 3)
+    assert counts(GreedyFilter().allot(context.take(3), context)) == [0, 0, 0]
 
 
 # ── variance of the gradient ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Normed(CharacterPolicy):
-    """Gradient norms by the question's number, as its prompt shows it ("q3=")."""
+    """Gradient norms by the prompt's number, as its prompt shows it ("q3=")."""
 
     def __init__(self, norms: Sequence[float]) -> None:
-        self.norms, self.asked = norms, []
+        self.norms, self.requested = norms, []
 
     def gradient_norms(self, tokens: Any, block: str) -> torch.Tensor:
-        self.asked.append((len(tokens), block))
+        self.requested.append((len(tokens), block))
         return torch.tensor([self.norms[int(chr(prompt[1]))] for prompt in tokens.prompt_ids])
 
 
@@ -171,17 +174,17 @@ def test_rounding_keeps_the_sum_and_moves_nothing_by_one(weights: list[float], t
 
 def test_gvm_probes_and_measures_right_answers_only() -> None:
     policy = Normed([1.0, 3.0, 5.0])
-    desk = FakeDesk([1.0, 1.0, 0.0], answers=4, policy=policy)
-    asks = GradientVariance(probe=6, alpha=0.0).allot([desk.ask(i) for i in range(3)], desk)
-    assert counts(asks) == [3, 9, 0]
-    assert [ask.first for ask in asks] == [6, 6, 6]
-    assert policy.asked == [(12, "embedding")]
-    assert desk.notes["answers_probed"] == 18
-    assert not set(desk.draw(asks).answer_b.tolist()) & set(range(6))
+    context = FakeDesk([1.0, 1.0, 0.0], completions=4, policy=policy)
+    requests = GradientVariance(probe=6, alpha=0.0).allot([context.request(i) for i in range(3)], context)
+    assert counts(requests) == [3, 9, 0]
+    assert [request.first for request in requests] == [6, 6, 6]
+    assert policy.requested == [(12, "embedding")]
+    assert context.notes["completions_probed"] == 18
+    assert not set(context.sample(requests).sample_b.tolist()) & set(range(6))
 
 
 def test_the_allocated_gradient_estimate_varies_less_than_the_even_one() -> None:
-    """Each question's estimate is the mean over accepted of n_i samples; its variance is G²/(n_i p_i) at large n."""
+    """Each prompt's estimate is the mean over accepted of n_i samples; its variance is G²/(n_i p_i) at large n."""
     rate_q, norm_q = np.array([0.05, 0.3, 0.9, 0.9]), np.array([1.0, 3.0, 0.5, 1.0])
     rng = np.random.default_rng(0)
 
@@ -230,30 +233,32 @@ def test_questions_alike_get_equally_many() -> None:
 
 
 def test_rounds_draw_further_answers_of_the_same_questions() -> None:
-    desk = FakeDesk([0.5, 1.0, 0.0], answers=4)
-    first = desk.draw([desk.ask(i) for i in range(3)])
-    rows = UncertaintyRounds(extra=1.5, rounds=3)(first, desk)
+    context = FakeDesk([0.5, 1.0, 0.0], completions=4)
+    first = context.sample([context.request(i) for i in range(3)])
+    rows = UncertaintyRounds(extra=1.5, rounds=3)(first, context)
     assert len(rows) == 12 + 18
     assert rows.group_b.tolist() == sorted(rows.group_b.tolist())
-    names = list(zip(rows.group_b.tolist(), rows.answer_b.tolist(), strict=True))
+    names = list(zip(rows.group_b.tolist(), rows.sample_b.tolist(), strict=True))
     assert len(set(names)) == 30
     sizes = [int((rows.group_b == g).sum()) for g in range(3)]
-    assert sizes[0] == max(sizes) == desk.notes["answers_most"]
-    assert [ask_rows.group_b.tolist() for ask_rows in desk.drawn[1:]]
+    assert sizes[0] == max(sizes) == context.notes["completions_most"]
+    assert [ask_rows.group_b.tolist() for ask_rows in context.sampled[1:]]
 
 
 def test_rounds_measure_only_what_the_policy_drew() -> None:
-    desk = FakeDesk([0.5], answers=4)
-    drawn = desk.draw([desk.ask(0)])
-    both = join([drawn, desk.written([Ask(0, 0, desk.task.question("train", 0), 1, first=9)], ["right"])])
-    assert standing(both, np.arange(5)) == standing(drawn, np.arange(4))
+    context = FakeDesk([0.5], completions=4)
+    sampled = context.sample([context.request(0)])
+    both = join(
+        [sampled, context.written([RolloutRequest(0, 0, context.task.example("train", 0), 1, first=9)], ["right"])]
+    )
+    assert standing(both, np.arange(5)) == standing(sampled, np.arange(4))
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def visit(right: int, answers: int, lengths: Sequence[int]) -> Visit:
-    return Visit(0, answers, right, right / answers, 0.0, 0.0, tuple(lengths))
+def visit(right: int, completions: int, lengths: Sequence[int]) -> Visit:
+    return Visit(0, completions, right, right / completions, 0.0, 0.0, tuple(lengths))
 
 
 def test_budgets_shrink_while_solved_and_jump_back() -> None:
@@ -279,15 +284,15 @@ def test_a_budget_follows_its_question_through_a_run() -> None:
     def lengths(index: int, number: int) -> int:
         return 6 + 2 * (number % 4) if index == 0 else 9
 
-    part, desk = LengthBudget(floor=0.1), FakeDesk([1.0, 0.0], max_new_tokens=20, lengths=lengths)
+    part, context = LengthBudget(floor=0.1), FakeDesk([1.0, 0.0], max_new_tokens=20, lengths=lengths)
     budgets = []
     for _ in range(4):
-        asks = part.adjust([desk.ask(0), desk.ask(1)], desk)
-        budgets.append([ask.max_new_tokens for ask in asks])
-        desk.finish(desk.draw(asks), part)
+        requests = part.adjust([context.request(0), context.request(1)], context)
+        budgets.append([request.max_new_tokens for request in requests])
+        context.finish(context.sample(requests), part)
     assert [b[1] for b in budgets] == [20] * 4
     assert [b[0] for b in budgets] == [20, 17, 14, 11]
-    assert desk.notes["length_budget"] == pytest.approx(15.5)
+    assert context.notes["length_budget"] == pytest.approx(15.5)
 
 
 def test_answers_that_were_cut_off_are_no_right_ones() -> None:
@@ -304,22 +309,22 @@ def test_answers_beyond_the_budget_are_no_right_ones() -> None:
 
 
 def test_a_budget_below_every_answer_recovers() -> None:
-    part, desk = LengthBudget(), FakeDesk([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
-    desk.store(part)["budget"] = {0: 4}
-    drawn = desk.draw(part.adjust([desk.ask(0)], desk))
-    drawn.rollout.truncated_b[:] = True
-    desk.finish(drawn, part)
-    assert desk.store(part)["budget"] == {0: 20}
+    part, context = LengthBudget(), FakeDesk([1.0], max_new_tokens=20, lengths=lambda i, n: 9)
+    context.store(part)["budget"] = {0: 4}
+    sampled = context.sample(part.adjust([context.request(0)], context))
+    sampled.rollout.truncated_b[:] = True
+    context.finish(sampled, part)
+    assert context.store(part)["budget"] == {0: 20}
 
 
 def test_an_ask_of_its_own_smaller_budget_keeps_it() -> None:
-    desk = FakeDesk([0.5])
-    ask = Ask(0, 0, desk.task.question("train", 0), 4, max_new_tokens=3)
-    assert LengthBudget().adjust([ask], desk)[0].max_new_tokens == 3
+    context = FakeDesk([0.5])
+    request = RolloutRequest(0, 0, context.task.example("train", 0), 4, max_new_tokens=3)
+    assert LengthBudget().adjust([request], context)[0].max_new_tokens == 3
 
 
 def test_length_budget_says_when_it_cannot_work() -> None:
-    assert LengthBudget().refuse(RunFacts(questions=None))
+    assert LengthBudget().refuse(RunFacts(examples=None))
     assert LengthBudget(shrink=0.0).idle(RunFacts())
     assert LengthBudget(floor=1.0).idle(RunFacts())
     assert LengthBudget().idle(RunFacts()) == []
@@ -328,54 +333,54 @@ def test_length_budget_says_when_it_cannot_work() -> None:
 # ── temperature ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def entropies(desk: FakeDesk, values: Sequence[float]) -> Collected:
+def entropies(context: FakeDesk, values: Sequence[float]) -> ScoredSamples:
     """One row whose tokens have these entropies."""
-    ask = desk.ask(0)
-    rows = desk.rows([(ask, 0)], [(7,) * len(values)], [True])
+    request = context.request(0)
+    rows = context.rows([(request, 0)], [(7,) * len(values)], [True])
     rows.rollout.entropy_bt[:] = torch.tensor([list(values)])
     return rows
 
 
 def test_temperature_follows_entropy_on_the_scale_of_the_step_before() -> None:
-    part, desk = EntropyTemperature(tau=0.1), FakeDesk([0.5])
-    assert part.scaling(desk) is None
+    part, context = EntropyTemperature(tau=0.1), FakeDesk([0.5])
+    assert part.scaling(context) is None
     logs = [-2.0, -1.0, -1.0, -1.0, 0.0, 1.0]  # pivot: 0.8-quantile of six, the nearest is number 4: 0
-    part.observe(entropies(desk, [math.exp(x) for x in logs]), None, desk)
-    scaling = part.scaling(desk)
+    part.observe(entropies(context, [math.exp(x) for x in logs]), None, context)
+    scaling = part.scaling(context)
     assert scaling is not None
-    asked = torch.tensor([math.exp(x) for x in (0.0, 0.5, 1.0, 3.0, -1.0, -2.0, -9.0)])
-    assert factors(asked, scaling).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
+    requested = torch.tensor([math.exp(x) for x in (0.0, 0.5, 1.0, 3.0, -1.0, -2.0, -9.0)])
+    assert factors(requested, scaling).tolist() == pytest.approx([1.0, 1.05, 1.1, 1.1, 0.95, 0.9, 0.9])
     assert factors(torch.zeros(1), scaling).item() == pytest.approx(0.9)
 
 
 def test_rows_that_were_left_out_do_not_widen_the_scale() -> None:
-    desk = FakeDesk([0.5], lengths=lambda i, n: (3, 9)[n])
-    both = desk.draw([replace(desk.ask(0), answers=2)])
+    context = FakeDesk([0.5], lengths=lambda i, n: (3, 9)[n])
+    both = context.sample([replace(context.request(0), completions=2)])
     both.rollout.entropy_bt[1] = 5.0
     part = EntropyTemperature()
-    part.observe(subset(both, np.array([0])), None, desk)
-    assert desk.store(part)["scale"][0] == pytest.approx(math.log(0.5))
+    part.observe(subset(both, np.array([0])), None, context)
+    assert context.store(part)["scale"][0] == pytest.approx(math.log(0.5))
 
 
 def test_the_released_form_never_cools() -> None:
-    desk = FakeDesk([0.5])
+    context = FakeDesk([0.5])
     part = EntropyTemperature(tau=0.1, released=True)
-    part.observe(entropies(desk, [math.exp(x) for x in (-2.0, -1.0, 0.0, 0.0, 0.0, 1.0)]), None, desk)
-    scaling = part.scaling(desk)
+    part.observe(entropies(context, [math.exp(x) for x in (-2.0, -1.0, 0.0, 0.0, 0.0, 1.0)]), None, context)
+    scaling = part.scaling(context)
     assert scaling is not None
     assert factors(torch.tensor([math.exp(-2.0), math.exp(-1.0)]), scaling).tolist() == pytest.approx([1.1, 1.05])
 
 
 def test_equal_entropies_leave_the_temperature() -> None:
-    part, desk = EntropyTemperature(), FakeDesk([0.5])
-    part.observe(entropies(desk, [0.7] * 5), None, desk)
-    scaling = part.scaling(desk)
+    part, context = EntropyTemperature(), FakeDesk([0.5])
+    part.observe(entropies(context, [0.7] * 5), None, context)
+    scaling = part.scaling(context)
     assert scaling is not None
     assert factors(torch.tensor([0.7], dtype=torch.float64), scaling).item() == pytest.approx(1.0)
 
 
 def test_the_scale_is_that_of_drawn_answers() -> None:
-    part, desk = EntropyTemperature(), FakeDesk([0.5])
-    part.observe(entropies(desk, [0.1, 0.5, 1.0]).with_source("replay"), None, desk)
-    assert part.scaling(desk) is None
-    assert SOURCES["drawn"] == 0
+    part, context = EntropyTemperature(), FakeDesk([0.5])
+    part.observe(entropies(context, [0.1, 0.5, 1.0]).with_source("replay"), None, context)
+    assert part.scaling(context) is None
+    assert SOURCES["sampled"] == 0

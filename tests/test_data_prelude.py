@@ -1,4 +1,4 @@
-"""What happens once before the first step: initial answers, value pre-training, second models."""
+"""What happens once before the first step: initial completions, value pre-training, second models."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ import grouprl
 from desks import FakeDesk
 from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE, KnownBaseline
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretraining.initial_completions import InitialAnswers, InitialRate, ReferenceRows, soft_value
+from grouprl.algorithms.pretraining.initial_completions import (
+    InitialCompletions,
+    InitialRate,
+    ReferenceRows,
+    soft_value,
+)
 from grouprl.algorithms.pretraining.second_model import GlobalValue, PreferenceModel
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining, foreseen
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy.load import load_policy
 from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 from small import f64, near, small
 
-# --- the initial policy's answers -------------------------------------------------------------------------------------
+# --- the initial policy's completions
+# -------------------------------------------------------------------------------------
 
 
 def test_soft_value_lies_between_mean_and_largest_reward() -> None:
@@ -43,31 +49,31 @@ def test_soft_value_lies_between_mean_and_largest_reward() -> None:
     assert soft_value(np.array([1e4, 0.0]), 0.5) == pytest.approx(1e4 - 0.5 * math.log(2))
 
 
-def surveyed(rates: list[float], **settings: Any) -> tuple[FakeDesk, InitialAnswers]:
-    """A desk whose questions were all asked before training."""
-    desk, part = FakeDesk(rates), InitialAnswers(**{"answers": 4, "questions_per_piece": 3, **settings})
-    for number in range(part.count(desk)):
-        desk.step = number
-        part.piece(number, desk)
-    desk.step = 0
-    return desk, part
+def surveyed(rates: list[float], **settings: Any) -> tuple[FakeDesk, InitialCompletions]:
+    """A context whose prompts were all sampled before training."""
+    context, part = FakeDesk(rates), InitialCompletions(**{"answers": 4, "prompts_per_piece": 3, **settings})
+    for number in range(part.count(context)):
+        context.step = number
+        part.piece(number, context)
+    context.step = 0
+    return context, part
 
 
 def test_every_question_is_asked_once_in_pieces() -> None:
-    desk, part = surveyed([0.0, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0, 0.25])
-    assert part.count(desk) == 3
-    assert [len(rows) for rows in desk.drawn] == [12, 12, 8]
-    asked = np.concatenate([rows.index_b for rows in desk.drawn])
-    assert np.bincount(asked).tolist() == [4] * 8
-    store = desk.store(part)
+    context, part = surveyed([0.0, 1.0, 0.5, 0.5, 1.0, 0.0, 1.0, 0.25])
+    assert part.count(context) == 3
+    assert [len(rows) for rows in context.sampled] == [12, 12, 8]
+    requested = np.concatenate([rows.index_b for rows in context.sampled])
+    assert np.bincount(requested).tolist() == [4] * 8
+    store = context.store(part)
     assert store["rate"][[0, 1, 4, 5, 6]].tolist() == [0, 1, 1, 0, 1]
     near(store["value"][[0, 1]], [0.0, 1.0])
 
 
 def test_values_and_rates_reach_the_batch() -> None:
-    desk, part = surveyed([0.0, 1.0, 1.0, 0.0])
-    rows = desk.draw([desk.ask(1), desk.ask(3)])
-    batch = part.fill(desk.batch(rows), rows, desk)
+    context, part = surveyed([0.0, 1.0, 1.0, 0.0])
+    rows = context.sample([context.request(1), context.request(3)])
+    batch = part.fill(context.batch(rows), rows, context)
     near(batch.past["baseline"], [1.0] * 4 + [0.0] * 4)
     near(batch.past["rate"], [1.0] * 4 + [0.0] * 4)
     assert "visits" in batch.past
@@ -75,45 +81,45 @@ def test_values_and_rates_reach_the_batch() -> None:
 
 
 def test_only_a_finite_set_can_be_asked_through() -> None:
-    for part in (InitialAnswers(), InitialRate(above=0.0), ReferenceRows()):
-        assert "data.questions" in part.refuse(RunFacts(questions=None))[0]
-        assert not part.refuse(RunFacts(questions=5))
+    for part in (InitialCompletions(), InitialRate(above=0.0), ReferenceRows()):
+        assert "data.prompts" in part.refuse(RunFacts(examples=None))[0]
+        assert not part.refuse(RunFacts(examples=5))
 
 
 def test_questions_are_asked_by_their_initial_rate() -> None:
-    desk, _ = surveyed([0.0, 1.0, 1.0, 0.0, 1.0])
+    context, _ = surveyed([0.0, 1.0, 1.0, 0.0, 1.0])
     above = InitialRate(above=0.0)
-    asked = [ask.index for _ in range(3) for ask in above.choose(2, desk)]
-    assert sorted(asked[:3]) == sorted(asked[3:]) == [1, 2, 4]
-    assert {ask.index for ask in InitialRate(below=1.0).choose(4, desk)} == {0, 3}
+    requested = [request.index for _ in range(3) for request in above.choose(2, context)]
+    assert sorted(requested[:3]) == sorted(requested[3:]) == [1, 2, 4]
+    assert {request.index for request in InitialRate(below=1.0).choose(4, context)} == {0, 3}
     with pytest.raises(RunError, match=r"above 0 and below 1"):
-        InitialRate(above=0.0, below=1.0).choose(1, desk)
+        InitialRate(above=0.0, below=1.0).choose(1, context)
 
 
 def test_reference_rows_are_right_answers_of_the_initial_policy_to_solved_questions() -> None:
-    desk, _ = surveyed([0.0, 1.0, 0.5, 1.0], answers=16)
+    context, _ = surveyed([0.0, 1.0, 0.5, 1.0], completions=16)
     replay = ReferenceRows()
-    new = desk.draw(desk.take(4))
-    mixed = replay.mix(new, desk)
+    new = context.sample(context.take(4))
+    mixed = replay.mix(new, context)
     assert mixed is not None
     old = np.flatnonzero(mixed.source_b == SOURCES["reference"])
     assert sorted(mixed.index_b[old].tolist()) == [1, 3]
     assert mixed.scores.correct_b[old].all()
     assert not mixed.foreign_b[old].any()
     assert not set(mixed.group_b[old].tolist()) & set(new.group_b.tolist())
-    assert desk.notes["reference_rows"] == 2
-    batch = desk.batch(mixed)
+    assert context.notes["reference_rows"] == 2
+    batch = context.batch(mixed)
     assert torch.equal(batch.behavior_bt[old], batch.old_bt[old])
-    some = ReferenceRows(solved=0.1).mix(None, desk)
+    some = ReferenceRows(solved=0.1).mix(None, context)
     assert some is not None
     assert set(some.index_b.tolist()) == {1, 2, 3}
 
 
 def test_without_solved_questions_no_reference_row_joins() -> None:
-    desk, _ = surveyed([0.0, 0.0])
-    new = desk.draw(desk.take(1))
-    assert ReferenceRows().mix(new, desk) is new
-    assert ReferenceRows().mix(None, desk) is None
+    context, _ = surveyed([0.0, 0.0])
+    new = context.sample(context.take(1))
+    assert ReferenceRows().mix(new, context) is new
+    assert ReferenceRows().mix(None, context) is None
 
 
 # --- pieces that need a model -----------------------------------------------------------------------------------------
@@ -125,9 +131,10 @@ def policy(seed: int = 0, **options: Any) -> Any:
 
 
 class Written(FakeDesk):
-    """A desk whose answers are letters that a tiny policy can read: right ones say 'right', wrong ones 'wrong'."""
+    """A context whose completions are letters that a tiny policy can read: right ones say 'right', wrong ones
+    'wrong'."""
 
-    def rows(self, rows: Any, ids: Any, right: Any) -> Collected:
+    def rows(self, rows: Any, ids: Any, right: Any) -> ScoredSamples:
         texts = ["right"[: len(x)] if good else "wrong"[: len(x)] for x, good in zip(ids, right, strict=True)]
         made = super().rows(rows, [self.policy.encode(text) for text in texts], right)
         logp_bt = self.policy.logp(made.tokens).logp_bt
@@ -139,32 +146,32 @@ def desk_with(rates: Any, **options: Any) -> Written:
 
 
 def test_value_pretraining_finds_the_best_linear_head() -> None:
-    desk = desk_with([0.0, 1.0, 1.0, 0.0] * 4, policy=policy(value_head=True), prompts=4)
+    context = desk_with([0.0, 1.0, 1.0, 0.0] * 4, policy=policy(value_head=True), prompts=4)
     part = ValuePretraining(steps=8, ridge=1e-6)
     found = []
     for number in range(8):
-        desk.step = number
-        found.append(part.piece(number, desk))
-    batches = [desk.batch(rows) for rows in desk.drawn]
-    states = torch.cat([torch.cat(desk.policy.hidden(b.inputs)) for b in batches])
+        context.step = number
+        found.append(part.piece(number, context))
+    batches = [context.batch(rows) for rows in context.sampled]
+    states = torch.cat([torch.cat(context.policy.hidden(b.inputs)) for b in batches])
     returns = torch.cat([b.reward_b[:, None].expand(b.size)[b.mask_bt] for b in batches])
     design = torch.cat([states, torch.ones(len(states), 1, dtype=torch.float64)], 1)
-    head = desk.policy.value_head
+    head = context.policy.value_head
     weight = torch.cat([head.weight[0], head.bias]).detach()
     penalty = 1e-6 * design[:, :-1].square().sum(0).mean() * torch.cat([weight[:-1], f64([0.0])])
     near(design.T @ (design @ weight - returns) + penalty, torch.zeros(17), 1e-9)
-    near(desk.policy.logp(batches[0].inputs, values=True).value_bt, (design @ weight)[: 16 * 5].view(16, 5), 1e-9)
+    near(context.policy.logp(batches[0].inputs, values=True).value_bt, (design @ weight)[: 16 * 5].view(16, 5), 1e-9)
     assert found[0]["value_loss"] == pytest.approx(0.5 * float(batches[0].reward_b.square().mean()))
     assert found[-1]["value_loss"] < 0.4 * found[0]["value_loss"]
     assert found[-1]["explained_variance"] > 0.3
-    assert desk.store(part) == {}
+    assert context.store(part) == {}
 
 
 def test_value_pretraining_touches_nothing_but_the_head() -> None:
     own = policy(value_head=True)
     before = own.trainable_state()
-    desk = desk_with([0.0, 1.0], policy=own, prompts=2)
-    ValuePretraining(steps=1).piece(0, desk)
+    context = desk_with([0.0, 1.0], policy=own, prompts=2)
+    ValuePretraining(steps=1).piece(0, context)
     changed = {name for name, x in own.trainable_state().items() if not torch.equal(x, before[name])}
     assert changed == {"value_head.weight", "value_head.bias"}
 
@@ -175,9 +182,9 @@ def test_value_pretraining_needs_a_value_head() -> None:
 
 
 def test_discounted_returns_are_fitted_where_gamma_asks_for_them() -> None:
-    desk = desk_with([1.0], policy=policy(value_head=True), prompts=1)
-    ValuePretraining(steps=2, gamma=0.5, ridge=1e-10).piece(0, desk)
-    value_bt = desk.policy.logp(desk.drawn[0].tokens, values=True).value_bt
+    context = desk_with([1.0], policy=policy(value_head=True), prompts=1)
+    ValuePretraining(steps=2, gamma=0.5, ridge=1e-10).piece(0, context)
+    value_bt = context.policy.logp(context.sampled[0].tokens, values=True).value_bt
     near(value_bt[0], [0.0625, 0.125, 0.25, 0.5, 1.0], 1e-4)
 
 
@@ -192,7 +199,7 @@ def test_foresight() -> None:
 def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
     own = policy(lora=lora)
     copy = second_policy(own)
-    tokens = desk_with([0.5], policy=own).draw([FakeDesk().ask(0)]).tokens
+    tokens = desk_with([0.5], policy=own).sample([FakeDesk().request(0)]).tokens
     before = own.logp(tokens).logp_bt
     assert torch.equal(copy.logp(tokens).logp_bt, before)
     assert copy.trainable_state().keys() == own.trainable_state().keys()
@@ -207,14 +214,14 @@ def test_a_second_policy_is_the_same_and_goes_its_own_way(lora: Any) -> None:
 
 @pytest.mark.parametrize("chosen", ["answers", "solutions"])
 def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
-    desk = desk_with([0.5] * 12, prompts=6)
-    before = desk.policy.trainable_state()
+    context = desk_with([0.5] * 12, prompts=6)
+    before = context.policy.trainable_state()
     part = GlobalValue(steps=12, lr=3e-3, chosen=chosen, whiten=False)
-    found = [part.piece(number, desk) for number in range(12)]
+    found = [part.piece(number, context) for number in range(12)]
     assert found[-1]["explained_variance"] > 0.5 > found[0]["explained_variance"]
-    assert all(torch.equal(x, before[name]) for name, x in desk.policy.trainable_state().items())
-    rows = desk.draw(desk.take(6))
-    value_bt = part.fill(desk.batch(rows), rows, desk).value_bt
+    assert all(torch.equal(x, before[name]) for name, x in context.policy.trainable_state().items())
+    rows = context.sample(context.take(6))
+    value_bt = part.fill(context.batch(rows), rows, context).value_bt
     assert value_bt is not None
     right = torch.from_numpy(rows.scores.correct_b)
     assert float(value_bt[right, -1].mean()) > 0.5
@@ -222,13 +229,13 @@ def test_the_value_model_learns_who_is_right(chosen: Any) -> None:
 
 
 def test_the_value_after_a_token_is_the_value_before_the_next_and_at_last_of_the_whole_answer() -> None:
-    desk, part = desk_with([0.5] * 4), GlobalValue(steps=2, lr=1e-2, whiten=False)
+    context, part = desk_with([0.5] * 4), GlobalValue(steps=2, lr=1e-2, whiten=False)
     for number in range(2):
-        part.piece(number, desk)
-    rows = desk.draw(desk.take(2))
-    batch = part.fill(desk.batch(rows), rows, desk)
+        part.piece(number, context)
+    rows = context.sample(context.take(2))
+    batch = part.fill(context.batch(rows), rows, context)
     near(batch.stats["value_after"][:, :-1], batch.value_bt[:, 1:])
-    model, tokens = part.model(desk), rows.tokens
+    model, tokens = part.model(context), rows.tokens
     whole = torch.tensor([[*tokens.prompt_ids[0], *tokens.response_ids[0]]])
     with torch.no_grad():
         hidden = model.model(input_ids=whole, output_hidden_states=True).hidden_states[-1][0, -1]
@@ -236,10 +243,10 @@ def test_the_value_after_a_token_is_the_value_before_the_next_and_at_last_of_the
 
 
 def test_the_first_targets_of_the_value_model_are_discounted_by_lambda() -> None:
-    desk, part = desk_with([0.5] * 4), GlobalValue(lam=0.5)
-    pairs = part.pairs(desk.draw(desk.take(4)), desk)
+    context, part = desk_with([0.5] * 4), GlobalValue(lam=0.5)
+    pairs = part.pairs(context.sample(context.take(4)), context)
     assert pairs is not None
-    target_bt = part.targets(part.model(desk), pairs, desk)
+    target_bt = part.targets(part.model(context), pairs, context)
     half = len(pairs) // 2
     near(target_bt[0], [1 / 32, 0.0625, 0.125, 0.25, 0.5, 1.0])
     near(target_bt[half], [-1 / 32, -0.0625, -0.125, -0.25, -0.5, -1.0])
@@ -248,41 +255,41 @@ def test_the_first_targets_of_the_value_model_are_discounted_by_lambda() -> None
 
 
 def test_values_of_the_value_model_are_whitened() -> None:
-    desk, part = desk_with([0.5] * 8), GlobalValue(steps=2, lr=1e-2)
+    context, part = desk_with([0.5] * 8), GlobalValue(steps=2, lr=1e-2)
     for number in range(2):
-        part.piece(number, desk)
-    rows = desk.draw(desk.take(4))
-    batch = part.fill(desk.batch(rows), rows, desk)
+        part.piece(number, context)
+    rows = context.sample(context.take(4))
+    batch = part.fill(context.batch(rows), rows, context)
     value_m = batch.value_bt[batch.mask_bt]
     assert float(value_m.mean()) == pytest.approx(0, abs=1e-9)
     assert float(value_m.std()) == pytest.approx(1, abs=1e-4)
 
 
 def test_the_preference_model_prefers_right_answers() -> None:
-    desk = desk_with([0.5] * 12, prompts=6)
+    context = desk_with([0.5] * 12, prompts=6)
     part = PreferenceModel(steps=10, lr=3e-3)
-    found = [part.piece(number, desk) for number in range(10)]
+    found = [part.piece(number, context) for number in range(10)]
     assert found[0]["preference_loss"] == pytest.approx(math.log(2))
     assert found[0]["preference_accuracy"] == 0
     assert found[-1]["preference_accuracy"] == 1
     assert found[-1]["preference_loss"] < 0.6
-    rows = desk.draw(desk.take(6))
-    batch = part.fill(desk.batch(rows), rows, desk)
-    gain_b = (batch.stats["expert"] - desk.policy.logp(rows.tokens).logp_bt).sum(1)
+    rows = context.sample(context.take(6))
+    batch = part.fill(context.batch(rows), rows, context)
+    gain_b = (batch.stats["expert"] - context.policy.logp(rows.tokens).logp_bt).sum(1)
     right = torch.from_numpy(rows.scores.correct_b)
     assert gain_b[right].min() > gain_b[~right].max()
 
 
 def test_the_gradient_of_the_preference_model_is_that_of_dpo() -> None:
-    desk, part = desk_with([0.5] * 4), PreferenceModel(beta=0.7)
-    pairs = part.pairs(desk.draw(desk.take(4)), desk)
+    context, part = desk_with([0.5] * 4), PreferenceModel(beta=0.7)
+    pairs = part.pairs(context.sample(context.take(4)), context)
     assert pairs is not None
-    model, half = part.model(desk), len(pairs) // 2
+    model, half = part.model(context), len(pairs) // 2
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.sin(torch.arange(parameter.numel(), dtype=torch.float64)).view_as(parameter))
-    fixed_b = part.targets(model, pairs, desk)
-    part.learn(model, pairs, desk, fixed_b)
+    fixed_b = part.targets(model, pairs, context)
+    part.learn(model, pairs, context, fixed_b)
     found = [parameter.grad.clone() for parameter in model.parameters()]
     model.model.zero_grad()
     gap_b = model.logp(pairs.tokens, grad=True).logp_bt.sum(1) - fixed_b
@@ -313,17 +320,17 @@ def test_a_second_model_goes_on_from_its_store(part: Any, tmp_path: Path) -> Non
             parameter.zero_()
     late = desk_with([0.5] * 40, policy=again.policy)
     late.memory = again.memory
-    rows = whole.draw(whole.take(2))
+    rows = whole.sample(whole.take(2))
     for name in ("value_bt", "stats"):
-        found = [getattr(part.fill(desk.batch(rows), rows, desk), name) for desk in (whole, late)]
+        found = [getattr(part.fill(context.batch(rows), rows, context), name) for context in (whole, late)]
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
 
 def test_a_rollout_without_pairs_teaches_nothing() -> None:
-    desk, part = desk_with([1.0] * 4), PreferenceModel(steps=2)
-    before = part.model(desk).trainable_state()
-    assert part.piece(0, desk) == {"pairs": 0.0}
-    assert all(torch.equal(x, before[name]) for name, x in part.model(desk).trainable_state().items())
+    context, part = desk_with([1.0] * 4), PreferenceModel(steps=2)
+    before = part.model(context).trainable_state()
+    assert part.piece(0, context) == {"pairs": 0.0}
+    assert all(torch.equal(x, before[name]) for name, x in part.model(context).trainable_state().items())
 
 
 def test_second_models_say_what_they_need() -> None:
@@ -359,7 +366,7 @@ def test_dvpo_has_no_critic_to_train() -> None:
     method = grouprl.method("dvpo")
     assert method.critic is None
     assert "value_bt" in method.needs()
-    assert "value_bt" in method.prelude[0].supplies()
+    assert "value_bt" in method.pretrain[0].supplies()
 
 
 def test_the_value_after_the_end() -> None:
@@ -401,12 +408,12 @@ def test_parts_that_read_a_prelude_ask_for_it() -> None:
     from grouprl.methods.compose import compose
 
     for stage in ({"curriculum": {"part": "initial_rate", "above": 0.0}}, {"replay": "reference_rows"}):
-        with pytest.raises(InputError, match="without the prelude 'initial_answers'"):
+        with pytest.raises(InputError, match="without the prelude 'initial_completions'"):
             compose({"base": "grpo", **stage})
-        assert compose({"base": "grpo", "prelude": ["initial_answers"], **stage}).method.prelude
+        assert compose({"base": "grpo", "pretrain": ["initial_completions"], **stage}).method.pretrain
     with pytest.raises(InputError, match="without a critic"):
-        compose({"base": "grpo", "prelude": ["value_pretraining"]})
-    assert compose({"base": "ppo", "prelude": ["value_pretraining"]}).method.critic
+        compose({"base": "grpo", "pretrain": ["value_pretraining"]})
+    assert compose({"base": "ppo", "pretrain": ["value_pretraining"]}).method.critic
 
 
 def test_a_given_value_model_stands_in_for_a_critic() -> None:
@@ -414,7 +421,7 @@ def test_a_given_value_model_stands_in_for_a_critic() -> None:
 
     with pytest.raises(InputError, match="without a critic"):
         compose({"base": "grpo", "advantage": "gae"})
-    assert compose({"base": "grpo", "advantage": "gae", "prelude": ["global_value"]}).method.critic is None
+    assert compose({"base": "grpo", "advantage": "gae", "pretrain": ["global_value"]}).method.critic is None
 
 
 def test_the_plan_counts_the_memory_of_a_second_model() -> None:
@@ -439,7 +446,7 @@ def config(method: Any, **changes: Any) -> dict[str, Any]:
         "warmup": {"steps": 80, "batch": 32, "lr": 1e-2},
         "batch": {"prompts": 8, "group": 6},
         "optim": {"lr": 1e-3},
-        "eval": {"questions": 8, "final_questions": 8},
+        "eval": {"questions": 8, "final_prompts": 8},
         "run": {"threads": 1, "checkpoint_every": 1, "keep": 200},
         "data": {"questions": 40},
     } | changes
@@ -540,9 +547,9 @@ def test_dph_rl_keeps_what_the_initial_policy_solved_and_asks_the_rest(tmp_path:
     whole = run(tmp_path / "run", METHODS["dph_rl"])
     data = torch.load(whole / "checkpoints" / "step-000003" / "data.pt", weights_only=True)
     rate = data["memory"]["prelude.initial_answers"]["rate"]
-    asked = {int(index) for index in data["ledger"]["visits"]}
-    assert asked
-    assert all(rate[index] < 0.25 for index in asked)
+    requested = {int(index) for index in data["ledger"]["visits"]}
+    assert requested
+    assert all(rate[index] < 0.25 for index in requested)
     solved = int((rate >= 0.25).sum())
     after = records(whole, "train")
     assert solved > 0

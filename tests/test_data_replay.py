@@ -19,7 +19,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from grouprl.rewards.scoring import Problem
-from grouprl.rollout.samples import Collected, join, sort_by_group, subset
+from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
 from grouprl.rollout.serialize import pack, unpack
 
 
@@ -35,12 +35,12 @@ def equal(a: Any, b: Any) -> bool:
     return a == b
 
 
-def rich_rows() -> tuple[Collected, FakeDesk]:
+def rich_rows() -> tuple[ScoredSamples, FakeDesk]:
     """Rows with everything that a row can have."""
-    desk = FakeDesk(answers=3, lengths=lambda i, n: 1 + n)
-    drawn = desk.draw(desk.take(2))
-    other = desk.under(drawn, [({"role": "user", "content": "again"},)] * len(drawn))
-    rows = join([drawn, other.with_source("guided")]).with_extras(
+    context = FakeDesk(completions=3, lengths=lambda i, n: 1 + n)
+    sampled = context.sample(context.take(2))
+    other = context.under(sampled, [({"role": "user", "content": "again"},)] * len(sampled))
+    rows = join([sampled, other.with_source("guided")]).with_extras(
         keys__budget=np.arange(12), past__advantage=np.linspace(-1, 1, 12)
     )
     scores = dataclasses.replace(
@@ -49,175 +49,181 @@ def rich_rows() -> tuple[Collected, FakeDesk]:
         problems=[Problem("n/0#1", "error", "no", "wrong", "trace")],
         status_b=np.array(["ok"] * 11 + ["error"]),
     )
-    return dataclasses.replace(rows, scores=scores, greedy_reward_b=np.linspace(0, 1, 12)), desk
+    return dataclasses.replace(rows, scores=scores, greedy_reward_b=np.linspace(0, 1, 12)), context
 
 
 def test_packed_rows_come_back_as_they_were() -> None:
-    rows, desk = rich_rows()
-    assert equal(unpack(pack(rows), desk.task), rows)
+    rows, context = rich_rows()
+    assert equal(unpack(pack(rows), context.task), rows)
 
 
 def test_packed_rows_survive_a_checkpoint(tmp_path: Path) -> None:
-    rows, desk = rich_rows()
+    rows, context = rich_rows()
     torch.save({"x": pack(rows)}, tmp_path / "data.pt")
     read = torch.load(tmp_path / "data.pt", weights_only=True)["x"]
-    assert equal(unpack(read, desk.task), rows)
+    assert equal(unpack(read, context.task), rows)
 
 
 def test_packed_rows_are_a_copy() -> None:
-    rows, desk = rich_rows()
+    rows, context = rich_rows()
     packed = pack(rows)
     rows.rollout.logp_bt.zero_()
     rows.group_b[:] = 77
-    again = unpack(packed, desk.task)
+    again = unpack(packed, context.task)
     assert again.rollout.logp_bt.any()
     assert 77 not in again.group_b
 
 
 def test_variants_of_a_question_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Numbers(8)
-    question = task.question("train", 3)
-    variant = dataclasses.replace(question, id="other", prompt="what is it?")
-    desk = FakeDesk(task=task)
-    ask = dataclasses.replace(desk.ask(3), question=variant)
-    packed = pack(desk.draw([ask]))
-    with pytest.raises(InputError, match="has no question 'other'"):
+    example = task.example("train", 3)
+    variant = dataclasses.replace(example, id="other", prompt="what is it?")
+    context = FakeDesk(task=task)
+    request = dataclasses.replace(context.request(3), example=variant)
+    packed = pack(context.sample([request]))
+    with pytest.raises(InputError, match="has no prompt 'other'"):
         unpack(packed, task)
     monkeypatch.setattr(Numbers, "variants", lambda self, q: (q, variant))
-    assert unpack(packed, task).questions[0] == variant
+    assert unpack(packed, task).examples[0] == variant
 
 
 # --- whole groups -----------------------------------------------------------------------------------------------------
 
 
-def judged_of(desk: FakeDesk, rows: Collected) -> Batch:
-    """The judged batch of rows: advantage = reward - 1/2."""
-    batch = desk.batch(rows)
+def judged_of(context: FakeDesk, rows: ScoredSamples) -> Batch:
+    """The prepared batch of rows: advantage = reward - 1/2."""
+    batch = context.batch(rows)
     return batch.replace(advantage_bt=batch.broadcast(batch.reward_b - 0.5))
 
 
-def step(desk: FakeDesk, replay: Any) -> Collected:
-    """One step of a desk as the trainer takes it; returns the rows trained on."""
-    fresh = replay.fresh(desk)
-    drawn = desk.draw(desk.take(fresh)) if fresh else None
-    rows = sort_by_group(replay.mix(drawn, desk))
-    desk.finish(rows, replay, judged=judged_of(desk, rows))
+def step(context: FakeDesk, replay: Any) -> ScoredSamples:
+    """One step of a context as the trainer takes it; returns the rows trained on."""
+    fresh = replay.fresh(context)
+    sampled = context.sample(context.take(fresh)) if fresh else None
+    rows = sort_by_group(replay.mix(sampled, context))
+    context.finish(rows, replay, prepared=judged_of(context, rows))
     return rows
 
 
-def groups_of(rows: Collected, source: str) -> set[int]:
+def groups_of(rows: ScoredSamples, source: str) -> set[int]:
     return set(rows.group_b[rows.source_b == SOURCES[source]].tolist())
 
 
 def test_rollout_replay_asks_half_anew_once_it_has_enough() -> None:
-    desk, replay = FakeDesk([0.5] * 40, prompts=4, answers=8), RolloutReplay(first_epoch=False)
-    first = step(desk, replay)
+    context, replay = FakeDesk([0.5] * 40, prompts=4, completions=8), RolloutReplay(first_epoch=False)
+    first = step(context, replay)
     assert groups_of(first, "replay") == set()
-    second = step(desk, replay)
-    assert len(groups_of(second, "drawn")) == 2
-    assert groups_of(second, "replay") < groups_of(first, "drawn")
-    assert desk.notes["replayed_fraction"] == 0.5
-    assert desk.notes["replay_age"] == 1.0
+    second = step(context, replay)
+    assert len(groups_of(second, "sampled")) == 2
+    assert groups_of(second, "replay") < groups_of(first, "sampled")
+    assert context.notes["replayed_fraction"] == 0.5
+    assert context.notes["replay_age"] == 1.0
 
 
 def test_a_replayed_row_keeps_the_log_probs_it_was_drawn_with() -> None:
-    desk, replay = FakeDesk([0.5] * 40, answers=8), RolloutReplay(first_epoch=False)
-    step(desk, replay)
-    rows = step(desk, replay)
+    context, replay = FakeDesk([0.5] * 40, completions=8), RolloutReplay(first_epoch=False)
+    step(context, replay)
+    rows = step(context, replay)
     old = subset(rows, rows.source_b == SOURCES["replay"])
     assert not old.foreign_b.any()
-    batch = desk.batch(old)
+    batch = context.batch(old)
     torch.testing.assert_close((batch.old_bt - batch.behavior_bt).exp(), torch.ones_like(batch.old_bt))
     assert torch.equal(batch.old_bt[batch.mask_bt], torch.full((int(batch.mask_bt.sum()),), -1.0).double())
 
 
 def test_groups_all_right_or_all_wrong_are_not_stored() -> None:
-    desk = FakeDesk([0.0, 1.0] * 20, answers=4)
+    context = FakeDesk([0.0, 1.0] * 20, completions=4)
     replay = RolloutReplay(first_epoch=False)
-    step(desk, replay)
-    assert desk.store(replay)["entries"] == []
+    step(context, replay)
+    assert context.store(replay)["entries"] == []
     every = RolloutReplay(first_epoch=False, mixed_only=False)
-    step(desk, every)
-    assert len(desk.store(every)["entries"]) == 4
+    step(context, every)
+    assert len(context.store(every)["entries"]) == 4
 
 
 def test_the_first_epoch_is_all_new() -> None:
-    desk, replay = FakeDesk([0.5] * 12, prompts=4, answers=8), RolloutReplay()
-    assert [len(groups_of(step(desk, replay), "replay")) for _ in range(4)] == [0, 0, 0, 2]
+    context, replay = FakeDesk([0.5] * 12, prompts=4, completions=8), RolloutReplay()
+    assert [len(groups_of(step(context, replay), "replay")) for _ in range(4)] == [0, 0, 0, 2]
 
 
 def test_the_buffer_keeps_the_latest_group_of_each_question_and_forgets_the_oldest() -> None:
-    desk, replay = FakeDesk([0.5] * 6, prompts=3, answers=16), RolloutReplay(capacity=4, fresh_share=1.0)
+    context, replay = FakeDesk([0.5] * 6, prompts=3, completions=16), RolloutReplay(capacity=4, fresh_share=1.0)
     for _ in range(4):
-        step(desk, replay)
-    entries = desk.store(replay)["entries"]
-    questions = [int(e["rows"]["index_b"][0]) for e in entries]
-    assert len(set(questions)) == len(questions) == 4
+        step(context, replay)
+    entries = context.store(replay)["entries"]
+    examples = [int(e["rows"]["index_b"][0]) for e in entries]
+    assert len(set(examples)) == len(examples) == 4
     assert [e["step"] for e in entries] == sorted(e["step"] for e in entries)
     assert {e["step"] for e in entries} == {2, 3}
 
 
 def test_replayed_groups_are_chosen_uniformly() -> None:
-    desk, replay = FakeDesk([0.5] * 40, prompts=4, answers=16), RolloutReplay(first_epoch=False, fresh_share=0.75)
-    step(desk, replay)
+    context, replay = (
+        FakeDesk([0.5] * 40, prompts=4, completions=16),
+        RolloutReplay(first_epoch=False, fresh_share=0.75),
+    )
+    step(context, replay)
     counts: dict[int, int] = {}
     for number in range(400):
-        desk.step = number
-        for entry in replay.draw(1, desk):
+        context.step = number
+        for entry in replay.sample(1, context):
             counts[int(entry["rows"]["index_b"][0])] = counts.get(int(entry["rows"]["index_b"][0]), 0) + 1
     assert len(counts) == 4
     assert all(70 < count < 130 for count in counts.values())
 
 
 def test_rows_drawn_at_another_temperature_are_stored_under_the_policys_own_log_probs() -> None:
-    desk, replay = FakeDesk([0.5] * 8, answers=8), RolloutReplay(first_epoch=False, fresh_share=0.0)
-    asks = [dataclasses.replace(ask, temperature=1.5) for ask in desk.take(4)]
-    rows = desk.draw(asks)
+    context, replay = FakeDesk([0.5] * 8, completions=8), RolloutReplay(first_epoch=False, fresh_share=0.0)
+    requests = [dataclasses.replace(request, temperature=1.5) for request in context.take(4)]
+    rows = context.sample(requests)
     own_bt = torch.full_like(rows.rollout.logp_bt, -0.25)
-    desk.finish(rows, replay, judged=judged_of(desk, rows).replace(old_bt=own_bt))
-    old = replay.mix(None, desk)
+    context.finish(rows, replay, prepared=judged_of(context, rows).replace(old_bt=own_bt))
+    old = replay.mix(None, context)
     assert old is not None
     assert not old.foreign_b.any()
-    assert set(old.rollout.logp_bt[desk.batch(old).mask_bt].tolist()) == {-0.25}
+    assert set(old.rollout.logp_bt[context.batch(old).mask_bt].tolist()) == {-0.25}
 
 
 def test_a_buffer_that_can_never_act_is_named() -> None:
     assert RolloutReplay().idle(RunFacts(prompts=1))
-    assert RolloutReplay().idle(RunFacts(prompts=4, steps=2, questions=8))
-    assert not RolloutReplay().idle(RunFacts(prompts=4, steps=3, questions=8))
+    assert RolloutReplay().idle(RunFacts(prompts=4, steps=2, examples=8))
+    assert not RolloutReplay().idle(RunFacts(prompts=4, steps=3, examples=8))
 
 
 # --- earlier policies -------------------------------------------------------------------------------------------------
 
 
 def test_policy_replay_replays_with_probability_p_from_the_last_policies() -> None:
-    desk, replay = FakeDesk([0.5] * 400, prompts=50, answers=2), PolicyReplay(probability=0.4, reincarnation=None)
+    context, replay = (
+        FakeDesk([0.5] * 400, prompts=50, completions=2),
+        PolicyReplay(probability=0.4, reincarnation=None),
+    )
     ages, shares = [], []
     for _ in range(12):
-        now = desk.step
-        rows = step(desk, replay)
+        now = context.step
+        rows = step(context, replay)
         old = groups_of(rows, "replay")
         shares.append(len(old) / 50)
-        stored = {g for e in desk.store(replay)["policies"] for g in [x["step"] for x in e]}
+        stored = {g for e in context.store(replay)["policies"] for g in [x["step"] for x in e]}
         ages.append(max((now - s for s in stored), default=0))
     assert shares[0] == 0
     assert np.mean(shares[1:]) == pytest.approx(0.4, abs=0.06)
     assert max(ages) <= 2
-    assert len(desk.store(replay)["policies"]) == 2
+    assert len(context.store(replay)["policies"]) == 2
 
 
 def test_rows_of_an_earlier_policy_get_their_old_log_probs_anew() -> None:
-    desk, replay = FakeDesk([0.5] * 40, answers=2), PolicyReplay(probability=1.0, reincarnation=None)
-    step(desk, replay)
-    rows = step(desk, replay)
+    context, replay = FakeDesk([0.5] * 40, completions=2), PolicyReplay(probability=1.0, reincarnation=None)
+    step(context, replay)
+    rows = step(context, replay)
     assert set(rows.source_b.tolist()) == {SOURCES["replay"]}
     assert rows.foreign_b.all()
 
 
 def test_without_probability_nothing_is_replayed() -> None:
-    desk, replay = FakeDesk([0.5] * 40), PolicyReplay(probability=0.0)
-    rows = [step(desk, replay) for _ in range(3)]
-    assert all(set(r.source_b.tolist()) == {SOURCES["drawn"]} for r in rows)
+    context, replay = FakeDesk([0.5] * 40), PolicyReplay(probability=0.0)
+    rows = [step(context, replay) for _ in range(3)]
+    assert all(set(r.source_b.tolist()) == {SOURCES["sampled"]} for r in rows)
     assert replay.idle(RunFacts())
 
 
@@ -228,42 +234,43 @@ def test_a_reincarnation_beyond_the_end_is_named() -> None:
 
 
 def test_reincarnation_renews_the_reference_once_and_ends_replay() -> None:
-    desk, replay = FakeDesk([0.5] * 80, prompts=8), PolicyReplay(probability=0.9, reincarnation=3)
-    old = [len(groups_of(step(desk, replay), "replay")) for _ in range(6)]
-    assert desk.renewed == [3]
+    context, replay = FakeDesk([0.5] * 80, prompts=8), PolicyReplay(probability=0.9, reincarnation=3)
+    old = [len(groups_of(step(context, replay), "replay")) for _ in range(6)]
+    assert context.renewed == [3]
     assert old[0] == 0
     assert min(old[1:3]) > 0
     assert old[3:] == [0, 0, 0]
-    assert desk.store(replay)["policies"] == []
+    assert context.store(replay)["policies"] == []
 
 
-# --- single answers ---------------------------------------------------------------------------------------------------
+# --- single completions
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_the_sample_buffer_never_holds_an_answer_without_advantage() -> None:
-    desk, buffer = FakeDesk([0.5] * 40, answers=4), SampleBuffer()
-    rows = buffer.mix(desk.draw(desk.take(4)), desk)
+    context, buffer = FakeDesk([0.5] * 40, completions=4), SampleBuffer()
+    rows = buffer.mix(context.sample(context.take(4)), context)
     assert rows is not None
     adv_b = torch.tensor([0.0, 0.5, -2.0, 0.0] * 4).double()
-    batch = desk.batch(rows)
-    desk.finish(rows, buffer, judged=batch.replace(advantage_bt=batch.broadcast(adv_b)))
-    store = desk.store(buffer)
+    batch = context.batch(rows)
+    context.finish(rows, buffer, prepared=batch.replace(advantage_bt=batch.broadcast(adv_b)))
+    store = context.store(buffer)
     assert sorted(store["size"].tolist()) == [0.5] * 4 + [2.0] * 4
     assert set(store["rows"]["extras"]["past.advantage"].tolist()) == {0.5, -2.0}
 
 
 def test_stored_answers_are_drawn_in_proportion_to_their_advantage() -> None:
-    desk, buffer = FakeDesk([0.5] * 40, answers=4), SampleBuffer(share=0.25)
-    rows = buffer.mix(desk.draw(desk.take(1)), desk)
+    context, buffer = FakeDesk([0.5] * 40, completions=4), SampleBuffer(share=0.25)
+    rows = buffer.mix(context.sample(context.take(1)), context)
     assert rows is not None
-    batch = desk.batch(rows)
+    batch = context.batch(rows)
     adv_b = torch.tensor([0.0, 1.0, -2.0, 5.0]).double()
-    desk.finish(rows, buffer, judged=batch.replace(advantage_bt=batch.broadcast(adv_b)))
+    context.finish(rows, buffer, prepared=batch.replace(advantage_bt=batch.broadcast(adv_b)))
     seen: list[float] = []
-    new = desk.draw(desk.take(1))
+    new = context.sample(context.take(1))
     for number in range(800):
-        desk.step = number + 1
-        mixed = buffer.mix(new, desk)
+        context.step = number + 1
+        mixed = buffer.mix(new, context)
         assert mixed is not None
         old = subset(mixed, mixed.source_b == SOURCES["replay"])
         assert len(old) == 1
@@ -273,19 +280,19 @@ def test_stored_answers_are_drawn_in_proportion_to_their_advantage() -> None:
 
 
 def test_an_empty_buffer_changes_nothing_but_says_that_no_row_has_a_stored_advantage() -> None:
-    desk, buffer = FakeDesk(), SampleBuffer()
-    new = desk.draw(desk.take(2))
-    mixed = buffer.mix(new, desk)
+    context, buffer = FakeDesk(), SampleBuffer()
+    new = context.sample(context.take(2))
+    mixed = buffer.mix(new, context)
     assert mixed is not None
     assert not mixed.extras["past.advantage"].any()
     assert equal(dataclasses.replace(mixed, extras={}), new)
 
 
 def test_the_sample_buffer_forgets_the_oldest() -> None:
-    desk, buffer = FakeDesk([0.5] * 40, answers=4), SampleBuffer(capacity=10, share=0.0)
+    context, buffer = FakeDesk([0.5] * 40, completions=4), SampleBuffer(capacity=10, share=0.0)
     for _ in range(3):
-        step(desk, buffer)
-    store = desk.store(buffer)
+        step(context, buffer)
+    store = context.store(buffer)
     assert len(store["rows"]["texts"]) == len(store["steps"]) == len(store["size"]) == 10
     assert store["steps"].tolist() == [2] * 10
 
@@ -302,7 +309,7 @@ def config(**changes: Any) -> dict[str, Any]:
         "warmup": {"steps": 80, "batch": 32, "lr": 1e-2},
         "batch": {"prompts": 8, "group": 6},
         "optim": {"lr": 1e-3},
-        "eval": {"questions": 8, "final_questions": 8},
+        "eval": {"questions": 8, "final_prompts": 8},
         "run": {"threads": 1, "checkpoint_every": 1},
     } | changes
 
@@ -347,10 +354,10 @@ def evidence(folder: Path) -> list[Any]:
 
 
 REPLAYS: dict[str, Any] = {
-    "rollout_replay": {"base": "grpo", "replay": {"part": "rollout_replay", "first_epoch": False}},
+    "rollout_replay": {"base": "grpo", "buffer": {"part": "rollout_replay", "first_epoch": False}},
     "policy_replay": {
         "base": "grpo",
-        "replay": {"part": "policy_replay", "probability": 0.6, "reincarnation": 4},
+        "buffer": {"part": "policy_replay", "probability": 0.6, "reincarnation": 4},
         "add": {"regularize": [{"part": "kl_loss", "coef": 0.05}]},
     },
     "sample_buffer": {"name": "skywork_r1v2"},

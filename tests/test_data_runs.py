@@ -1,4 +1,4 @@
-"""Real tiny runs of the methods that choose questions, numbers of answers, budgets and temperatures."""
+"""Real tiny runs of the methods that choose prompts, numbers of completions, budgets and temperatures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METHODS: dict[str, Any] = {
 
 
 def groups_of(folder: Path, step: int) -> dict[int, int]:
-    """Number of answers of each group drawn in a step."""
+    """Number of completions of each group sampled in a step."""
     rows = pq.read_table(folder / "rollouts" / f"step-{step:06d}.parquet").to_pylist()
     found: dict[int, int] = {}
     for row in rows:
@@ -60,16 +60,16 @@ def test_every_method_runs(tmp_path: Path, name: str) -> None:
         assert all(sum(s.values()) == 32 and len(s) == 4 for s in sizes)
     if name == "gvm_raft":
         assert all(sum(s.values()) == 16 for s in sizes)
-        assert [record["answers_probed"] for record in steps] == [8, 8, 8]
+        assert [record["completions_probed"] for record in steps] == [8, 8, 8]
     if name == "self":
-        assert all(len(s) == 4 - 4 * r["questions_skipped"] for s, r in zip(sizes, steps, strict=True))
+        assert all(len(s) == 4 - 4 * r["prompts_skipped"] for s, r in zip(sizes, steps, strict=True))
     if name == "dots":
-        assert [record.get("answers_probed", 0) for record in steps] == [16, 0, 16]
+        assert [record.get("completions_probed", 0) for record in steps] == [16, 0, 16]
 
 
 @pytest.mark.parametrize("name", ["vas", "dots", "vade", "dump", "srpo_history", "knapsack_rl", "palu"])
 def test_questions_that_never_end_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"never end\. Set data\.questions, e\.g\. 512"):
+    with pytest.raises(InputError, match=r"never end\. Set data\.prompts, e\.g\. 512"):
         launch(tmp_path / "run", method=name)
 
 
@@ -77,7 +77,7 @@ def test_a_run_survives_steps_without_a_question(tmp_path: Path) -> None:
     method = {"name": "self", "solved": -1.0}
     folder = launch(tmp_path / "run", method=method, data={"questions": 12}).folder
     steps = records(folder, "train")
-    assert [record["questions_skipped"] for record in steps] == [1.0, 1.0]
+    assert [record["prompts_skipped"] for record in steps] == [1.0, 1.0]
     assert [record["grad_norm"] for record in steps] == [0.0, 0.0]
     assert [record["rows_trained"] for record in steps] == [0.0, 0.0]
 
@@ -90,7 +90,7 @@ def test_metrics_of_a_refilled_step_are_those_of_all_its_rounds(tmp_path: Path) 
     assert max(record["refill_rounds"] for record in steps) > 1
     for step, record in enumerate(steps, start=1):
         sizes = groups_of(folder, step).values()
-        assert (record["answers_least"], record["answers_most"]) == (min(sizes), max(sizes))
+        assert (record["completions_least"], record["completions_most"]) == (min(sizes), max(sizes))
 
 
 VAS = {"name": "vas", "refresh_every": 2, "probe": 2}
@@ -99,7 +99,7 @@ TOGETHER = {
     "curriculum": "variance_sampling",
     "allocation": "knapsack",
     "sampling": "length_budget",
-    "explore": ["uncertainty_rounds"],
+    "augment": ["uncertainty_rounds"],
 }
 
 

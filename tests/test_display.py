@@ -12,7 +12,7 @@ from grouprl.monitor.finding import Finding
 from grouprl.monitor.screen import clock_text, plain, sample_line, shorten, spark, thousands
 
 SAMPLES = [Sample("47+25=", "7+5=12, 4+2+1=7: 72", 1.0, True), Sample("3+9=", "13", 0.0, False)]
-DEAD = Finding("dead_groups", "warning", "38 % of the groups are dead.", "Harder questions.", 5, 7)
+DEAD = Finding("dead_groups", "warning", "38 % of the groups are dead.", "Harder prompts.", 5, 7)
 
 
 class Clock:
@@ -37,9 +37,9 @@ def record(step: int, **more) -> dict:
         "entropy": 0.312,
         "kl_old": 0.0041,
         "clip_fraction": 0.021,
-        "groups_dead": 0.38,
-        "groups_dead_right": 0.31,
-        "groups_dead_wrong": 0.07,
+        "groups_zero_variance": 0.38,
+        "groups_all_right": 0.31,
+        "groups_all_wrong": 0.07,
         "tokens_per_second": 5234.0,
         "grad_norm": 0.8,
         **more,
@@ -144,7 +144,7 @@ def test_the_live_screen_shows_everything_in_80_by_24():
         "reward  0.537",
         "from 0.501",
         "greedy 0.930",
-        "dead groups 38 %",
+        "zero-variance groups 38 %",
     ):
         assert part in text, part
     for part in (
@@ -224,7 +224,7 @@ def test_control_characters_of_a_model_never_reach_the_terminal():
 
 @pytest.mark.parametrize("answer", ["x" * 500, "数" * 300, ""])
 def test_a_sample_fits_its_line(answer):
-    line = sample_line(Sample("question " * 30, answer, -1.5, False), 80)
+    line = sample_line(Sample("prompt " * 30, answer, -1.5, False), 80)
     assert line.cell_len <= 80
     assert " → " in line.plain
 
@@ -270,9 +270,9 @@ def test_the_summary_compares_before_and_after():
         "eval/pass@1": 0.972,
         "eval/length_mean": 11.1,
     }
-    text = shown(summary_table(before, after | {"eval/questions": 1024.0, "eval/pass@16": 1.0}))
+    text = shown(summary_table(before, after | {"eval/prompts": 1024.0, "eval/pass@16": 1.0}))
     assert "0.301 [0.270, 0.330]   0.994 [0.987, 0.997]   +0.693" in text
-    assert "1024 held-out questions" in text
+    assert "1024 held-out prompts" in text
     assert "+5.0" in text
     rows = [line.split()[1] for line in text.splitlines() if "pass@" in line]
     assert rows == ["pass@1", "pass@1", "pass@16"]

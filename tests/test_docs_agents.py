@@ -29,7 +29,7 @@ def test_the_program_of_the_page_is_sound(tmp_path, monkeypatch):
     config = parse_config(yaml.safe_load(blocks("agents.md", "yaml")[0]))
     task = load_task(config.task)
     assert (task.max_turns, task.max_new_tokens) == (4, 64)
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=4)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=4)
     assert report.problems == ()
 
 
@@ -39,7 +39,7 @@ def test_games_of_the_page_can_be_played(library, task):
     named = parse_config(yaml.safe_load(blocks("adapters.md", "yaml")[task])).task
     assert named["name"].startswith(library)
     loaded = load_task(named)
-    assert loaded.demonstration(loaded.question("train", 0), 0)
+    assert loaded.demonstration(loaded.example("train", 0), 0)
 
 
 def test_every_adapter_has_a_paragraph():

@@ -19,7 +19,7 @@ PAGES = (
     "README.md",
     *(f"docs/{name}.md" for name in ("environments", "recipes", "reviews", "sandbox", "teams", "tools")),
 )
-FRAGMENTS = ("model: {agents: shared}", "method: {base: m_grpo, explore: []")
+FRAGMENTS = ("model: {agents: shared}", "method: {base: m_grpo, augment: []")
 """How blocks begin that are not whole: choices of one key, and what another configuration is changed by."""
 
 

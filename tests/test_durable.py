@@ -33,7 +33,7 @@ from test_resume import evidence
 SETTINGS = {
     "method": {"name": "grpo", "kl_coef": 0.05},
     "steps": 4,
-    "eval": {"every": 0, "final_questions": 4},
+    "eval": {"every": 0, "final_prompts": 4},
     "run": {"checkpoint_every": 1, "keep": 3, "threads": 1},
 }
 

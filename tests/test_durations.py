@@ -13,7 +13,7 @@ from grouprl.algorithms.token_weights.duration import DurationWeight
 from grouprl.envs import Step
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
-from grouprl.tasks import Question
+from grouprl.tasks import Example
 from small import f64, near, small
 from test_episodes_runs import launch, records
 
@@ -44,7 +44,7 @@ def policy() -> Any:
     )
 
 
-class Slow(toy_envs.Ask):
+class Slow(toy_envs.RolloutRequest):
     """Asking takes four seconds, answering one."""
 
     told: Any = 4.0
@@ -56,8 +56,8 @@ class Slow(toy_envs.Ask):
 
 
 def test_episodes_keep_what_the_environment_says(policy):
-    question = Question("ask/train/0", "?", {"letter": "a"})
-    played = play(policy, Slow, [Start(question, 0)], max_turns=2, max_new_tokens=2)
+    example = Example("ask/train/0", "?", {"letter": "a"})
+    played = play(policy, Slow, [Start(example, 0)], max_turns=2, max_new_tokens=2)
     assert [turn.seconds for turn in played.records[0].turns] == [4.0, 1.0]
 
 
@@ -67,18 +67,18 @@ def test_times_that_are_none_end_the_episode(policy, told):
         pass
 
     Odd.told = told
-    played = play(policy, Odd, [Start(Question("q", "?", {"letter": "a"}), 0)], max_turns=2, max_new_tokens=2)
+    played = play(policy, Odd, [Start(Example("q", "?", {"letter": "a"}), 0)], max_turns=2, max_new_tokens=2)
     (failure,) = played.failures
     assert "not a positive number" in failure.what
 
 
 class SlowTask(toy_envs.AskTask):
-    """The toy with slow questions."""
+    """The toy with slow prompts."""
 
     def environment(self) -> Any:
         return Slow()
 
 
 def test_a_run_reads_durations(tmp_path: Path) -> None:
-    folder = launch(tmp_path / "run", task=f"{__file__}:SlowTask", method="duration_aware", eval={"final_questions": 4})
+    folder = launch(tmp_path / "run", task=f"{__file__}:SlowTask", method="duration_aware", eval={"final_prompts": 4})
     assert records(folder, "train")[-1]["grad_norm"] > 0

@@ -9,7 +9,7 @@ from grouprl.envs import Diagnose, Environment, Shortlist
 from grouprl.envs.check import check_environment
 from grouprl.envs.diagnose import diagnosis
 from grouprl.rewards import check_reward
-from grouprl.tasks import DiagnoseTask, Question, ShortlistTask
+from grouprl.tasks import DiagnoseTask, Example, ShortlistTask
 from grouprl.tasks.diagnose import what_matters
 from grouprl.tasks.shortlist import tastes
 from grouprl.tasks.task import split_of
@@ -19,7 +19,7 @@ LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
 def began(environment, prompt="?", seed=0, **columns):
-    return environment, environment.reset(Question("q", prompt, columns), seed)
+    return environment, environment.reset(Example("q", prompt, columns), seed)
 
 
 def played(environment, *actions):

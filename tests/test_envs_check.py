@@ -15,7 +15,7 @@ from grouprl.cli.app import app
 from grouprl.core.errors import InputError
 from grouprl.envs import Observation, Step
 from grouprl.envs.check import check_environment
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 COUNTER = itertools.count()
 
@@ -45,7 +45,7 @@ class Walk:
 
 
 def asked(number):
-    return Question(f"walk/{number}", "", {"seed": number})
+    return Example(f"walk/{number}", "", {"seed": number})
 
 
 def examined(environment, **options):

@@ -13,7 +13,7 @@ from chat_policies import chatting
 from grouprl.envs.stage import HereStage
 from grouprl.envs.stage_workers import WorkerStage, open_stage
 from grouprl.rollout.episodes import Start, demonstrate, play
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 TESTS = Path(__file__).parent
 TOOLS, PROGRAMS = TESTS / "tools_at_hand.py", TESTS / "agent_programs.py"
@@ -92,7 +92,7 @@ def test_programs_in_a_worker_wait_at_the_same_time() -> None:
     """Eight programs that take 0.3 s before each of two requests: together less than one after the other would be."""
     task = load_task({"name": f"program:{PROGRAMS}:slow", "questions": "summands"})
     stage = WorkerStage(task, 1, timeout=20, memory_gb=4)
-    starts = [Start(Question("sum", "3+4=", {"answer": "7"}), i) for i in range(8)]
+    starts = [Start(Example("sum", "3+4=", {"answer": "7"}), i) for i in range(8)]
     limits: dict[str, Any] = {"max_turns": 2, "max_new_tokens": 2, "stage": stage}
     try:
         play(chatting(), task.environment, starts[:1], **limits)  # begins the worker
@@ -109,7 +109,7 @@ def test_a_reward_of_a_program_that_hangs_has_a_clock() -> None:
         {"name": f"program:{PROGRAMS}:answer_once", "questions": "summands", "reward": f"{__file__}:stuck"}
     )
     stage, _ = open_stage(task, "auto", timeout=1.5)
-    question = Question("sum", "3+4=", {"answer": "7"})
+    question = Example("sum", "3+4=", {"answer": "7"})
     try:
         found = play(chatting(), task.environment, [Start(question, 0)], max_turns=2, max_new_tokens=2, stage=stage)
     finally:

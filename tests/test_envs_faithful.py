@@ -13,7 +13,7 @@ from grouprl.envs.wordle import Wordle, marks
 from grouprl.methods.compose import compose
 from grouprl.orchestrator.text_features import add_texts, spans
 from grouprl.rewards import check_reward
-from grouprl.tasks import FaithfulTask, Question, WordleTask, load_task
+from grouprl.tasks import Example, FaithfulTask, WordleTask, load_task
 from small import small
 
 TASKS = [FaithfulTask, WordleTask]
@@ -22,7 +22,7 @@ CONTEXT = "bako lives miru,nim eats corn"
 
 
 def began(environment, prompt="?", seed=0, **columns):
-    return environment, environment.reset(Question("q", prompt, columns), seed)
+    return environment, environment.reset(Example("q", prompt, columns), seed)
 
 
 def faithful(*actions):
@@ -215,13 +215,13 @@ def test_a_run_marks_the_spans_that_the_method_leaves_out():
     class Rollout:
         response_ids = ((7, 1, 8, 2), (7, 7))
 
-    class Collected:
+    class ScoredSamples:
         questions, texts, rollout = ("q", "q"), ("a[b]", "aa"), Rollout()
 
     batch = small([1.0, 0.0], [4, 2])
-    method = compose({"base": "grpo", "select": [{"part": "drop_span", "begin": "[", "end": "]"}]}).method
-    marked = add_texts(batch, Collected(), method, None, Policy())
+    method = compose({"base": "grpo", "filter": [{"part": "drop_span", "begin": "[", "end": "]"}]}).method
+    marked = add_texts(batch, ScoredSamples(), method, None, Policy())
     assert marked.marks["span"].int().tolist() == [[0, 1, 1, 1], [0, 0, 0, 0]]
     assert method.prepare(marked).weight_bt.ne(0).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0]]
     plain = compose({"base": "grpo"}).method
-    assert not add_texts(batch, Collected(), plain, None, Policy()).marks
+    assert not add_texts(batch, ScoredSamples(), plain, None, Policy()).marks

@@ -12,7 +12,7 @@ from grouprl.envs.keys import critique
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.envs.tictactoe import best_cells, value, winner
 from grouprl.rewards import check_reward
-from grouprl.tasks import CalculatorTask, GuessTask, KeysTask, Question, TicTacToeTask, load_task
+from grouprl.tasks import CalculatorTask, Example, GuessTask, KeysTask, TicTacToeTask, load_task
 from grouprl.tasks.task import split_of
 
 TASKS = [GuessTask, KeysTask, TicTacToeTask, CalculatorTask]
@@ -20,7 +20,7 @@ LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
 def began(environment, prompt="?", seed=0, **columns):
-    first = environment.reset(Question("q", prompt, columns), seed)
+    first = environment.reset(Example("q", prompt, columns), seed)
     return environment, first
 
 
@@ -125,7 +125,7 @@ def test_an_expert_makes_the_move_that_was_missed():
 
 def test_an_expert_agrees_with_every_shortest_way():
     game, _ = began(Keys(9, reward="expert"), size=3, start="00", key="11", door="22", walls=[])
-    assert [game.leads_on(move) for move in "udlr"] == [False, True, False, True]
+    assert [game.continues_from(move) for move in "udlr"] == [False, True, False, True]
 
 
 def test_a_critic_names_the_moves_that_lead_on():
@@ -209,7 +209,7 @@ def test_a_perfect_opponent_never_loses():
 
 def test_the_luck_of_the_opponent_comes_from_the_seed():
     task = TicTacToeTask(skill=0)
-    question = Question("q", "o........>", {"board": "o........"})
+    question = Example("q", "o........>", {"board": "o........"})
     boards = {
         seed: began(task.environment(), seed=seed, **question.columns)[0].step("8").observation.text
         for seed in range(20)
@@ -350,7 +350,7 @@ def test_total_reward_adds_the_components_of_the_score_and_closes():
         def score(self):
             return {"correct": 1.0, "short": 0.25, "tidy": -0.5}
 
-    question = Question("q", "1-3?", {"low": 1, "high": 3, "hidden": 2})
+    question = Example("q", "1-3?", {"low": 1, "high": 3, "hidden": 2})
     environment = Shaped(3)
     assert total_reward(environment, question, ["1", "2", "3"]) == pytest.approx(0.75)
     with pytest.raises(InputError, match="after close"):
@@ -361,7 +361,7 @@ def test_nothing_is_demonstrated_by_an_environment_that_cannot():
     class Silent:
         reset = step = score = close = None
 
-    assert demonstrated_actions(Silent, Question("q", ""), random.Random(0), 3) is None
+    assert demonstrated_actions(Silent, Example("q", ""), random.Random(0), 3) is None
 
 
 def test_tasks_load_with_their_options():

@@ -12,7 +12,7 @@ from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
 from grouprl.envs.gym import GymEnvironment
 from grouprl.envs.spaces import action_numbers, countable, read_action, signs, spell, spell_action
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
@@ -267,7 +267,7 @@ def test_images_are_refused():
     with pytest.raises(InputError, match=r"cannot be written out.*100 numbers.*wrapper"):
         signs(spaces.Box(0, 255, (84, 84)))
     with pytest.raises(InputError, match="no column 'seed'"):
-        GymEnvironment(lambda: None, "lr", max_turns=3).reset(Question("q", ""), 0)
+        GymEnvironment(lambda: None, "lr", max_turns=3).reset(Example("q", ""), 0)
 
 
 def test_without_the_library(monkeypatch):

@@ -16,7 +16,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Environment
 from grouprl.envs.check import check_environment
 from grouprl.envs.openenv import Wording
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 pytest.importorskip("websockets", reason="websockets is not installed: pip install 'grouprl[agents]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
@@ -52,7 +52,7 @@ def url(request):
 
 def begun(url, seed=3, **options):
     environment = load_task({"name": f"openenv:{url}", **options}).environment()
-    return environment, environment.reset(Question("q", "", {"seed": seed}), 0)
+    return environment, environment.reset(Example("q", "", {"seed": seed}), 0)
 
 
 def target(seed):
@@ -137,4 +137,4 @@ def test_without_the_library(url, monkeypatch):
     task = load_task(f"openenv:{url}")
     monkeypatch.setitem(sys.modules, "websockets.sync.client", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[agents\]"):
-        task.environment().reset(Question("q", "", {"seed": 0}), 0)
+        task.environment().reset(Example("q", "", {"seed": 0}), 0)

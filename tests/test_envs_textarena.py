@@ -9,7 +9,7 @@ import pytest
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment, Judging
 from grouprl.envs.check import check_environment
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 textarena = pytest.importorskip("textarena", reason="textarena is not installed: pip install 'grouprl[agents]'")
 
@@ -162,7 +162,7 @@ def test_a_game_cut_off_is_nobodys():
     with pytest.raises(InputError, match="twice"):
         environment.reset(task.question("train", 0), 0)
     with pytest.raises(InputError, match="no column 'seed'"):
-        task.environment().reset(Question("q", ""), 0)
+        task.environment().reset(Example("q", ""), 0)
 
 
 @pytest.mark.parametrize(("success", "correct"), [(None, 1.0), (0.5, 1.0), (1.0, 0.0)])

@@ -19,7 +19,7 @@ from grouprl.envs.team import Team
 from grouprl.rewards import check_reward
 from grouprl.tasks import (
     AdventureTask,
-    Question,
+    Example,
     ScreenTask,
     SearchTask,
     SignalsTask,
@@ -37,7 +37,7 @@ LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
 def began(environment, prompt="?", seed=0, **columns):
-    return environment, environment.reset(Question("q", prompt, columns), seed)
+    return environment, environment.reset(Example("q", prompt, columns), seed)
 
 
 def played(environment, *actions):

@@ -1,4 +1,4 @@
-"""Episodes drawn again: resumed, in other batches, with other neighbours, replayed from a store."""
+"""Episodes sampled again: resumed, in other batches, with other neighbours, replayed from a store."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, join, subset, to_batch
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, join, subset, to_batch
 from grouprl.rollout.serialize import pack, unpack
 from grouprl.train.loop import train
 from grouprl.train.update import Learner
@@ -55,19 +55,21 @@ def policy() -> CausalPolicy:
     return CausalPolicy(model.double(), tokenizer)
 
 
-def drawn(own: CausalPolicy, asks: list[Ask], **config: Any) -> Collected:
+def sampled(own: CausalPolicy, requests: list[RolloutRequest], **config: Any) -> ScoredSamples:
     task = toy_envs.TeamTask()
-    return Collector(parse_config(run_config(**config)), own, task.reward, 2, ErrorPolicy(), task).draw(asks)
+    return Collector(parse_config(run_config(**config)), own, task.reward, 2, ErrorPolicy(), task).sample(requests)
 
 
-def asked(*ordinals: int, answers: int = 6) -> list[Ask]:
-    return [Ask(i, i, toy_envs.TeamTask().question("train", i), answers) for i in ordinals]
+def requested(*ordinals: int, completions: int = 6) -> list[RolloutRequest]:
+    return [RolloutRequest(i, i, toy_envs.TeamTask().example("train", i), completions) for i in ordinals]
 
 
 def test_episodes_do_not_depend_on_their_neighbours() -> None:
     own = policy()
-    whole = drawn(own, asked(1, 2, 3))
-    alone = join([drawn(own, [replace(ask, first=n, answers=1)]) for ask in asked(1, 2, 3) for n in range(6)])
+    whole = sampled(own, requested(1, 2, 3))
+    alone = join(
+        [sampled(own, [replace(request, first=n, completions=1)]) for request in requested(1, 2, 3) for n in range(6)]
+    )
     assert alone.row_keys == whole.row_keys
     assert alone.rollout.response_ids == whole.rollout.response_ids
     assert alone.texts == whole.texts
@@ -79,18 +81,18 @@ def test_episodes_do_not_depend_on_their_neighbours() -> None:
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
     own = policy()
-    rows, again, other = (drawn(own, asked(1, 2), seed=seed) for seed in (0, 0, 1))
+    rows, again, other = (sampled(own, requested(1, 2), seed=seed) for seed in (0, 0, 1))
     assert rows.rollout.response_ids == again.rollout.response_ids
     assert torch.equal(rows.rollout.logp_bt, again.rollout.logp_bt)
     assert rows.rollout.response_ids != other.rollout.response_ids
 
 
-def gradient(own: CausalPolicy, method: Method, judged: Batch, cuts: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+def gradient(own: CausalPolicy, method: Method, prepared: Batch, cuts: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Gradient of one optimiser step whose rows go through the model piece by piece."""
     for parameter in own.parameters():
         parameter.grad = None
     optimizer = torch.optim.SGD(own.parameters(), lr=0.0)
-    weighed = next(Learner(own, optimizer, method).steps(judged))
+    weighed = next(Learner(own, optimizer, method).steps(prepared))
     for rows in cuts:
         part = weighed.rows(rows)
         logp_bt = own.logp(part.inputs).logp_bt.requires_grad_()
@@ -102,22 +104,22 @@ def gradient(own: CausalPolicy, method: Method, judged: Batch, cuts: list[torch.
 @pytest.mark.parametrize("method", ["grpo", "gigpo", "dr_grpo"])
 def test_the_gradient_of_episodes_does_not_depend_on_the_cut(method: str) -> None:
     own, made = policy(), compose(method).method
-    batch = to_batch(drawn(own, asked(1, 2, 3)), max_length=99)
+    batch = to_batch(sampled(own, requested(1, 2, 3)), max_length=99)
     with torch.no_grad():
-        judged = made.judge(batch)
-    size = judged.size[0]
-    whole = gradient(own, made, judged, [torch.arange(size)])
+        prepared = made.judge(batch)
+    size = prepared.size[0]
+    whole = gradient(own, made, prepared, [torch.arange(size)])
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-4
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))
     for cuts in ([order], list(order.split(5)), [torch.tensor([i]) for i in range(size)]):
-        for name, grad in gradient(own, made, judged, cuts).items():
+        for name, grad in gradient(own, made, prepared, cuts).items():
             torch.testing.assert_close(grad, whole[name], atol=1e-12, rtol=1e-9)
 
 
 def test_rows_of_other_widths_join_without_inventing_turns() -> None:
     own = policy()
-    short = subset(drawn(own, asked(1)), drawn(own, asked(1)).length_b <= 2)
-    rows = drawn(own, asked(2, 3, 4))
+    short = subset(sampled(own, requested(1)), sampled(own, requested(1)).length_b <= 2)
+    rows = sampled(own, requested(2, 3, 4))
     alone, both = to_batch(short, max_length=9), to_batch(join([short, rows]), max_length=9)
     n, (width, turns) = len(short), (alone.size[1], alone.state_bs.shape[1])
     assert both.size[1] > width
@@ -130,12 +132,12 @@ def test_rows_of_other_widths_join_without_inventing_turns() -> None:
     assert not both.turn_reward_bs[:n, turns:].any()
     made = compose("gigpo").method
     with torch.no_grad():
-        judged = made.judge(both)
-        assert torch.equal(judged.advantage_bt[:n, :width], made.judge(alone).advantage_bt)
+        prepared = made.judge(both)
+        assert torch.equal(prepared.advantage_bt[:n, :width], made.judge(alone).advantage_bt)
 
 
 def test_a_store_gives_episodes_back_whole() -> None:
-    rows = drawn(policy(), asked(1, 2))
+    rows = sampled(policy(), requested(1, 2))
     back = unpack(pack(rows), toy_envs.TeamTask())
     one, two = to_batch(rows, max_length=9), to_batch(back, max_length=9)
     for name in ("mask_bt", "turn_bt", "turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b", "behavior_bt"):

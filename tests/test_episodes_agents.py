@@ -25,8 +25,8 @@ from grouprl.policy.tiny import build_tiny
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, join, sort_by_group, subset, to_batch
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset, to_batch
 from grouprl.rollout.serialize import pack, unpack
 from grouprl.train.loop import train
 from grouprl.train.warmup import demonstration_batch
@@ -46,11 +46,11 @@ def script(*words: str) -> tuple[tuple[int, ...], ...]:
     return tuple((*own.encode(word), own.eos_ids[0]) for word in words)
 
 
-def acted(task: Any, words: tuple[str, ...], **of_question: Any) -> Episodes:
+def acted(task: Any, words: tuple[str, ...], **of_prompt: Any) -> Episodes:
     """Play an episode whose turns are all given."""
-    question = task.question("train", 0)
-    question.columns.update(of_question)
-    start = Start(question, 0, lead=script(*words), lead_trained=True)
+    example = task.example("train", 0)
+    example.columns.update(of_prompt)
+    start = Start(example, 0, prefix=script(*words), train_prefix=True)
     limits = {"max_turns": len(words), "max_new_tokens": 2, "agents": task.agents}
     return play(policy(), task.environment, [start], **limits)
 
@@ -120,7 +120,7 @@ def test_strange_agents_and_rewards_are_named(wrong: Step, said: str) -> None:
     task.environment = Odd  # type: ignore[method-assign]
     (failure,) = acted(task, ("k",)).failures
     assert said in failure.what
-    assert "question 'team" in failure.what or "question 'ask" in failure.what
+    assert "prompt 'team" in failure.what or "prompt 'ask" in failure.what
 
 
 @pytest.mark.parametrize("scores", [{"cook": {}}, {"boss": 1.0}, {"boss": {"reward": 1.0}}, 3])
@@ -135,15 +135,17 @@ def test_strange_scores_are_named(scores: Any) -> None:
     assert "scores() returns" in failure.what or "names the agent 'cook'" in failure.what
 
 
-def collected(answers: int = 3, **config: Any) -> Collected:
+def samples(completions: int = 3, **config: Any) -> ScoredSamples:
     task = toy_envs.TeamTask()
     collector = Collector(parse_config(run_config(**config)), policy(), task.reward, 2, ErrorPolicy(), task)
-    asks = [Ask(ordinal, ordinal, task.question("train", ordinal), answers, first=0) for ordinal in (4, 7)]
-    return collector.draw(asks)
+    requests = [
+        RolloutRequest(ordinal, ordinal, task.example("train", ordinal), completions, first=0) for ordinal in (4, 7)
+    ]
+    return collector.sample(requests)
 
 
 def test_groups_are_of_question_and_agent() -> None:
-    rows = collected()
+    rows = samples()
     assert set(rows.ordinal_b.tolist()) == {4, 7}
     np.testing.assert_array_equal(rows.group_b, rows.ordinal_b * 2 + rows.extras["agent_b"])
     assert len(set(rows.row_keys)) == len(rows)
@@ -154,7 +156,7 @@ def test_groups_are_of_question_and_agent() -> None:
 
 
 def test_callers_are_found_wherever_rows_go() -> None:
-    rows = collected()
+    rows = samples()
     mixed = sort_by_group(subset(rows, np.random.default_rng(0).permutation(len(rows))))
     batch = to_batch(mixed, max_length=99)
     found = 0
@@ -180,7 +182,7 @@ def test_rows_of_a_batch_keep_their_callers() -> None:
 
 
 def test_stored_and_joined_rows_are_the_same() -> None:
-    rows = collected()
+    rows = samples()
     again = unpack(pack(rows), toy_envs.TeamTask())
     assert again.records == rows.records
     assert again.texts == rows.texts
@@ -191,13 +193,13 @@ def test_stored_and_joined_rows_are_the_same() -> None:
 
 
 class FragileTeam(toy_envs.TeamTask):
-    """Every second question has an environment that raises when the helper is asked."""
+    """Every second prompt has an environment that raises when the helper is asked."""
 
     def environment(self) -> Any:
         class Falling(toy_envs.Team):
-            def reset(self, question: Any, seed: int) -> Observation:
-                self.seed, self.even = seed, int(question.id.rsplit("/", 1)[1]) % 2 == 0
-                return super().reset(question, seed)
+            def reset(self, example: Any, seed: int) -> Observation:
+                self.seed, self.even = seed, int(example.id.rsplit("/", 1)[1]) % 2 == 0
+                return super().reset(example, seed)
 
             def step(self, action: str) -> Step:
                 if self.even and self.seed % 4 == 0 and self.made == 0:
@@ -212,7 +214,7 @@ def test_an_episode_is_dropped_whole_and_counts_once(mode: Any) -> None:
     task = FragileTeam()
     errors = ErrorPolicy(mode, max_fraction=1.0)
     collector = Collector(parse_config(run_config()), policy(), task.reward, 2, errors, task)
-    rows = collector.draw([Ask(i, i, task.question("train", i), 12) for i in range(2)])
+    rows = collector.sample([RolloutRequest(i, i, task.example("train", i), 12) for i in range(2)])
     failed_b = rows.scores.failed_b
     bad = set(rows.extras["keys.episode"][failed_b].tolist())
     assert bad
@@ -228,19 +230,19 @@ def test_an_episode_is_dropped_whole_and_counts_once(mode: Any) -> None:
 
 
 def test_evaluation_counts_episodes() -> None:
-    found = evaluate(policy(), toy_envs.TeamTask(), questions=5, samples=2, k=(1, 2), max_new_tokens=2)
-    assert found.questions == 5
+    found = evaluate(policy(), toy_envs.TeamTask(), examples=5, samples=2, k=(1, 2), max_new_tokens=2)
+    assert found.examples == 5
     assert found.pass_at[2].value == 1.0
     assert found.samples[0].answer.startswith("boss> ")
 
 
 def test_demonstrations_may_have_more_rows_than_questions() -> None:
     task = toy_envs.TeamTask()
-    draws = [(i, task.question("train", i)) for i in range(12)]
-    batch = demonstration_batch(policy(), task, draws, 0)
+    samples_drawn = [(i, task.example("train", i)) for i in range(12)]
+    batch = demonstration_batch(policy(), task, samples_drawn, 0)
     assert batch.size[0] > 12
     assert set(batch.group_b.tolist()) == set(range(12))
-    starts = [Start(question, 0) for _, question in draws]
+    starts = [Start(example, 0) for _, example in samples_drawn]
     shown = demonstrate(policy(), task.environment, starts, max_turns=7, max_new_tokens=2, agents=task.agents)
     assert not shown.failures
 
@@ -249,7 +251,7 @@ def test_a_team_is_planned_and_trained(tmp_path: Path) -> None:
     assert not plan(parse_config(run_config(task=TEAM))).refusals
     run = {"threads": 1, "checkpoint_every": 2}
     changes: dict[str, Any] = {"task": TEAM, "steps": 4, "batch": {"prompts": 4, "group": 8, "minibatches": 2}}
-    folder = launch(tmp_path / "run", warmup={"steps": 3, "batch": 8}, eval={"final_questions": 8}, run=run, **changes)
+    folder = launch(tmp_path / "run", warmup={"steps": 3, "batch": 8}, eval={"final_prompts": 8}, run=run, **changes)
     last = records(folder, "train")[-1]
     assert last["rows_per_episode"] > 1
     assert {"agent_reward/boss", "agent_reward/helper"} <= set(last)

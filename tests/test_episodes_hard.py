@@ -32,7 +32,7 @@ def policy() -> CausalPolicy:
 
 
 def starts(task: Any, count: int) -> list[Start]:
-    return [Start(task.question("train", i), i, draws=100 + i) for i in range(count)]
+    return [Start(task.example("train", i), i, samples_drawn=100 + i) for i in range(count)]
 
 
 def played(task: Any, stage: Any, count: int = 12) -> Episodes:
@@ -90,7 +90,7 @@ def test_one_that_misbehaves_is_named_and_nothing_else_is_lost(way: str, status:
     assert found.verdicts[0] == failure
     assert failure.status == status
     assert re.search(words, failure.what), failure.what
-    assert "question 'ask/train/0', seed 0" in failure.what
+    assert "prompt 'ask/train/0', seed 0" in failure.what
     assert found.ended[0] == "error"
     if way == "hang":
         assert "most recent call first" in found.verdicts[0].trace
@@ -111,10 +111,10 @@ def test_an_environment_that_hangs_once_takes_nobody_with_it(tmp_path: Path, mon
 
 def test_one_that_gives_another_past_is_named() -> None:
     class OneHangs(hard_envs.HardTask):
-        def question(self, split: Any, index: int) -> Any:
-            question = super().question(split, index)
-            question.columns["way"] = "hang" if index == 5 else "clock"
-            return question
+        def example(self, split: Any, index: int) -> Any:
+            example = super().example(split, index)
+            example.columns["way"] = "hang" if index == 5 else "clock"
+            return example
 
     hard_envs.OneHangs = OneHangs  # type: ignore[attr-defined]
     stage = WorkerStage(hard_envs.HardTask("clock"), 1, timeout=3, memory_gb=4)
@@ -125,14 +125,14 @@ def test_one_that_gives_another_past_is_named() -> None:
     assert any("did not return" in what for what in said)
     changed = [what for what in said if "not reproducible: made anew with the same seed and actions" in what]
     assert changed
-    assert "question 'ask/train/" in changed[0]
+    assert "prompt 'ask/train/" in changed[0]
 
 
 def test_workers_that_go_on_dying_are_given_up() -> None:
     task = hard_envs.HardTask("exit")
     stage = WorkerStage(task, 1, timeout=5, memory_gb=4)
-    asked = [Start(task.question("train", 0), i, draws=i) for i in range(40)]
-    found = play(policy(), task.environment, asked, max_turns=2, max_new_tokens=2, stage=stage)
+    requested = [Start(task.example("train", 0), i, samples_drawn=i) for i in range(40)]
+    found = play(policy(), task.environment, requested, max_turns=2, max_new_tokens=2, stage=stage)
     stage.close()
     assert len(found.failures) == 40
     assert sum("not tried, after 8 environments in a row" in failure.what for failure in found.failures) >= 30
@@ -142,9 +142,9 @@ def test_workers_that_go_on_dying_are_given_up() -> None:
 def test_one_that_never_ends_runs_out_of_turns_or_of_room(stage: str) -> None:
     task = hard_envs.HardTask("endless")
     held = HereStage(task.environment) if stage == "here" else WorkerStage(task, 1, timeout=5, memory_gb=4)
-    asked = [Start(task.question("train", 0), 0)]
+    requested = [Start(task.example("train", 0), 0)]
     for turns, why in ((3, "out_of_turns"), (1000, "out_of_room")):
-        found = play(policy(), task.environment, asked, max_turns=turns, max_new_tokens=2, stage=held)
+        found = play(policy(), task.environment, requested, max_turns=turns, max_new_tokens=2, stage=held)
         assert found.ended == (why,)
         assert found.rollout.truncated_b.all()
         assert found.outcomes[0] == {"turn_rewards": 0.0, "correct": 0.0}
@@ -205,7 +205,7 @@ def test_a_run_goes_on_where_environments_hang(tmp_path: Path) -> None:
     settings = {"reward": {"max_failed_fraction": 0.5}, "environment": {"workers": 1, "timeout": 0.5}}
     batch = {"prompts": 4, "group": 2}
     folder = launch(
-        tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_questions": 2, "samples": 1}, **settings
+        tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_prompts": 2, "samples": 1}, **settings
     )
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     assert [row["status"] for row in rows].count("timeout") == 2
@@ -234,11 +234,11 @@ def test_beginnings_that_raise_or_hang_stop_nothing(tmp_path: Path, monkeypatch:
     path = f"{hard_envs.__file__}:Moody"
     task = {"name": f"env:{path}", "turns": 2, "tokens": 2, "characters": toy_envs.AskTask.alphabet}
     own = load_task(task)
-    moods = [own.question("train", i).columns["seed"] % 8 for i in range(16)]
-    assert [own.question("train", i).prompt == "" for i in range(16)] == [mood < 2 for mood in moods]
+    moods = [own.example("train", i).columns["seed"] % 8 for i in range(16)]
+    assert [own.example("train", i).prompt == "" for i in range(16)] == [mood < 2 for mood in moods]
     settings = {"reward": {"max_failed_fraction": 0.9}, "environment": {"workers": 1, "timeout": 0.5}}
     batch = {"prompts": 10, "group": 2}
-    folder = launch(tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_questions": 8}, **settings)
+    folder = launch(tmp_path / "run", task=task, steps=1, batch=batch, eval={"final_prompts": 8}, **settings)
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     said = {row["status"] for row in rows}
     assert "ok" in said

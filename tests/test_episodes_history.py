@@ -14,7 +14,7 @@ from grouprl.policy import load_policy
 from grouprl.rollout.episode_rows import measured
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.turn_text import Between
-from grouprl.tasks import Question
+from grouprl.tasks import Example
 from test_episodes_runs import run_config
 from test_rollout_episodes import CHATML, FORGETFUL
 
@@ -28,8 +28,8 @@ def policy(template: str) -> Any:
 
 def played(template: str, history: Any, *words: str) -> Any:
     own = policy(template)
-    lead = tuple((*own.encode(word), own.eos_ids[0]) for word in words)
-    start = Start(Question("q", "?", {"turns": len(words)}), 0, lead=lead, lead_trained=True)
+    prefix = tuple((*own.encode(word), own.eos_ids[0]) for word in words)
+    start = Start(Example("q", "?", {"turns": len(words)}), 0, prefix=prefix, train_prefix=True)
     episodes = play(own, toy_envs.Counting, [start], max_turns=9, max_new_tokens=30, history=history)
     texts = ["".join(own.tokenizer.convert_ids_to_tokens(ids)) for ids in episodes.rollout.response_ids]
     prompts = ["".join(own.tokenizer.convert_ids_to_tokens(ids)) for ids in episodes.rollout.prompt_ids]
@@ -75,16 +75,16 @@ def test_an_unknown_way_is_refused() -> None:
 
 def test_the_plan_shows_the_difference() -> None:
     task = toy_envs.AskTask()
-    asked = [task.question("train", i) for i in range(4)]
-    (refusal,) = measured(policy(FORGETFUL), task, asked, 4).complaints
+    requested = [task.example("train", i) for i in range(4)]
+    (refusal,) = measured(policy(FORGETFUL), task, requested, 4).complaints
     assert "what was '<think>" in refusal
     assert "sampling.history" in refusal
-    (note,) = measured(policy(FORGETFUL), task, asked, 4, "append").notes
+    (note,) = measured(policy(FORGETFUL), task, requested, 4, "append").notes
     assert "rewrites history" in note
     assert "stays in the row" in note
-    (idle,) = measured(policy(CHATML), task, asked, 4, "split").notes
+    (idle,) = measured(policy(CHATML), task, requested, 4, "split").notes
     assert "sampling.history split has no effect" in idle
-    assert not measured(policy(CHATML), task, asked, 4).notes
+    assert not measured(policy(CHATML), task, requested, 4).notes
 
 
 def test_single_answers_have_no_history() -> None:

@@ -56,7 +56,7 @@ def test_where_it_fails_there_is_no_reward() -> None:
 def test_runs_train_on_both(tmp_path: Path, task: str) -> None:
     reward = {"function": f"{__file__}:short", "self_test": False, "workers": 0}
     name = f"{toy_envs.__file__}:{task}"
-    folder = launch(tmp_path / "run", task=name, reward=reward, steps=1, eval={"final_questions": 4})
+    folder = launch(tmp_path / "run", task=name, reward=reward, steps=1, eval={"final_prompts": 4})
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     assert {dict(row["components"])["short"] for row in rows} == {0.0, 0.25}
     for row in rows:

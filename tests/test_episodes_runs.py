@@ -27,7 +27,7 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "warmup": {"steps": 0},
         "batch": {"prompts": 8, "group": 8},
         "optim": {"lr": 1e-2, "rise": 2},
-        "eval": {"questions": 8, "final_questions": 64, "samples": 4},
+        "eval": {"questions": 8, "final_prompts": 64, "samples": 4},
         "run": {"threads": 1},
         "environment": {"workers": 0},
     }
@@ -67,7 +67,7 @@ def test_planning_counts_what_the_environment_says() -> None:
 
 @pytest.mark.parametrize("method", ["gigpo", "mt_grpo", "turn_ppo", "ppo"])
 def test_methods_train_on_turns(tmp_path: Path, method: str) -> None:
-    record = records(launch(tmp_path / "run", method=method, eval={"final_questions": 8}), "train")[-1]
+    record = records(launch(tmp_path / "run", method=method, eval={"final_prompts": 8}), "train")[-1]
     assert record["grad_norm"] > 0
 
 
@@ -86,7 +86,7 @@ class Silent(toy_envs.AskTask):
     """An environment that cannot show what to do."""
 
     def environment(self) -> Any:
-        made = toy_envs.Ask()
+        made = toy_envs.RolloutRequest()
         made_of = {name: staticmethod(getattr(made, name)) for name in ("reset", "step", "score", "close")}
         return type("Quiet", (), made_of)()
 
@@ -110,22 +110,22 @@ def test_what_a_run_records_of_episodes(tmp_path: Path) -> None:
 
 
 class Fragile(toy_envs.AskTask):
-    """One question in four has an environment that raises."""
+    """One prompt in four has an environment that raises."""
 
     every = 4
 
     def environment(self) -> Any:
         every = self.every
 
-        class Falling(toy_envs.Ask):
+        class Falling(toy_envs.RolloutRequest):
             def step(self, action: str) -> Any:
                 if int(self.number) % every == 0 and self.turn == 1:
                     raise ValueError("the board fell down")
                 return super().step(action)
 
-            def reset(self, question: Any, seed: int) -> Any:
-                self.number = question.id.rsplit("/", 1)[1]
-                return super().reset(question, seed)
+            def reset(self, example: Any, seed: int) -> Any:
+                self.number = example.id.rsplit("/", 1)[1]
+                return super().reset(example, seed)
 
         return Falling()
 
@@ -133,12 +133,12 @@ class Fragile(toy_envs.AskTask):
 @pytest.mark.parametrize(("mode", "used"), [("drop_row", 48), ("drop_group", 48), ("zero", 64)])
 def test_failing_environments_follow_the_policy_of_the_run(tmp_path: Path, mode: str, used: int) -> None:
     reward = {"on_error": mode, "max_failed_fraction": 0.5}
-    folder = launch(tmp_path / "run", task=f"{__file__}:Fragile", reward=reward, steps=1, eval={"final_questions": 24})
+    folder = launch(tmp_path / "run", task=f"{__file__}:Fragile", reward=reward, steps=1, eval={"final_prompts": 24})
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     assert sum(row["used"] for row in rows) == used
     bad = [row for row in rows if row["status"] == "error"]
     assert len(bad) == 16
-    assert "the environment failed (question 'ask/train/" in bad[0]["problem"]
+    assert "the environment failed (prompt 'ask/train/" in bad[0]["problem"]
     assert "ValueError: the board fell down" in bad[0]["problem"]
     (record,) = records(folder, "train")
     assert (record["reward_errors"], record["environment_errors"]) == (16, 16)
@@ -146,4 +146,4 @@ def test_failing_environments_follow_the_policy_of_the_run(tmp_path: Path, mode:
 
 def test_the_first_failure_stops_a_run_that_asks_for_it(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^The environment failed; for instance sample .*the board fell down"):
-        launch(tmp_path / "run", task=f"{__file__}:Fragile", reward={"on_error": "raise"}, eval={"final_questions": 9})
+        launch(tmp_path / "run", task=f"{__file__}:Fragile", reward={"on_error": "raise"}, eval={"final_prompts": 9})

@@ -11,12 +11,12 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.evaluation.pass_at_k import interval, pass_at_k, pass_at_k_each, wilson
 from grouprl.monitor.glossary import check_names
 from grouprl.policy import load_policy
-from grouprl.rollout.seeds import answer_seed
-from grouprl.tasks import Question, Task
+from grouprl.rollout.seeds import sample_seed
+from grouprl.tasks import Example, Task
 
 
 class Letters(Task):
-    """Answers count as correct when they begin with a letter."""
+    """Completions count as correct when they begin with a letter."""
 
     name = "letters"
     alphabet = "abc012"
@@ -24,9 +24,9 @@ class Letters(Task):
     count: int | None = 6
     reward = staticmethod(lambda completion, first: float(completion[:1].isalpha()) + 0.25 * (first == "a"))
 
-    def question(self, split, index):
+    def example(self, split, index):
         text = "abc012"[index % 6]
-        return Question(f"letters/{split}/{index}", text, {"first": text})
+        return Example(f"letters/{split}/{index}", text, {"first": text})
 
     def size(self, split):
         return self.count
@@ -37,7 +37,7 @@ def policy():
     return load_policy("tiny", alphabet="abc012", hidden=16, layers=1, heads=2, intermediate=16, max_positions=32)
 
 
-def ask(policy, **changes):
+def request(policy, **changes):
     settings = {"questions": 6, "samples": 4, "k": (1, 2, 4), "max_new_tokens": 4, "seed": 3}
     return evaluate(policy, changes.pop("task", Letters()), **{**settings, **changes})
 
@@ -50,13 +50,13 @@ def test_pass_at_k_by_hand():
     assert pass_at_k(4, 1, 2) == pytest.approx(1 - 3 / 6)  # C(3,2)/C(4,2)
     assert pass_at_k(5, 2, 3) == pytest.approx(1 - 1 / 10)
     assert pass_at_k(5, 0, 3) == 0.0
-    assert pass_at_k(5, 3, 3) == 1.0  # only two wrong answers: any three hold a right one
+    assert pass_at_k(5, 3, 3) == 1.0  # only two wrong completions: any three hold a right one
     assert pass_at_k(3, 3, 1) == 1.0
 
 
 @given(st.integers(1, 9), st.data())
 def test_pass_at_k_is_the_share_of_subsets_with_a_correct_answer(n, data):
-    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    c, k = data.sample(st.integers(0, n)), data.sample(st.integers(1, n))
     subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))
     assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
 
@@ -99,21 +99,23 @@ def test_one_answer_per_question_is_wilson_exactly():
 
 
 def test_more_answers_help_only_as_far_as_questions_differ():
-    same = interval(np.array([1.0] * 7 + [0.0] * 3), 16)  # each question always right or always wrong
+    same = interval(np.array([1.0] * 7 + [0.0] * 3), 16)  # each prompt always right or always wrong
     assert same == pytest.approx(wilson(0.7, 10))
-    alike = interval(np.full(10, 0.75), 16)  # every question equally hard: all 160 answers count
+    alike = interval(np.full(10, 0.75), 16)  # every prompt equally hard: all 160 completions count
     assert alike == pytest.approx(wilson(0.75, 160))
 
 
-@pytest.mark.parametrize(("questions", "answers", "k"), [(200, 1, 1), (200, 4, 1), (200, 8, 4), (30, 8, 1), (30, 8, 4)])
-def test_coverage(questions, answers, k):
+@pytest.mark.parametrize(
+    ("examples", "completions", "k"), [(200, 1, 1), (200, 4, 1), (200, 8, 4), (30, 8, 1), (30, 8, 4)]
+)
+def test_coverage(examples, completions, k):
     rng = np.random.default_rng(0)
     truth = _true_pass_at_k(k)
     hits = 0
     for _ in range(600):
-        p_q = rng.beta(0.6, 0.9, questions)
-        value_q = pass_at_k_each(np.full(questions, answers), rng.binomial(answers, p_q), k)
-        _, low, high = interval(value_q, answers)
+        p_q = rng.beta(0.6, 0.9, examples)
+        value_q = pass_at_k_each(np.full(examples, completions), rng.binomial(completions, p_q), k)
+        _, low, high = interval(value_q, completions)
         hits += low <= truth <= high
     assert 0.925 <= hits / 600 <= 0.975
 
@@ -130,28 +132,28 @@ def _true_pass_at_k(k):
 
 
 def test_counts_are_those_of_the_answers(policy):
-    found = ask(policy, samples=1, k=(1,))
+    found = request(policy, samples=1, k=(1,))
     correct = [sample.reward >= 1.0 for sample in found.samples]
     assert found.greedy.value == pytest.approx(np.mean(correct))
-    for question, answer, reward, right in found.samples:
+    for example, answer, reward, right in found.samples:
         assert right is None  # 0.25 and 1.25 are shades: nobody says what is right
-        assert reward == float(answer[:1].isalpha()) + 0.25 * (question == "a")
+        assert reward == float(answer[:1].isalpha()) + 0.25 * (example == "a")
     assert found.greedy.low <= found.greedy.value <= found.greedy.high
 
 
 def test_same_seed_same_numbers_however_it_is_cut(policy):
-    whole = ask(policy)
-    assert ask(policy, batch_rows=5) == whole
-    assert ask(policy, seed=4).pass_at != whole.pass_at or ask(policy, seed=4).length_mean != whole.length_mean
+    whole = request(policy)
+    assert request(policy, batch_rows=5) == whole
+    assert request(policy, seed=4).pass_at != whole.pass_at or request(policy, seed=4).length_mean != whole.length_mean
 
 
 def test_an_answer_depends_on_its_own_seed_only(policy):
-    few, many = ask(policy, greedy=False, questions=3), ask(policy, greedy=False)
+    few, many = request(policy, greedy=False, examples=3), request(policy, greedy=False)
     assert few.samples == many.samples[:3]
     assert (
         len(
             {
-                answer_seed(use, s, q, i)
+                sample_seed(use, s, q, i)
                 for use in ("train", "eval")
                 for s in range(3)
                 for q in range(20)
@@ -163,45 +165,45 @@ def test_an_answer_depends_on_its_own_seed_only(policy):
 
 
 def test_pass_at_k_rises_with_k(policy):
-    found = ask(policy)
+    found = request(policy)
     values = [found.pass_at[k].value for k in (1, 2, 4)]
     assert values == sorted(values)
     assert 0 < values[0] < 1
 
 
 def test_greedy_only_and_sampled_only(policy):
-    greedy = ask(policy, samples=0)
+    greedy = request(policy, samples=0)
     assert greedy.pass_at == {}
     assert greedy.greedy is not None
-    sampled = ask(policy, greedy=False)
+    sampled = request(policy, greedy=False)
     assert sampled.greedy is None
     assert sampled.pass_at.keys() == {1, 2, 4}
 
 
 def test_record_names_are_in_the_glossary(policy):
-    record = ask(policy).record()
+    record = request(policy).record()
     check_names(record)
     assert {"eval/greedy", "eval/pass@1", "eval/pass@4_low", "eval/length_mean", "eval/truncated"} <= record.keys()
-    assert record["eval/questions"] == 6
+    assert record["eval/prompts"] == 6
 
 
 def test_progress_counts_every_answer(policy):
     seen = []
-    ask(policy, batch_rows=8, progress=lambda done, total: seen.append((done, total)))
+    request(policy, batch_rows=8, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (30, 30)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
 def test_own_reward_and_threshold(policy):
-    found = ask(policy, reward=lambda completion: len(completion) / 100, correct_at=0.0)
+    found = request(policy, reward=lambda completion: len(completion) / 100, correct_at=0.0)
     assert found.pass_at[1].value == 1.0
-    assert ask(policy, reward=lambda completion: len(completion) / 100, correct_at=9.0).pass_at[1].value == 0.0
+    assert request(policy, reward=lambda completion: len(completion) / 100, correct_at=9.0).pass_at[1].value == 0.0
 
 
 def test_a_small_split_is_used_whole_and_said(policy):
-    found = ask(policy, questions=100)
-    assert found.questions == 6
-    assert "6 held-out questions, 100 were asked for" in found.notes[0]
+    found = request(policy, examples=100)
+    assert found.examples == 6
+    assert "6 held-out prompts, 100 were asked for" in found.notes[0]
 
 
 def test_unscored_answers_are_left_out_not_zero(policy):
@@ -210,14 +212,14 @@ def test_unscored_answers_are_left_out_not_zero(policy):
             return None
         return 1.0
 
-    found = ask(policy, reward=reward)
+    found = request(policy, reward=reward)
     assert found.pass_at[1].value == 1.0
     assert found.failed == 0
 
 
 def test_a_failing_reward_stops_naming_a_sample(policy):
     with pytest.raises(RunError, match=r"letters/eval/0#0.*boom"):
-        ask(policy, questions=400, reward=_broken, task=_Endless())
+        request(policy, examples=400, reward=_broken, task=_Endless())
 
 
 def test_few_failures_are_counted(policy):
@@ -226,8 +228,8 @@ def test_few_failures_are_counted(policy):
             raise ValueError("boom")
         return 1.0
 
-    found = ask(policy, reward=reward)
-    assert found.failed == 5  # four samples and the greedy answer
+    found = request(policy, reward=reward)
+    assert found.failed == 5  # four samples and the greedy completion
     assert found.pass_at[1].value == 1.0
 
 
@@ -250,12 +252,12 @@ def _broken(completion):
 )
 def test_bad_requests(policy, changes, words):
     with pytest.raises(InputError, match=words):
-        ask(policy, **changes)
+        request(policy, **changes)
 
 
 def test_a_task_without_questions(policy):
     class Empty(Letters):
         count = 0
 
-    with pytest.raises(InputError, match="no held-out questions"):
-        ask(policy, task=Empty())
+    with pytest.raises(InputError, match="no held-out prompts"):
+        request(policy, task=Empty())

@@ -28,8 +28,8 @@ from test_episodes_runs import launch, records, run_config
 from test_resume import evidence
 
 STEPS = 6
-CALLER: dict[str, Any] = {"base": "m_grpo", "explore": [{"part": "align_calls", "calls": 1}, {"part": "send_called"}]}
-CALLED: dict[str, Any] = {"base": "m_grpo", "explore": [], "replay": {"part": "take_called"}}
+CALLER: dict[str, Any] = {"base": "m_grpo", "augment": [{"part": "align_calls", "calls": 1}, {"part": "send_called"}]}
+CALLED: dict[str, Any] = {"base": "m_grpo", "augment": [], "buffer": {"part": "take_called"}}
 
 
 def settings(folder: Path, side: str, **changes: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def settings(folder: Path, side: str, **changes: Any) -> dict[str, Any]:
         steps=STEPS,
         warmup={"steps": 80, "batch": 16, "lr": 1e-2},
         batch={"prompts": 4, "group": 4},
-        eval={"every": 0, "questions": 4, "final_questions": 4, "samples": 1},
+        eval={"every": 0, "questions": 4, "final_prompts": 4, "samples": 1},
         run={"threads": 1, "checkpoint_every": 2, "keep": 9},
     )
 
@@ -79,7 +79,7 @@ def names(run: Path) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     for file in sorted((run / "rollouts").glob("*.parquet")):
         for row in pq.read_table(file).to_pylist():
-            found[(row["question_id"], row["answer"], row["row"])] += 1
+            found[(row["prompt_id"], row["answer"], row["row"])] += 1
     return found
 
 
@@ -184,8 +184,8 @@ def test_waiting_ends_when_something_is_found() -> None:
 
 
 def test_called_rows_go_with_the_outcome_of_their_episode() -> None:
-    desk = FakeDesk(answers=5)
-    rows = desk.draw(desk.take(1))
+    context = FakeDesk(completions=5)
+    rows = context.sample(context.take(1))
     rows = rows.with_extras(agent_b=np.array([0, 1, 0, 1, 1]), keys__episode=np.array([0, 0, 1, 1, 2]))
     rows.scores.correct_b[:] = [True, False, False, True, True]
     assert with_outcome(rows).scores.correct_b.tolist() == [True, True, False, False, True]

@@ -33,7 +33,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy import build_tiny, load_policy
 from grouprl.policy.lora import adapts, check_targets
 from grouprl.rewards import combine, score
-from grouprl.tasks import Question, Task, load_task
+from grouprl.tasks import Example, Task, load_task
 from grouprl.train import interrupt, loop
 from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.loop import train
@@ -47,7 +47,7 @@ SMALL = {
     "steps": 2,
     "sampling": {"max_new_tokens": 8},
     "batch": {"prompts": 2, "group": 2},
-    "eval": {"every": 0, "questions": 4, "final_questions": 4},
+    "eval": {"every": 0, "questions": 4, "final_prompts": 4},
     "run": {"threads": 1},
 }
 
@@ -70,7 +70,7 @@ def test_the_learning_rate_is_that_of_the_kind_of_model():
     rates = [parse_config(data).optim.lr for data in kinds]
     assert rates == [RATES["tiny"].lr, RATES["full"].lr, RATES["lora"].lr] == [1e-3, 1e-6, 1e-5]
     assert parse_config({"model": "tiny", "optim": {"lr": 1e-6}}).optim.lr == 1e-6
-    assert parse_config({"model": "tiny", "optim": {"rise": 3}}).optim.rise == 3
+    assert parse_config({"model": "tiny", "optim": {"rise": 3}}).optim.warmup_steps == 3
     assert "lr" not in parse_config({"optim": {"rise": 3}}).optim.model_fields_set
 
 
@@ -125,7 +125,7 @@ def records(steps, lr=1e-3, ratio=1e-3):
 def evaluation(step, value, half=0.03):
     names = ("reward", "pass@1", "greedy")
     found = {f"eval/{n}{end}": value + d for n in names for end, d in (("", 0), ("_low", -half), ("_high", half))}
-    return {"phase": "eval", "step": step, "eval/questions": 64, **found}
+    return {"phase": "eval", "step": step, "eval/prompts": 64, **found}
 
 
 def keys(history, **facts):
@@ -174,7 +174,7 @@ def test_the_interval_of_a_mean_by_hand():
 
 
 class Shades(Task):
-    """Answers earn a share for each letter a."""
+    """Completions earn a share for each letter a."""
 
     name = "shades"
     alphabet = "ab"
@@ -183,8 +183,8 @@ class Shades(Task):
         lambda completion: {"letters": completion.count("a") / 4, "short": 0.25 * (len(completion) < 3)}
     )
 
-    def question(self, split, index):
-        return Question(f"{split}/{index}", "ab"[index % 2] * (1 + index), {})
+    def example(self, split, index):
+        return Example(f"{split}/{index}", "ab"[index % 2] * (1 + index), {})
 
     def size(self, split):
         return 6
@@ -192,7 +192,7 @@ class Shades(Task):
 
 def graded_evaluation():
     policy = load_policy("tiny", alphabet="ab", hidden=16, layers=1, heads=2, intermediate=16, max_positions=32)
-    return evaluate(policy, Shades(), questions=6, samples=3, k=(1,), max_new_tokens=4)
+    return evaluate(policy, Shades(), examples=6, samples=3, k=(1,), max_new_tokens=4)
 
 
 def test_evaluation_has_rewards_and_components_with_intervals_and_marks_no_shade_right_or_wrong():
@@ -247,7 +247,7 @@ def test_an_own_reward_on_prompts_alone_needs_no_answer_column(work):
     (work / "mine.py").write_text("def mine(completion):\n    return 1.0\n")
     task = rows(work / "prompts.jsonl")
     assert plan(parse_config({**SMALL, "task": task, "reward": {"function": "mine.py:mine"}})).refusals == ()
-    with pytest.raises(InputError, match="needs the column 'answer'"):
+    with pytest.raises(InputError, match="needs the column 'completion'"):
         plan(parse_config({**SMALL, "task": task}))
 
 
@@ -302,7 +302,7 @@ def test_a_run_that_needs_more_memory_than_is_free_is_refused(monkeypatch):
     costs += [Cost("weights", 2**30, "…"), Cost("rollout cache", 5 * 2**30, "how")]
     assert objections.too_large(costs, 7 * 2**30, "cpu") == []
     (said,) = objections.too_large(costs, 4 * 2**30, "cpu")
-    assert all(words in said for words in ("6 GiB", "4 GiB", "rollout cache", "batch.group"))
+    assert all(words in said for words in ("6 GiB", "4 GiB", "rollout cache", "batch.group_size"))
     monkeypatch.setattr("grouprl.plan.plan.free_bytes", lambda device: 1000)
     assert any(
         "free on cpu" in refusal
@@ -341,7 +341,7 @@ def test_sigterm_ends_what_is_going_on_after_a_grace(monkeypatch):
     monkeypatch.setattr(interrupt, "GRACE", 0.2)
     with pytest.raises(KeyboardInterrupt), Interrupt(lambda text: None) as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.asked
+        assert stop.requested
         threading.Event().wait(30)
 
 
@@ -355,7 +355,7 @@ def test_a_grace_ends_with_the_run(monkeypatch):
 
 
 def test_an_evaluation_that_was_cut_short_is_made_up_for(work, monkeypatch):
-    config = parse_config({**SMALL, "steps": 4, "eval": {"every": 2, "questions": 4, "final_questions": 4}})
+    config = parse_config({**SMALL, "steps": 4, "eval": {"every": 2, "questions": 4, "final_prompts": 4}})
     whole = train(config, folder=work / "whole", console=quiet()).folder
     real = loop.evaluate
 
@@ -434,12 +434,12 @@ def test_questions_do_not_depend_on_where_a_file_lies(work):
     for place in (work / "a", work / "b"):
         rows(place / "q.jsonl")
         task = load_task(f"jsonl:{place}/q.jsonl")
-        found.append([task.question("train", i).id for i in range(3)] + [task.name])
+        found.append([task.example("train", i).id for i in range(3)] + [task.name])
     assert found[0] == found[1]
 
 
 def test_folder_names_are_safe_everywhere():
-    assert folder_name("jsonl:/data/my questions.jsonl", "grpo@trl", "s0") == "jsonl-my-questions.jsonl-grpo@trl-s0"
+    assert folder_name("jsonl:/data/my prompts.jsonl", "grpo@trl", "s0") == "jsonl-my-questions.jsonl-grpo@trl-s0"
     assert folder_name("env:nim.py:Nim", "grpo", "s1") == "env-nim.py-Nim-grpo-s1"
     for odd in ("a:b?c*d", 'x<>"|', "ä" * 300, "con", "...", "/"):
         name = folder_name(odd)
@@ -471,7 +471,7 @@ def test_a_changed_reward_is_refused_with_the_difference_and_may_be_accepted(wor
 
 
 def test_a_finished_run_can_be_extended_and_only_so(work):
-    config = parse_config({**SMALL, "eval": {"every": 2, "questions": 4, "final_questions": 4}})
+    config = parse_config({**SMALL, "eval": {"every": 2, "questions": 4, "final_prompts": 4}})
     run = train(config, folder=work / "r", console=quiet()).folder
     chosen = choose(str(run), ["steps=3"], None, True)
     train(chosen.config, folder=chosen.folder, resume=True, changes=chosen.changes, console=quiet())

@@ -84,7 +84,7 @@ def test_any_rows_as_json_lines(folder: Path, table: list[dict[str, Any]], ascii
     st.sampled_from(["\n", "\r\n", "\n\n"]),
 )
 def test_good_rows_come_out_as_they_are(folder: Path, table: list[dict[str, str]], bom: str, end: str) -> None:
-    """Duplicates and contradictions included: which of two answers is right is not for a loader to say."""
+    """Duplicates and contradictions included: which of two completions is right is not for a loader to say."""
     content = bom + end.join(json.dumps(row, ensure_ascii=False) for row in table)
     task = tried(folder, "good.jsonl", content.encode())
     assert task is not None

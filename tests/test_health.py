@@ -13,7 +13,7 @@ from grouprl.monitor.finding import WINDOW, History, percent
 from grouprl.monitor.health import Finding, Health, HealthFacts, examine
 
 FACTS = HealthFacts(
-    answers=128,
+    completions=128,
     updates_per_rollout=2,
     clips=True,
     refill=True,
@@ -45,9 +45,9 @@ def healthy(step: int) -> dict:
         "loss": -0.001,
         "grad_norm": 0.9 + 0.1 * (step % 3),
         "lr": 1e-3 * (1 - step / 101),
-        "groups_dead": 0.2,
-        "groups_dead_right": 0.15,
-        "groups_dead_wrong": 0.05,
+        "groups_zero_variance": 0.2,
+        "groups_all_right": 0.15,
+        "groups_all_wrong": 0.05,
         "rows_trained": 0.8,
         "rows_dropped": 0.0,
         "refill_rounds": 2.0,
@@ -81,10 +81,10 @@ def test_dead_groups_are_told_in_words_with_the_effective_batch():
     finding = found(records)["dead_groups"]
     assert (
         finding.words
-        == "38 % of the groups are dead (31 % all right, 7.0 % all wrong): effective batch 79 of 128 answers."
+        == "38 % of the groups are dead (31 % all right, 7.0 % all wrong): effective batch 79 of 128 completions."
     )
     assert finding.severity == "note"
-    assert "harder questions" in finding.remedy
+    assert "harder prompts" in finding.remedy
     assert finding.first_step == 5  # the first step at which a mean can be taken
     assert finding.last_step == 40
     assert finding.persists
@@ -93,7 +93,7 @@ def test_dead_groups_are_told_in_words_with_the_effective_batch():
 def test_mostly_wrong_dead_groups_ask_for_easier_questions():
     finding = found(history(groups_dead=0.7, groups_dead_right=0.0, groups_dead_wrong=0.7))["dead_groups"]
     assert finding.severity == "warning"
-    assert "easier questions" in finding.remedy
+    assert "easier prompts" in finding.remedy
 
 
 def test_dead_groups_of_a_solved_task_are_only_noted():
@@ -105,7 +105,7 @@ def test_dead_groups_of_a_solved_task_are_only_noted():
 
 
 def test_no_signal_needs_five_dead_steps_in_a_row():
-    dead = {"groups_dead": 1.0, "groups_dead_right": 0.0, "groups_dead_wrong": 1.0}
+    dead = {"groups_zero_variance": 1.0, "groups_all_right": 0.0, "groups_all_wrong": 1.0}
     assert "no_signal" not in found(history(steps=39, since=36, **dead))
     finding = found(history(steps=40, since=36, **dead))["no_signal"]
     assert finding.severity == "alarm"
@@ -225,7 +225,7 @@ def test_sampler_gap_depends_on_whether_the_sampler_is_exact():
 def test_reward_errors_are_counted_over_the_window():
     finding = found(history(since=40, reward_errors=2.0))["reward_errors"]
     assert finding.severity == "warning"
-    assert "2 answers (0.2 %) of the last 10 steps" in finding.words
+    assert "2 completions (0.2 %) of the last 10 steps" in finding.words
     assert found(history(since=31, reward_errors=12.0))["reward_errors"].severity == "alarm"
     assert "environment" not in finding.words
 
@@ -356,7 +356,7 @@ def test_percent(value, text):
 
 def test_dead_groups_mean_nothing_where_answers_are_not_compared():
     alone = dataclasses.replace(FACTS, grouped=False)
-    dead = {"groups_dead": 1.0, "groups_dead_right": 0.2, "groups_dead_wrong": 0.8}
+    dead = {"groups_zero_variance": 1.0, "groups_all_right": 0.2, "groups_all_wrong": 0.8}
     assert {"dead_groups", "no_signal"} <= found(history(**dead)).keys()
     assert not {"dead_groups", "no_signal"} & found(history(**dead), alone).keys()
 

@@ -16,7 +16,7 @@ TINY = {
     "steps": 2,
     "warmup": {"steps": 2, "batch": 4},
     "batch": {"prompts": 2, "group": 4},
-    "eval": {"final_questions": 4, "samples": 1},
+    "eval": {"final_prompts": 4, "samples": 1},
 }
 
 

@@ -25,7 +25,7 @@ def run_config(**changes: Any) -> dict[str, Any]:
         "warmup": {"steps": 30, "batch": 32, "lr": 1e-2},
         "batch": {"prompts": 4, "group": 4},
         "optim": {"lr": 1e-3},
-        "eval": {"every": 1, "questions": 8, "final_questions": 8},
+        "eval": {"every": 1, "questions": 8, "final_prompts": 8},
         "run": {"threads": 1},
     }
     return config | changes
@@ -111,7 +111,7 @@ def rewards(tmp_path: Path) -> Path:
 
 def test_failing_rewards_drop_their_groups_and_are_counted(tmp_path: Path, rewards: Path) -> None:
     reward = {"function": f"{rewards}:fails_on_some", "max_failed_fraction": 1.0}
-    config = run_config(reward=reward, batch={"prompts": 24, "group": 2}, eval={"questions": 1, "final_questions": 1})
+    config = run_config(reward=reward, batch={"prompts": 24, "group": 2}, eval={"questions": 1, "final_prompts": 1})
     folder = train(parse_config(config), folder=tmp_path / "run", console=Console(file=io.StringIO())).folder
     last = records(folder, "train")
     assert sum(r["reward_errors"] for r in last) > 0
@@ -131,7 +131,7 @@ def test_a_reward_that_always_fails_stops_the_run_naming_a_sample(tmp_path: Path
 def test_dead_groups_only_move_nothing(tmp_path: Path, rewards: Path) -> None:
     folder = launch(tmp_path / "run", reward={"function": f"{rewards}:never"}).folder
     last = records(folder, "train")
-    assert [r["groups_dead_wrong"] for r in last] == [1.0, 1.0]
+    assert [r["groups_all_wrong"] for r in last] == [1.0, 1.0]
     assert [r["rows_trained"] for r in last] == [0.0, 0.0]
     assert [r["grad_norm"] for r in last] == [0.0, 0.0]
     assert [r["loss"] for r in last] == [0.0, 0.0]
@@ -140,7 +140,7 @@ def test_dead_groups_only_move_nothing(tmp_path: Path, rewards: Path) -> None:
 def test_refill_draws_again_for_dead_groups(tmp_path: Path) -> None:
     folder = launch(tmp_path / "run", method={"name": "dapo", "max_rounds": 3}, steps=1).folder
     record = records(folder, "train")[0]
-    assert record["refill_rounds"] == 3 or record["groups_dead"] < 1
+    assert record["refill_rounds"] == 3 or record["groups_zero_variance"] < 1
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     groups = {row["group"] for row in rows}
     assert len(groups) > 4
@@ -175,7 +175,7 @@ def chat_model(folder: Path) -> Path:
     from grouprl.policy.tiny import char_tokenizer
 
     tokenizer = char_tokenizer("0123456789+=|abcdefghijklmnopqrstuvwxyz: ")
-    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}answer: "
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}completion: "
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2, eos_token_id=2)
     GPT2LMHeadModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -46,7 +46,7 @@ def test_shaping_comes_before_selection_before_advantages_before_normalisation_b
     method = summed(
         Relative(scale="none"),
         PolicyGradient(),
-        shape=(RewardClip(limit=2.0),),
+        reward_transform=(RewardClip(limit=2.0),),
         select=(DropTruncated(in_statistics=False),),
         normalize=(Whiten(eps=0.0),),
         weight=(OffPolicyMask(delta=0.5),),
@@ -63,7 +63,7 @@ def test_shaping_comes_before_selection_before_advantages_before_normalisation_b
 def test_factors_multiply_the_policy_loss_alone():
     batch = small([2.0], ref_bt=[[-1.5]], behavior_bt=[[-0.5]])
     kl = KLLoss(coef=1.0, estimator="k2")
-    method = summed(RawReward(), PolicyGradient(), weight=(TruncatedImportance(),), regularize=(kl,))
+    method = summed(RawReward(), PolicyGradient(), token_weight=(TruncatedImportance(),), regularize=(kl,))
     near(gradient(method, batch, batch.old_bt), [[-2.0 * torch.tensor(-0.5).exp().item() + 0.5]], 1e-7)
     given = batch.replace(multiplier_bt=f64([[0.0]]))
     near(gradient(method, given, batch.old_bt), [[0.5]])
@@ -114,7 +114,7 @@ def test_values_gradients_and_metrics_add_up_over_micro_batches():
 
 
 def test_metrics_average_over_rows_that_carry_a_gradient():
-    """Row 2 stands in a dead group: whether the trainer runs it or not, the metrics are the same."""
+    """Row 2 stands in a zero-variance group: whether the trainer runs it or not, the metrics are the same."""
     batch = small([1, 0, 1], groups=[0, 0, 1])
     method = grouprl.method("grpo")
     ready = method.prepare(batch)
@@ -128,9 +128,9 @@ def test_rows_are_zero_only_if_every_term_is():
     batch = small([1, 0, 1], groups=[0, 0, 1], ref_bt=[[-2.0]] * 3)
     with_kl = grouprl.method("grpo", kl_coef=0.1)
     assert not with_kl.zero_rows(with_kl.prepare(batch)).any()
-    filtered = with_kl.with_parts(select=(MixedGroups(),))
+    filtered = with_kl.with_parts(filter=(MixedGroups(),))
     assert filtered.zero_rows(filtered.prepare(batch)).tolist() == [False, False, True]
-    masked = grouprl.method("grpo").with_parts(weight=(OffPolicyMask(delta=0.1),))
+    masked = grouprl.method("grpo").with_parts(token_weight=(OffPolicyMask(delta=0.1),))
     far = batch.replace(behavior_bt=f64([[-1.0], [0.0], [-1.0]]))
     assert masked.zero_rows(masked.prepare(far)).tolist() == [False, True, True]
     critic = BASIC.with_parts(critic=ValueLoss(), advantage=GAE())
@@ -153,7 +153,7 @@ def test_weights_of_a_step_are_those_of_its_own_rows():
     """Judged over the rollout, weighed per step."""
     batch = small([1, 0, 1, 0], groups=[0, 0, 1, 1])
     method = BASIC.with_parts(aggregate=SequenceMean())
-    step = method.weigh(method.judge(batch).rows(torch.tensor([0, 1])))
+    step = method.compute_loss_weights(method.compute_advantages(batch).rows(torch.tensor([0, 1])))
     near(step.weight_bt, [[0.5], [0.5]])
 
 
@@ -206,7 +206,7 @@ def test_errors_say_what_and_how(act, message):
 
 
 def test_overlong_shaping_does_not_make_a_solved_group_look_mixed():
-    method = BASIC.with_parts(shape=(SoftOverlong(buffer=2, length=4),), select=(MixedGroups(),))
+    method = BASIC.with_parts(reward_transform=(SoftOverlong(buffer=2, length=4),), filter=(MixedGroups(),))
     ready = method.prepare(small([1.0, 1.0], [1, 4]))
     near(ready.reward_b, [1.0, 0.0])
     assert not ready.weight_bt.any()

@@ -11,42 +11,43 @@ import grouprl
 from batches import random_case
 from grouprl.algorithms.advantages.certainty import AddOutcome, CertaintyReward
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.rewards.consistency import QuestionAdvantage, SemanticScale, TwoLevelClip, answer_entropy
+from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip, completion_entropy
 from small import f64, gradient, near, slopes, small
 
 
-def keyed(rewards, answers, groups=None, **fields):
+def keyed(rewards, completions, groups=None, **fields):
     lengths = fields.pop("lengths", None)
-    return small(rewards, lengths, groups, **fields).replace(keys={"answer": torch.tensor(answers)})
+    return small(rewards, lengths, groups, **fields).replace(keys={"answer": torch.tensor(completions)})
 
 
-# --- entropy of answers ---------------------------------------------------------------------------------------------
+# --- entropy of completions
+# ---------------------------------------------------------------------------------------------
 
 
 def test_answer_entropy_counts_each_group_alone():
     batch = keyed([0.0] * 6, [7, 7, 8, 8, 7, 7], [0, 0, 0, 0, 1, 1])
-    near(answer_entropy(batch), [log(2)] * 4 + [0.0, 0.0])
+    near(completion_entropy(batch), [log(2)] * 4 + [0.0, 0.0])
 
 
 def test_answers_out_of_statistics_do_not_count():
     batch = keyed([0.0] * 3, [7, 7, 8]).replace(stat_b=torch.tensor([True, True, False]))
-    near(answer_entropy(batch)[:2], [0.0, 0.0])
+    near(completion_entropy(batch)[:2], [0.0, 0.0])
 
 
-@pytest.mark.parametrize(("answers", "low", "high"), [([3] * 8, 0.0, 1e-12), (list(range(8)), 1 - 1e-4, 1.0)])
-def test_copo_trusts_the_group_only_where_answers_differ(answers, low, high):
-    shaped = QuestionAdvantage()(keyed([1.0, 0.0] * 4, answers))
+@pytest.mark.parametrize(("completions", "low", "high"), [([3] * 8, 0.0, 1e-12), (list(range(8)), 1 - 1e-4, 1.0)])
+def test_copo_trusts_the_group_only_where_answers_differ(completions, low, high):
+    shaped = PromptAdvantage()(keyed([1.0, 0.0] * 4, completions))
     assert low <= float(shaped.rewards["local"][0]) <= high
 
 
 def test_a_lone_question_has_no_global_advantage():
-    near(QuestionAdvantage()(keyed([1.0, 1.0], [0, 0])).rewards["question"], [0.0, 0.0])
-    assert QuestionAdvantage().idle(RunFacts(prompts=1))
-    assert not QuestionAdvantage().idle(RunFacts(prompts=2))
+    near(PromptAdvantage()(keyed([1.0, 1.0], [0, 0])).rewards["question"], [0.0, 0.0])
+    assert PromptAdvantage().idle(RunFacts(prompts=1))
+    assert not PromptAdvantage().idle(RunFacts(prompts=2))
 
 
 def test_questions_count_once_however_many_answers_they_have():
-    shaped = QuestionAdvantage(blend="dead", eps=0.0)(keyed([1.0, 1.0, 1.0, 0.0], [0] * 4, [0, 0, 0, 1]))
+    shaped = PromptAdvantage(blend="dead", eps=0.0)(keyed([1.0, 1.0, 1.0, 0.0], [0] * 4, [0, 0, 0, 1]))
     near(shaped.rewards["question"], [0.5 / 0.5**0.5] * 3 + [-0.5 / 0.5**0.5])
 
 
@@ -88,9 +89,9 @@ def test_two_level_clip_dual_bounds_the_negative_side():
 # --- semantic entropy -----------------------------------------------------------------------------------------------
 
 
-def scaled(answers, logp=None, part=None, **fields):
-    n = len(answers)
-    batch = keyed([0.0] * n, answers, behavior_bt=[[x] for x in (logp or [-1.0] * n)], **fields)
+def scaled(completions, logp=None, part=None, **fields):
+    n = len(completions)
+    batch = keyed([0.0] * n, completions, behavior_bt=[[x] for x in (logp or [-1.0] * n)], **fields)
     return (part or SemanticScale())(torch.ones(n, 1, dtype=torch.float64), batch)[:, 0]
 
 

@@ -19,8 +19,8 @@ from grouprl.algorithms.objectives.dropout import DropoutClip
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.regularizers.schedule import ConvexKL, ScheduledKL
 from grouprl.core.errors import InputError
-from grouprl.rollout.history import Ledger, Visit
-from small import f64, judged, near, slopes, small
+from grouprl.rollout.history import PromptHistory, Visit
+from small import f64, near, prepared, slopes, small
 from test_loop import launch, records
 
 # --- sample dropout -------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_ties_stay_together_and_balance_drops_nothing():
 
 
 def test_the_loss_of_the_rest_is_their_mean():
-    batch = judged([[1.0, 2.0], [3.0, 4.0]])
+    batch = prepared([[1.0, 2.0], [3.0, 4.0]])
     loss_bt, grad_bt = slopes(DropoutClip(drop=0.25), [[0.0, 0.0], [0.0, 0.0]], batch)
     near(loss_bt, [[0.0, -2 * 4 / 3], [-3 * 4 / 3, -4 * 4 / 3]])
     near(grad_bt, loss_bt)
@@ -67,7 +67,7 @@ def test_dropping_small_agreement_limits_the_variance_of_what_is_positive(seed):
 
 def test_the_mask_is_a_constant_of_the_update():
     """The gradient is that of PPO on the tokens that are left, times N/N_kept."""
-    batch = judged([[1.0, 2.0, 3.0, 4.0, 5.0]])
+    batch = prepared([[1.0, 2.0, 3.0, 4.0, 5.0]])
     ratio = [[0.05, -0.05, 0.1, 0.0, -0.1]]
     _, ours = slopes(DropoutClip(drop=0.2), ratio, batch)
     x = [a * torch.tensor(r).exp() for a, r in zip([1.0, 2.0, 3.0, 4.0, 5.0], ratio[0], strict=True)]
@@ -183,21 +183,21 @@ def test_no_spread_ever_gives_zero():
 
 def test_moments_are_those_the_ledger_keeps():
     rewards = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
-    ledger = Ledger()
+    prompt_history = PromptHistory()
     for visit, row in enumerate(rewards):
-        past = {k: f64(v.repeat(3)) for k, v in ledger.past([7]).items()}
+        past = {k: f64(v.repeat(3)) for k, v in prompt_history.past([7]).items()}
         mean_b, std_b = SmoothStandardized().moments(small(row).replace(past=past))
         value = f64(row)
-        ledger.write(7, Visit(visit, 3, int(sum(row)), float(value.mean()), float(value.std()), 0.0, ()))
-        moments = ledger.moments(7)
+        prompt_history.write(7, Visit(visit, 3, int(sum(row)), float(value.mean()), float(value.std()), 0.0, ()))
+        moments = prompt_history.moments(7)
         near(mean_b[0], moments.mean, 1e-12)
         near(std_b[0], moments.variance**0.5, 1e-12)
 
 
 def test_a_run_in_which_no_question_comes_again_is_told_so():
-    assert SmoothStandardized().idle(RunFacts(questions=None))
-    assert SmoothStandardized().idle(RunFacts(questions=6400, steps=200, prompts=32))
-    assert not SmoothStandardized().idle(RunFacts(questions=100, steps=200, prompts=32))
+    assert SmoothStandardized().idle(RunFacts(examples=None))
+    assert SmoothStandardized().idle(RunFacts(examples=6400, steps=200, prompts=32))
+    assert not SmoothStandardized().idle(RunFacts(examples=100, steps=200, prompts=32))
 
 
 def test_only_token_mean_sums_the_means_of_answers():
@@ -230,7 +230,7 @@ def test_a_run_can_use_it(tmp_path: Path, method: str) -> None:
     """Two steps of two updates: every field is supplied, and the policy moves."""
     changes: dict[str, Any] = {
         "warmup": {"steps": 90, "batch": 32, "lr": 2e-2},
-        "eval": {"questions": 4, "final_questions": 4},
+        "eval": {"questions": 4, "final_prompts": 4},
         "batch": {"prompts": 6, "group": 4, "minibatches": 2},
     }
     last = records(launch(tmp_path / "run", method=method, data={"questions": 9}, **changes).folder, "train")

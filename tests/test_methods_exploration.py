@@ -84,7 +84,7 @@ def test_phrases_are_found_wherever_a_sentence_has_them():
 
 def test_phrases_cannot_be_empty():
     with pytest.raises(InputError, match="phrases"):
-        build_part("normalize", "planning_boost", {"phrases": []})
+        build_part("advantage_transform", "planning_boost", {"phrases": []})
     assert PlanningBoost(alpha=0.0).idle(RunFacts())
 
 
@@ -146,7 +146,7 @@ def test_influence_as_double_sum_is_largest_for_the_token_that_is_shared():
 
 
 def tempered(logits, tokens, rewards, entropy, step=1):
-    """One-token answers of a softmax policy, with its tempered log-probs."""
+    """One-token completions of a softmax policy, with its tempered log-probs."""
 
     def read(t):
         return (logits / t).log_softmax(-1)[tokens][:, None]
@@ -204,7 +204,7 @@ def test_a_run_can_use_it(tmp_path: Path, method: str) -> None:
     """Two steps of two updates: every field is supplied, and the policy moves."""
     changes: dict[str, Any] = {
         "warmup": {"steps": 90, "batch": 32, "lr": 2e-2},
-        "eval": {"questions": 4, "final_questions": 4},
+        "eval": {"questions": 4, "final_prompts": 4},
         "batch": {"prompts": 6, "group": 4, "minibatches": 2},
     }
     last = records(launch(tmp_path / "run", method=method, data={"questions": 9}, **changes).folder, "train")

@@ -29,17 +29,17 @@ SETTINGS = {
     "ufo": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
 }
-"""Answers of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
+"""Completions of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
 whose weights make the policy term small, keeps it near the reference.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
-one. G-RA has no outcome beside the one turn here. Intuitor knows no right answers by itself. SFT and OTR imitate, they
-need demonstrations. DVPO reads no reward, only what its value model learnt before."""
+one. G-RA has no outcome beside the one turn here. Intuitor knows no correct completions by itself. SFT and OTR imitate,
+they need demonstrations. DVPO reads no reward, only what its value model learnt before."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in ("sft", "otr", "dvpo")]
 
 
 def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Generator) -> tuple[Batch, torch.Tensor]:
-    """Eight groups of eight answers of three tokens; the reward is the share of right tokens."""
+    """Eight groups of eight completions of three tokens; the reward is the share of right tokens."""
     logp = logits.log_softmax(-1)
     token_bt = torch.stack([torch.multinomial(p.exp(), 64, replacement=True, generator=generator) for p in logp], 1)
     logp_bt = logp[torch.arange(3), token_bt]
@@ -63,21 +63,21 @@ def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Genera
 
 
 def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step: int, steps: int) -> Batch:
-    """What only some methods ask for: equal answers, statistics of the policy, the run's clock."""
-    position, answer_b = torch.arange(3), (token_bt * torch.tensor([25, 5, 1])).sum(1)
+    """What only some methods ask for: equal completions, statistics of the policy, the run's clock."""
+    position, sample_b = torch.arange(3), (token_bt * torch.tensor([25, 5, 1])).sum(1)
     tempered = {f"logp@{t:g}": (logits / t).log_softmax(-1)[position, token_bt] for t in (0.8, 1.2)}
     certainty_bt = (logits.logsumexp(-1) - logits.mean(-1)).expand(64, 3)
     entropy = float(-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean())
     gap_btv = torch.nn.functional.one_hot(token_bt, 5) - logits.softmax(-1)
     right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
     right_bt = token_bt == TARGET
-    same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(answer_b))
+    same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(sample_b))
     known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v")
     return batch.replace(
         keys={
-            "answer": answer_b,
+            "answer": sample_b,
             "form": token_bt[:, 0],
-            "own": torch.ones_like(answer_b),
+            "own": torch.ones_like(sample_b),
             "episode": batch.group_b,
             "review": torch.arange(64),
             **same,

@@ -33,7 +33,7 @@ def learner_of(policy, chosen, **options) -> Learner:
         {"name": "lopti", "kl_coef": 0.1},
         {"name": "ar_lopti", "kl_coef": 0.1},
         {"base": "lopti", "kl_coef": 0.1, "add": {"regularize": [{"part": "entropy_bonus", "coef": 0.05}]}},
-        {"base": "ppo", "learn": "two_phase"},
+        {"base": "ppo", "update": "two_phase"},
     ],
     ids=["lopti", "ar_lopti", "entropy", "critic"],
 )
@@ -43,10 +43,10 @@ def test_the_gradients_of_both_phases_add_up_to_that_of_one_update(spec) -> None
     batch = with_likely_tokens(make_batch(policy))
     if chosen.critic is not None:
         batch = batch.replace(value_bt=torch.rand(batch.size, dtype=torch.float64))
-    learner, judged = learner_of(policy, chosen), chosen.judge(batch)
-    low_bt = chosen.learn.unlikely(judged)
-    assert 0.2 < float(low_bt[judged.mask_bt].double().mean()) < 0.8
-    (step,) = learner.steps(judged.replace(marks={PHASE: low_bt}))
+    learner, prepared = learner_of(policy, chosen), chosen.judge(batch)
+    low_bt = chosen.learn.unlikely(prepared)
+    assert 0.2 < float(low_bt[prepared.mask_bt].double().mean()) < 0.8
+    (step,) = learner.steps(prepared.replace(marks={PHASE: low_bt}))
     learner.accumulate(step)
     whole = gradient(policy)
     halves = []
@@ -82,8 +82,8 @@ def test_a_phase_without_tokens_leaves_the_single_update(eta) -> None:
     found = []
     for name, settings in (("lopti", {"eta": eta}), ("advantage_reweighting", {"alpha": 0.0})):
         policy, chosen = make_policy(), method(name, **settings)
-        judged = chosen.judge(with_likely_tokens(make_batch(policy)))
-        update(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen, judged, parts=2)
+        prepared = chosen.judge(with_likely_tokens(make_batch(policy)))
+        update(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen, prepared, parts=2)
         found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
     assert torch.equal(found[0], found[1])
 
@@ -94,7 +94,7 @@ def test_the_second_phase_sees_the_moved_policy() -> None:
     old_bt = policy.logp(batch.inputs).logp_bt
     batch = batch.replace(old_bt=old_bt, behavior_bt=old_bt)
     middle = TwoPhase(eta=0.5, by="quantile")
-    chosen = chosen.with_parts(learn=middle)
+    chosen = chosen.with_parts(update=middle)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
     records = list(middle(Learner(policy, optimizer, chosen), chosen.judge(batch)))
     assert records[0]["ratio_mean"] == pytest.approx(1.0, abs=1e-12)
@@ -122,6 +122,6 @@ def test_the_plan_counts_the_steps_of_both_phases() -> None:
     found = plan(parse_config({**run, "method": "lopti"}))
     assert (found.batch.updates_per_rollout, found.batch.updates) == (2, 2 * found.config.steps)
     assert not any("clip" in sentence for sentence in found.idle), "the second phase's ratios are not 1"
-    refused = plan(parse_config({**run, "method": {"base": "reinforce", "learn": "two_phase"}})).refusals
+    refused = plan(parse_config({**run, "method": {"base": "reinforce", "update": "two_phase"}})).refusals
     assert any("× phases of learn is 2" in sentence for sentence in refused)
     assert any("optim.lr" in sentence for sentence in plan(parse_config({**run, "method": "trpo"})).idle)

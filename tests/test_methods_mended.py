@@ -25,7 +25,7 @@ from grouprl.algorithms.updates.clip_bias import left_out_by
 from grouprl.algorithms.updates.trust_region import natural_step
 from grouprl.core.errors import InputError
 from grouprl.methods.compose import compose
-from small import f64, gradient, judged, near, ragged, slopes, small
+from small import f64, gradient, near, prepared, ragged, slopes, small
 
 
 def bits(p: float) -> float:
@@ -90,7 +90,7 @@ def test_a_guarded_token_is_pulled_up_however_far_it_fell():
 
 
 def test_a_right_answer_that_was_lost_still_learns_by_its_likelihood():
-    """NFT's loss of a right token is -log ρ (times its question's weight): its slope does not depend on ρ < e^10."""
+    """NFT's loss of a right token is -log ρ (times its prompt's weight): its slope does not depend on ρ < e^10."""
     batch = small([1.0, 0.0], correct_b=[True, False])
     method = grouprl.method("nft")
     near(
@@ -113,14 +113,14 @@ def test_what_the_initial_policy_wrote_is_called_back_from_anywhere(divergence):
 
 def test_the_penalty_of_high_covariance_grows_without_end():
     """KL-Cov: the only token pays |log ρ|, whose slope is -1 below π_old, also at 30 nats."""
-    batch = judged([[0.0]])
+    batch = prepared([[0.0]])
     _, grad_bt = slopes(KLCov(share=1.0, coef=1.0), [[-30.0]], batch)
     near(grad_bt, [[-1.0]])
 
 
 def test_the_geometric_mean_counts_a_token_that_was_lost():
     """GMPO, A = 1, log ρ = -30 and 0.2: g = exp(-14.9), slope -g/2 on each token; the loss stands on both."""
-    batch = judged([[1.0, 1.0]])
+    batch = prepared([[1.0, 1.0]])
     _, grad_bt = slopes(GeometricMean(), [[-30.0, 0.2]], batch)
     torch.testing.assert_close(grad_bt, f64([[-math.exp(-14.9)] * 2]), rtol=1e-9, atol=0)
 
@@ -149,9 +149,9 @@ def test_a_multiplier_that_spoils_a_token_is_refused_where_it_is_made():
         def __call__(self, batch):
             return torch.full_like(batch.old_bt, math.inf)
 
-    method = grouprl.method("grpo").with_parts(weight=(Spoiled(),))
+    method = grouprl.method("grpo").with_parts(token_weight=(Spoiled(),))
     with pytest.raises(InputError, match="multiplier_bt is not finite"):
-        method.judge(small([1.0, 0.0]))
+        method.compute_advantages(small([1.0, 0.0]))
 
 
 EMPTY = torch.tensor([[True, True], [False, False], [True, False]])
@@ -197,7 +197,7 @@ def test_masked_truncated_completions_keep_trls_denominators(name, divisors):
     Rewards 1, 0, 0, 1 of 2, 1, 1, 1 tokens, the last truncated: A = ±0.5/(std + 1e-4), sample std √(1/3).
     """
     batch = small([1.0, 0.0, 0.0, 1.0], [2, 1, 1, 1], truncated_b=[False, False, False, True], max_length=4)
-    masked = compose({"base": name, "select": ["mask_truncated"]}).method
+    masked = compose({"base": name, "filter": ["mask_truncated"]}).method
     size = 0.5 / (math.sqrt(1 / 3) + 1e-4)
     rows = [[-size / divisors[0]] * 2, [size / divisors[1], 0.0], [size / divisors[1], 0.0], [0.0, 0.0]]
     near(gradient(masked, batch, batch.old_bt), rows)
@@ -209,7 +209,7 @@ def test_dropped_completions_leave_the_denominator_masked_ones_do_not():
     """B/B' = 4/3 apart."""
     batch = small([1.0, 0.0, 0.0, 1.0], truncated_b=[False, False, False, True])
     dropped, masked = (
-        gradient(compose({"base": "grpo@trl", "select": [part]}).method, batch, batch.old_bt)
+        gradient(compose({"base": "grpo@trl", "filter": [part]}).method, batch, batch.old_bt)
         for part in ("drop_truncated", "mask_truncated")
     )
     near(dropped, masked * 4 / 3)
@@ -217,7 +217,7 @@ def test_dropped_completions_leave_the_denominator_masked_ones_do_not():
 
 def test_a_masked_completion_pays_no_kl_either():
     batch = small([1.0, 0.0], ref_bt=[[-2.0], [-2.0]], truncated_b=[False, True])
-    method = compose({"base": "grpo", "kl_coef": 0.1, "select": ["mask_truncated"]}).method
+    method = compose({"base": "grpo", "kl_coef": 0.1, "filter": ["mask_truncated"]}).method
     found = gradient(method, batch, batch.old_bt)
     assert found[0, 0] != 0
     assert found[1, 0] == 0
@@ -278,15 +278,15 @@ def test_stored_advantages_are_in_units_of_the_stored_deviations():
 
 def test_the_clips_bias_is_a_mean_over_completions():
     """E[1/|y| Σ]: a clipped token of two in the first of two completions weighs ½·½, that of one in the second ½."""
-    batch = judged([[1.0, 1.0], [1.0]])
-    batch = Method(advantage=Given(), objective=Clipped(), aggregate=TokenMean()).weigh(batch)
+    batch = prepared([[1.0, 1.0], [1.0]])
+    batch = Method(advantage=Given(), objective=Clipped(), aggregate=TokenMean()).compute_loss_weights(batch)
     logp_bt = (batch.old_bt + ragged([[math.log(2), 0.0], [math.log(2)]])).requires_grad_()
     (grad_bt,) = torch.autograd.grad(left_out_by(Clipped(), logp_bt, batch), logp_bt)
     near(grad_bt, [[2 / 4, 0.0], [2 / 2, 0.0]])
 
 
 def test_progress_is_read_where_the_turn_ends():
-    """Turn 0 ends at position 1, the environment answers at 2 and 3, turn 1 begins at 4."""
+    """Turn 0 ends at position 1, the environment completions at 2 and 3, turn 1 begins at 4."""
     mask_t = torch.tensor([True, True, False, False, True])
     model = grouprl.method("spa_rl").prelude[0]
     assert model.at == "turn"

@@ -33,7 +33,7 @@ def advantages(name: str, batch: grouprl.Batch, **options) -> torch.Tensor:
 
 
 def several(rewards, **fields) -> grouprl.Batch:
-    """One group whose answers have 3, 2, 1, 3, 2 … tokens, and everything any of these methods needs."""
+    """One group whose completions have 3, 2, 1, 3, 2 … tokens, and everything any of these methods needs."""
     lengths = [3 - i % 3 for i in range(len(rewards))]
     old_bt = torch.full((len(rewards), 3), -1.0, dtype=torch.float64)
     return small(rewards, lengths, old_bt=old_bt, behavior_bt=old_bt, max_length=6, **fields)
@@ -81,7 +81,7 @@ def test_leave_one_out_is_the_mean_form_times_g_over_g_less_one(rewards):
 
 
 def test_lite_ppo_divides_by_the_spread_of_raw_rewards_and_reinforce_pp_baseline_of_centred_ones():
-    """One mixed and one solved question."""
+    """One mixed and one solved prompt."""
     batch = small([1, 0, 1, 1], groups=[0, 0, 1, 1])
     near(advantages("lite_ppo", batch, eps=0.0)[0], 0.5 / 0.5)
     near(advantages("reinforce_pp_baseline", batch, eps=0.0)[0], 0.5 / 0.125**0.5)
@@ -103,7 +103,7 @@ def test_reinforce_pp_whitens_over_tokens():
 
 
 def test_length_bias():
-    """A wrong answer of 3 tokens and one of 1: GRPO pushes each token of the long one less, Dr. GRPO does not."""
+    """A wrong completion of 3 tokens and one of 1: GRPO pushes each token of the long one less, Dr. GRPO does not."""
     batch = small([1.0, 0.0, 0.0], [1, 1, 3], max_length=4)
     short, long = (gradient(grouprl.method("grpo"), batch, batch.old_bt)[i, 0] for i in (1, 2))
     near(short, 3 * long)
@@ -231,7 +231,7 @@ LOGITS, PAYOFF = f64([0.2, -0.5, 0.9]), f64([1.0, 0.0, 0.4])
 
 
 def bandit(name: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(mean, second moment) of the gradient estimate over all groups of `size` answers of one token, exactly."""
+    """(mean, second moment) of the gradient estimate over all groups of `size` completions of one token, exactly."""
     method = grouprl.method(name)
     logp = LOGITS.log_softmax(0)
     greedy = [float(PAYOFF[LOGITS.argmax()])] * size
@@ -281,9 +281,9 @@ def test_what_a_run_must_provide():
     assert grouprl.method("dapo", dynamic_sampling=False).refill is None
     assert grouprl.method("ppo").critic is not None
     critics = {n for n, e in grouprl.methods().items() if "@" not in n and e.build().critic}
-    answers = {"apa", "d_ppo", "dapo_direct", "mdpo", "ppo", "rto", "text2grad", "trpo", "vapo", "vc_ppo"}
+    completions = {"apa", "d_ppo", "dapo_direct", "mdpo", "ppo", "rto", "text2grad", "trpo", "vapo", "vc_ppo"}
     turns = {"duration_aware", "multi_turn_ppo", "spa_rl", "st_ppo", "turn_ppo", "ufo"}
-    assert critics == answers | turns
+    assert critics == completions | turns
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp_baseline", "gspo", "raft", "reinforce_rej"])
@@ -296,7 +296,7 @@ def test_a_kl_loss_asks_for_a_reference_only_when_it_counts(name):
 
 @pytest.mark.parametrize("name", ["reinforce", "reinforce_pp", "rloo", "remax", "ppo"])
 def test_kl_in_the_reward_lowers_the_advantage_of_what_the_reference_dislikes(name):
-    """The reference finds the first answer less likely than the policy does."""
+    """The reference finds the first completion less likely than the policy does."""
     batch = small([1.0, 1.0], ref_bt=[[-3.0], [-1.0]], value_bt=[[0.0], [0.0]], greedy_reward_b=[0.0, 0.0])
     adv = advantages(name, batch, kl_coef=0.1)
     assert adv[0] < adv[1]

@@ -23,21 +23,21 @@ REWARD = f64([2.5, 2.0, 1.0])
 """Rewards of CoPG's three-armed bandit."""
 
 
-def arms(drawn: list[int], logits: torch.Tensor, anchor: torch.Tensor, groups: list[int]) -> tuple:
-    """A batch of one-token answers: which arm each drew, its reward, its log-prob under the anchor."""
-    arm_b = torch.tensor(drawn)
+def arms(sampled: list[int], logits: torch.Tensor, anchor: torch.Tensor, groups: list[int]) -> tuple:
+    """A batch of one-token completions: which arm each sampled, its reward, its log-prob under the anchor."""
+    arm_b = torch.tensor(sampled)
     anchor_bt = anchor.log_softmax(-1)[arm_b][:, None]
     batch = small(REWARD[arm_b].tolist(), groups=groups, old_bt=anchor_bt, ref_bt=anchor_bt)
     return batch, logits.log_softmax(-1)[arm_b][:, None]
 
 
-def optimum(method: Method, drawn: list[int], groups: list[int], steps: int = 600) -> torch.Tensor:
+def optimum(method: Method, sampled: list[int], groups: list[int], steps: int = 600) -> torch.Tensor:
     """Arm probabilities after descending the loss on a fixed batch whose anchor is uniform."""
     logits, anchor = torch.zeros(3, dtype=torch.float64, requires_grad=True), torch.zeros(3, dtype=torch.float64)
-    ready = method.prepare(arms(drawn, logits.detach(), anchor, groups)[0])
+    ready = method.prepare(arms(sampled, logits.detach(), anchor, groups)[0])
     optimizer = torch.optim.Adam([logits], lr=0.05)
     for _ in range(steps):
-        loss = method.loss(arms(drawn, logits, anchor, groups)[1], ready).value
+        loss = method.loss(arms(sampled, logits, anchor, groups)[1], ready).value
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -47,7 +47,7 @@ def optimum(method: Method, drawn: list[int], groups: list[int], steps: int = 60
 # --- regression: the optimum ----------------------------------------------------------------------------------------
 
 OFF_POLICY = [2] * 7 + [1] * 2 + [0]
-"""Ten draws, mostly of the worst arm: far from the uniform anchor."""
+"""Ten samples, mostly of the worst arm: far from the uniform anchor."""
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_direct_advantage_is_a_policy_gradient_at_its_anchor_and_ends_at_the_adv
 
 
 def test_mirror_descent_ends_at_the_tilted_policy():
-    """Four answers in proportion to the old policy (½, ¼, ¼): the inner optimum is π_old·exp(t·A)/Z."""
+    """Four completions in proportion to the old policy (½, ¼, ¼): the inner optimum is π_old·exp(t·A)/Z."""
     old, advantage, step = f64([0.5, 0.25, 0.25]).log(), f64([0.4, -0.6, -0.2]), 0.7
     arm_b = torch.tensor([0, 0, 1, 2])
     batch = small(advantage[arm_b].tolist(), old_bt=old[arm_b][:, None], value_bt=[[0.0]] * 4)
@@ -233,7 +233,7 @@ def test_disco_counts_one_sided_questions_in_the_denominator():
 def test_every_entry_trains(name, tmp_path: Path):
     config = {"method": name, "batch": {"prompts": 4, "group": 4, "minibatches": 2}, "warmup": {"steps": 5, "batch": 8}}
     config |= {"data": {"questions": 64}}
-    folder = launch(tmp_path / "run", eval={"every": 0, "questions": 4, "final_questions": 4}, **config).folder
+    folder = launch(tmp_path / "run", eval={"every": 0, "questions": 4, "final_prompts": 4}, **config).folder
     assert [record["step"] for record in records(folder, "train")] == [1, 2]
 
 

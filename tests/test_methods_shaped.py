@@ -25,7 +25,7 @@ def advantages(name: str, batch: grouprl.Batch, **options) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps_of_training(name, tmp_path: Path):
-    """With a reward on which even an untrained policy's answers differ."""
+    """With a reward on which even an untrained policy's completions differ."""
     rewards = tmp_path / "rewards.py"
     rewards.write_text("def parity(completion, **_):\n    return float(sum(map(ord, completion)) % 2)\n")
     settings = {"batch": {"prompts": 4, "group": 4, "minibatches": 2}, "reward": {"function": f"{rewards}:parity"}}

@@ -18,7 +18,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
 from grouprl.algorithms.regularizers.coverage import Coverage
 from grouprl.core.batch import SOURCES
-from small import f64, gradient, judged, near, slopes, small
+from small import f64, gradient, near, prepared, slopes, small
 from test_loop import launch, records
 
 
@@ -30,7 +30,7 @@ def of(*names):
 
 
 def test_a_fixed_advantage_touches_its_source_only():
-    batch = small([0.0] * 3, [1, 2, 1], source_b=of("drawn", "extra", "replay"))
+    batch = small([0.0] * 3, [1, 2, 1], source_b=of("sampled", "extra", "replay"))
     adv_bt = f64([[0.3, 0.0], [-0.4, -0.4], [0.5, 0.0]])
     near(FixedAdvantage()(adv_bt, batch)[1], [1.0, 1.0])
     near(FixedAdvantage()(adv_bt, batch)[[0, 2]], [[0.3, 0.0], [0.5, 0.0]])
@@ -40,14 +40,14 @@ def test_a_fixed_advantage_touches_its_source_only():
 def test_extra_rows_reinforce_beside_grpo():
     """AEPO's objective half: extras have advantage 1 and no part in the group's statistics."""
     method = grouprl.method("grpo").with_parts(
-        select=(SourceApart(source="extra"),), normalize=(FixedAdvantage(source="extra"),)
+        filter=(SourceApart(source="extra"),), advantage_transform=(FixedAdvantage(source="extra"),)
     )
-    batch = small([1.0, 0.0, 1.0], source_b=of("drawn", "drawn", "extra"))
+    batch = small([1.0, 0.0, 1.0], source_b=of("sampled", "sampled", "extra"))
     near(method.prepare(batch).advantage_bt[:, 0], [0.70710578, -0.70710578, 1.0], 1e-7)
 
 
 def test_two_averages_have_their_own_denominators():
-    batch = small([0.0] * 3, [1, 3, 2], source_b=of("drawn", "drawn", "demonstration"), max_length=4)
+    batch = small([0.0] * 3, [1, 3, 2], source_b=of("sampled", "sampled", "demonstration"), max_length=4)
     near(
         BySource(outside="constant_length")(batch),
         [[1 / 8, 0, 0], [1 / 8] * 3, [0.5, 0.5, 0]],
@@ -59,7 +59,7 @@ def test_two_averages_have_their_own_denominators():
 
 
 def test_rows_without_policy_loss_keep_their_regulariser():
-    batch = small([0.0] * 2, source_b=of("drawn", "reference"))
+    batch = small([0.0] * 2, source_b=of("sampled", "reference"))
     near(WithoutPolicyLoss()(batch), [[1.0], [0.0]])
 
 
@@ -70,10 +70,10 @@ def one_token_gradient(part: OneToken, logits, target):
     """Gradient of the part's loss at one position with respect to the logits."""
     logits = logits.clone().requires_grad_()
     logp = logits.log_softmax(-1)
-    drawn = (logits / part.kappa).softmax(-1).detach()
+    sampled = (logits / part.kappa).softmax(-1).detach()
     tempered = (logits / part.kappa).log_softmax(-1).detach()[target]
-    stats = {"cross": (drawn * logp).sum().view(1, 1), f"logp@{part.kappa:g}": tempered.view(1, 1)}
-    batch = judged([[1.0]]).replace(stats=stats)
+    stats = {"cross": (sampled * logp).sum().view(1, 1), f"logp@{part.kappa:g}": tempered.view(1, 1)}
+    batch = prepared([[1.0]]).replace(stats=stats)
     (grad,) = torch.autograd.grad(part(logp[target].view(1, 1), batch).loss_bt.sum(), logits)
     return grad
 
@@ -135,14 +135,14 @@ def test_otr_learns_the_demonstrated_tokens():
 @pytest.mark.parametrize("gap", [-1.0, 0.0, 0.7, 2.0])
 @pytest.mark.parametrize("adv", [1.0, -1.0])
 def test_the_first_step_on_old_answers_is_never_clipped(gap, adv):
-    batch = judged([[adv]], behavior_bt=[[-1.0 - gap]])
+    batch = prepared([[adv]], behavior_bt=[[-1.0 - gap]])
     loss_bt, grad_bt = slopes(ShiftedClip(), [[0.0]], batch)
     near(loss_bt, [[-adv * exp(gap)]])
     near(grad_bt, [[-adv * exp(gap)]])
 
 
 def test_the_interval_is_around_the_old_ratio():
-    batch = judged([[1.0, -1.0]], behavior_bt=[[-1.0 - log(2.0)] * 2])
+    batch = prepared([[1.0, -1.0]], behavior_bt=[[-1.0 - log(2.0)] * 2])
     loss_bt, grad_bt = slopes(ShiftedClip(), [[log(1.2), log(0.8)]], batch)
     near(loss_bt, [[-2.2, 1.8]])
     near(grad_bt, [[0.0, 0.0]])
@@ -202,7 +202,7 @@ def test_only_answers_of_the_initial_policy_are_pulled(divergence):
 
 @pytest.mark.parametrize(("eta", "kept"), [(0.5, True), (0.0, False)])
 def test_a_bandit_under_pressure_keeps_its_other_arms_with_forward_kl(eta, kept):
-    """Exact gradients: reward for arm 0, forward KL to the initial policy on its own draws."""
+    """Exact gradients: reward for arm 0, forward KL to the initial policy on its own samples."""
     logits = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     p0 = logits.detach().softmax(-1)
     term = Coverage(coef=1.0)
@@ -228,16 +228,16 @@ def test_a_demonstration_alone_is_fine_tuned_on():
 
 
 def test_a_question_that_is_always_right_teaches_nothing():
-    near(hybrid([1.0, 1.0], [0, 0], ["drawn", "drawn"]), [0.0, 0.0])
+    near(hybrid([1.0, 1.0], [0, 0], ["sampled", "sampled"]), [0.0, 0.0])
 
 
 def test_both_losses_stand_side_by_side():
-    grad_b = hybrid([1.0, 0.0, 0.0, 0.0], [0, 0, 1, 2], ["drawn", "drawn", "demonstration", "demonstration"])
+    grad_b = hybrid([1.0, 0.0, 0.0, 0.0], [0, 0, 1, 2], ["sampled", "sampled", "demonstration", "demonstration"])
     near(grad_b, [-0.25, 0.25, -0.5, -0.5])
 
 
 def test_a_demonstration_in_a_group_is_no_part_of_its_statistics():
-    grad_b = hybrid([1.0, 0.0, 1.0], [0, 0, 0], ["drawn", "drawn", "demonstration"])
+    grad_b = hybrid([1.0, 0.0, 1.0], [0, 0, 0], ["sampled", "sampled", "demonstration"])
     near(grad_b, [-0.25, 0.25, -1.0])
 
 
@@ -260,7 +260,7 @@ def test_the_entropy_bonus_is_on_in_hpt_and_remix():
 
 SHORT = {
     "steps": 3,
-    "eval": {"questions": 4, "final_questions": 4},
+    "eval": {"questions": 4, "final_prompts": 4},
     "batch": {"prompts": 6, "group": 4, "minibatches": 2},
 }
 

@@ -20,7 +20,7 @@ from grouprl.envs.host import Host
 from grouprl.envs.playing import total_reward
 from grouprl.envs.propose import Propose, proposer_pay, value
 from grouprl.tasks import load_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 from grouprl.train.session import start
 from grouprl.train.update import update
 from grouprl.train.warmup import demonstration_batch
@@ -66,9 +66,9 @@ def test_one_call_each_with_the_planners_reward_has_the_planners_advantage() -> 
     """Proof (a) of the dossier: D = 1, d_i = 1 and R_S = R_M give A_S = A_M."""
     reward = [1.0, 0.0, 0.0, 1.0]
     batch = rows([0] * 4 + [1] * 4, [0, 1, 2, 3] * 2, reward * 2, old_bt=torch.zeros(8, 2, dtype=torch.float64))
-    judged = method("m_grpo", by_outcome=False).judge(batch)
-    near(judged.advantage_bt[:4], judged.advantage_bt[4:])
-    assert judged.advantage_bt.any()
+    prepared = method("m_grpo", by_outcome=False).judge(batch)
+    near(prepared.advantage_bt[:4], prepared.advantage_bt[4:])
+    assert prepared.advantage_bt.any()
 
 
 # --- alignment --------------------------------------------------------------------------------------------------------
@@ -82,13 +82,13 @@ def team_rows(tmp_path: Path, part: AlignCalls, terms: int = 3) -> tuple[Any, An
     for _ in range(60):
         batch = demonstration_batch(session.policy, session.task, session.source.take(16), 0)
         update(session.policy, optimizer, sft, sft.judge(batch))
-    plain = session.desk.draw(session.desk.take(6))
-    return plain, part(plain, session.desk), session.desk
+    plain = session.context.sample(session.context.take(6))
+    return plain, part(plain, session.context), session.context
 
 
 @pytest.mark.parametrize("calls", [1, 3])
 def test_every_episode_that_called_has_as_many_rows(tmp_path: Path, calls: int) -> None:
-    plain, aligned, desk = team_rows(tmp_path, AlignCalls(calls=calls))
+    plain, aligned, context = team_rows(tmp_path, AlignCalls(calls=calls))
     called = plain.extras["agent_b"] == 1
     counts = np.unique(plain.extras["keys.episode"][called], return_counts=True)[1]
     assert len(counts) > 5
@@ -97,18 +97,18 @@ def test_every_episode_that_called_has_as_many_rows(tmp_path: Path, calls: int) 
     assert (np.unique(aligned.extras["keys.episode"][after], return_counts=True)[1] == calls).all()
     assert (~after).sum() == (~called).sum()
     keys = list(
-        zip(aligned.group_b.tolist(), aligned.answer_b.tolist(), aligned.extras["keys.context"].tolist(), strict=True)
+        zip(aligned.group_b.tolist(), aligned.sample_b.tolist(), aligned.extras["keys.context"].tolist(), strict=True)
     )
     assert len(set(keys)) == len(keys)
-    notes = desk.read_notes()
+    notes = context.read_notes()
     assert notes["rows_doubled"] == np.clip(calls - counts, 0, None).sum()
     assert notes["rows_left_out"] == np.clip(counts - calls, 0, None).sum()
 
 
 def test_alignment_changes_nothing_where_there_is_one_agent(tmp_path: Path) -> None:
     session = start(parse_config(run_config()), tmp_path / "run")
-    plain = session.desk.draw(session.desk.take(2))
-    assert AlignCalls()(plain, session.desk) is plain
+    plain = session.context.sample(session.context.take(2))
+    assert AlignCalls()(plain, session.context) is plain
     assert "one agent" in AlignCalls().idle(RunFacts())[0]
     assert not AlignCalls().idle(RunFacts(agents=2))
 
@@ -142,8 +142,8 @@ def test_costs_of_actions_are_learned_where_outcomes_are_equal() -> None:
 
 
 def hosted(actions: list[str], chain: str = "bda") -> float:
-    question = Question("q", ">".join(chain) + ":", {"chain": chain, "roles": 4})
-    return total_reward(Host(9, 0.0), question, actions)
+    example = Example("q", ">".join(chain) + ":", {"chain": chain, "roles": 4})
+    return total_reward(Host(9, 0.0), example, actions)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_proposer_is_paid_for_what_the_solver_fails_at(rate: float, failure: f
 )
 def test_a_problem_comes_to_the_answer_without_holding_it(problem: str, valid: bool) -> None:
     env = Propose()
-    env.reset(Question("q", "12?", {"answer": 12}), 0)
+    env.reset(Example("q", "12?", {"answer": 12}), 0)
     assert env.valid(problem) is valid
 
 
@@ -214,10 +214,10 @@ def test_sums_and_differences_have_their_values() -> None:
 
 def test_the_solver_sees_the_problem_alone_and_tries_afresh() -> None:
     env = Propose(attempts=2)
-    first = env.reset(Question("q", "12?", {"answer": 12}), 0)
+    first = env.reset(Example("q", "12?", {"answer": 12}), 0)
     assert (first.text, first.agent) == ("12?", "proposer")
-    asked = env.step("7+5").observation
-    assert (asked.text, asked.agent, asked.fresh) == ("7+5=", "solver", True)
+    requested = env.step("7+5").observation
+    assert (requested.text, requested.agent, requested.fresh) == ("7+5=", "solver", True)
     tried = env.step("12")
     assert (tried.reward, tried.observation.fresh, tried.terminated) == (1.0, True, False)
     last = env.step("13")
@@ -227,22 +227,22 @@ def test_the_solver_sees_the_problem_alone_and_tries_afresh() -> None:
 
 def test_an_invalid_problem_ends_the_episode() -> None:
     env = Propose()
-    env.reset(Question("q", "12?", {"answer": 12}), 0)
+    env.reset(Example("q", "12?", {"answer": 12}), 0)
     step = env.step("12+0")
     assert (step.reward, step.terminated, step.valid) == (-1.0, True, False)
 
 
 def test_a_free_problem_holds_the_number_and_comes_to_anything() -> None:
     env = Propose(attempts=1, free=True)
-    env.reset(Question("q", "12?", {"answer": 12}), 0)
+    env.reset(Example("q", "12?", {"answer": 12}), 0)
     found = [env.valid(problem) for problem in ("7+5", "12+30", "12-30", "30-12+1", "112-3", "12")]
     assert found == [False, True, False, True, False, False]
     assert env.step("30-12+1").observation.text == "30-12+1="
     assert env.step("19").reward == 1.0
     rng = random.Random(0)
-    asked = Propose(free=True)
-    asked.begin({"answer": 12}, rng)
-    assert all(asked.valid(asked.demonstrate(rng)) for _ in range(50))
+    requested = Propose(free=True)
+    requested.begin({"answer": 12}, rng)
+    assert all(requested.valid(requested.demonstrate(rng)) for _ in range(50))
 
 
 def test_numbers_of_problems_have_a_limit() -> None:
@@ -258,25 +258,25 @@ def test_numbers_of_problems_have_a_limit() -> None:
 
 def test_the_held_out_questions_are_problems_for_the_solver_alone() -> None:
     task = load_task("propose")
-    question = task.question("eval", 0)
+    example = task.example("eval", 0)
     env = task.environment()
-    first = env.reset(question, 0)
-    assert (first.text, first.agent) == (question.prompt, "solver")
-    step = env.step(str(value(question.columns["problem"])))
+    first = env.reset(example, 0)
+    assert (first.text, first.agent) == (example.prompt, "solver")
+    step = env.step(str(value(example.columns["problem"])))
     assert (step.reward, step.terminated, dict(step.rewards)) == (1.0, True, {})
     assert env.scores()["solver"] == {"correct": 1.0}
-    assert len({task.question("eval", index).prompt for index in range(40)}) > 20
+    assert len({task.example("eval", index).prompt for index in range(40)}) > 20
 
 
 def test_held_out_problems_are_never_tried_in_training() -> None:
     env = Propose(attempts=1, held_out=lambda problem: problem == "7+5")
-    env.reset(Question("q", "12?", {"answer": 12}), 0)
+    env.reset(Example("q", "12?", {"answer": 12}), 0)
     step = env.step("7+5")
     assert (step.reward, step.terminated, step.valid, env.right) == (0.0, True, True, [])
     rng = random.Random(0)
-    asked = Propose(held_out=lambda problem: "+" in problem)
-    asked.begin({"answer": 12}, rng)
-    assert all("-" in asked.demonstrate(rng) for _ in range(50))
+    requested = Propose(held_out=lambda problem: "+" in problem)
+    requested.begin({"answer": 12}, rng)
+    assert all("-" in requested.demonstrate(rng) for _ in range(50))
 
 
 @pytest.mark.parametrize("name", ["propose", "host"])
@@ -284,10 +284,10 @@ def test_every_question_can_be_solved_and_demonstrated(name: str) -> None:
     for level in range(3):
         task = load_task({"name": name, **type(load_task(name)).levels[level]})
         for index in range(20):
-            question = task.question("train", index)
-            assert task.reward(task.solution(question), **question.columns) > 0.9
+            example = task.example("train", index)
+            assert task.reward(task.solution(example), **example.columns) > 0.9
             rng = random.Random(index)
-            assert task.demonstrate(question, rng)
+            assert task.demonstrate(example, rng)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_run_can_use_it(tmp_path: Path, method: Any) -> None:
     """Two steps, of two updates each where allowed: every field is supplied, and the policy moves."""
     updates = 1 if method in ("t_spmo", CALM) else 2
     batch = {"prompts": 6, "group": 4, "minibatches": updates}
-    changes = {"eval": {"questions": 4, "final_questions": 4}, "batch": batch}
+    changes = {"eval": {"questions": 4, "final_prompts": 4}, "batch": batch}
     last = records(launch(tmp_path / "run", method=method, **changes).folder, "train")
     assert len(last) == 2
     assert sum(record["grad_norm"] for record in last) > 0
@@ -114,7 +114,7 @@ def test_the_covariance_penalty_keeps_entropy_at_the_same_reward() -> None:
 
 
 def test_the_balanced_clip_frees_good_tokens() -> None:
-    """Where good answers are rare and already up-weighted, BAPO lets them move on and PPO's clip does not."""
+    """Where good completions are rare and already up-weighted, BAPO lets them move on and PPO's clip does not."""
     batch = small([1, 0, 0, 0, 0, 0], behavior_bt=[[-1.0]] * 6)
     log_ratio = torch.full((6, 1), 0.0, dtype=torch.float64)
     log_ratio[0] = 0.5
@@ -132,7 +132,7 @@ def test_the_balanced_clip_frees_good_tokens() -> None:
 
 
 def test_shared_beginnings_of_bad_answers_get_no_gradient() -> None:
-    """Two answers share a prefix: the good one's is doubled, the bad one's is exactly zero."""
+    """Two completions share a prefix: the good one's is doubled, the bad one's is exactly zero."""
     batch = small([1, 0], [3, 3]).replace(token_bt=torch.tensor([[1, 2, 3], [1, 2, 4]]))
     method = grouprl.method("gtpo_trajectory", scale="none", entropy_coef=0.0, entropy_limit=None, spread=False)
     grad_bt = gradient(method, batch, torch.full((2, 3), -1.0, dtype=torch.float64))
@@ -146,7 +146,7 @@ def test_only_branching_tokens_learn_symmetrically() -> None:
 
 
 def test_key_tokens_are_told_apart_within_an_answer() -> None:
-    """Two right answers share a token that no wrong one has; other tokens keep GRPO's advantage."""
+    """Two correct completions share a token that no wrong one has; other tokens keep GRPO's advantage."""
     batch = small([1, 1, 0, 0], [2] * 4, correct_b=[True, True, False, False], truncated_b=[True] * 4)
     batch = batch.replace(token_bt=torch.tensor([[7, 1], [7, 1], [7, 2], [7, 2]]))
     ours, theirs = (grouprl.method(name).prepare(batch).advantage_bt for name in ("ktae", "grpo"))
@@ -154,7 +154,7 @@ def test_key_tokens_are_told_apart_within_an_answer() -> None:
 
 
 def test_the_guard_holds_up_the_likelihood_of_good_answers() -> None:
-    """A good answer that has become less likely is pulled up harder than by GRPO alone, a bad one is not."""
+    """A good completion that has become less likely is pulled up harder than by GRPO alone, a bad one is not."""
     batch = small([1, 0], [2, 2])
     logp_bt = torch.full((2, 2), -1.3, dtype=torch.float64)
     plain, held = (gradient(grouprl.method("llds", kl_coef=0.0, coef=c), batch, logp_bt) for c in (0.0, 0.2))

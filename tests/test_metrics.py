@@ -40,9 +40,9 @@ LOGGED = [
     "loss",
     "grad_norm",
     "lr",
-    "groups_dead",
-    "groups_dead_right",
-    "groups_dead_wrong",
+    "groups_zero_variance",
+    "groups_all_right",
+    "groups_all_wrong",
     "rows_trained",
     "refill_rounds",
     "rows_dropped",
@@ -70,7 +70,7 @@ LOGGED = [
     "eval/pass@16_low",
     "eval/length_mean",
     "eval/truncated",
-    "eval/questions",
+    "eval/prompts",
     "eval/samples",
 ]
 

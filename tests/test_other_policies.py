@@ -35,7 +35,7 @@ CARTPOLE: dict[str, Any] = {
     "steps": 12,
     "batch": {"prompts": 4, "group": 8, "minibatches": 2, "epochs": 2},
     "optim": {"lr": 1e-2, "schedule": "constant"},
-    "eval": {"every": 0, "final_questions": 16},
+    "eval": {"every": 0, "final_prompts": 16},
     "environment": {"workers": 0},
     "run": {"checkpoint_every": 5, "threads": 1},
 }
@@ -46,7 +46,7 @@ DENOISING: dict[str, Any] = {
     "steps": 30,
     "batch": {"prompts": 8, "group": 8, "minibatches": 2},
     "optim": {"lr": 1e-2, "schedule": "constant"},
-    "eval": {"every": 0, "final_questions": 32},
+    "eval": {"every": 0, "final_prompts": 32},
     "environment": {"workers": 0},
     "run": {"checkpoint_every": 10, "threads": 1},
 }
@@ -174,7 +174,7 @@ class Broken:
     def __init__(self, how: str) -> None:
         self.how, self.odd, self.time = how, False, 0
 
-    def reset(self, question: Any, seed: int) -> Any:
+    def reset(self, example: Any, seed: int) -> Any:
         self.odd = seed % 2 == 1
         return [0.0, 0.0]
 

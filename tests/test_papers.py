@@ -97,8 +97,8 @@ def test_the_status_follows_from_what_is_there():
 
     assert status() == status("recipe") == "planned"
     assert (status("adjacent"), status("outside")) == ("adjacent", "outside")
-    assert status(settings=("batch.group=8",)) == "part"
-    assert status(settings=("batch.group=8",), recipes=("addition",)) == "recipe"
+    assert status(settings=("batch.group_size=8",)) == "part"
+    assert status(settings=("batch.group_size=8",), recipes=("addition",)) == "recipe"
     assert status("outside", entries=("grpo",), recipes=("addition",)) == "entry"
 
 
@@ -126,7 +126,7 @@ def test_commands_name_the_entry_and_what_else_it_needs():
         "grouprl train addition --set method=grpo",
     ]
     assert standing(listing(227)).commands()[1].endswith("--set method=rloo --set batch.minibatches=1")
-    assert standing(listing(313)).commands() == ["grouprl train addition --set batch.group=512"]
+    assert standing(listing(313)).commands() == ["grouprl train addition --set batch.group_size=512"]
 
 
 def test_what_the_recipe_cannot_train_is_planned_instead():

@@ -14,7 +14,7 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.core.errors import InputError
-from small import f64, judged, near, slopes, small
+from small import f64, near, prepared, slopes, small
 
 # --- covariance ------------------------------------------------------------------------------------------------------
 
@@ -22,27 +22,27 @@ from small import f64, judged, near, slopes, small
 def many(n: int = 400) -> tuple:
     g = torch.Generator().manual_seed(1)
     adv = torch.randn(2, n, generator=g, dtype=torch.float64)
-    batch = judged(adv.tolist(), old_bt=(-3 * torch.rand(2, n, generator=g, dtype=torch.float64)).tolist())
+    batch = prepared(adv.tolist(), old_bt=(-3 * torch.rand(2, n, generator=g, dtype=torch.float64)).tolist())
     return batch, batch.old_bt + 0.1 * torch.randn(2, n, generator=g, dtype=torch.float64)
 
 
 def test_covariance_by_hand():
-    batch = judged([[1.0, 0.0], [-1.0]])
+    batch = prepared([[1.0, 0.0], [-1.0]])
     near(covariance(f64([[-1.0, -2.0], [-3.0, 99.0]]), batch), [[1.0, 0.0], [1.0, 0.0]])
 
 
 def test_clip_cov_draws_the_promised_number_within_its_bounds():
     batch, logp_bt = many()
     out = ClipCov(share=0.01, lower=0.2, upper=1.0)(logp_bt, batch)
-    drawn_bt = out.metrics["covariance_fraction"].bool()
-    assert int(drawn_bt.sum()) == 8
+    sampled_bt = out.metrics["covariance_fraction"].bool()
+    assert int(sampled_bt.sum()) == 8
     cov_bt = covariance(logp_bt, batch)
-    assert ((cov_bt > 0.2) & (cov_bt < 1.0))[drawn_bt].all()
-    assert not out.loss_bt[drawn_bt].any()
+    assert ((cov_bt > 0.2) & (cov_bt < 1.0))[sampled_bt].all()
+    assert not out.loss_bt[sampled_bt].any()
     plain = Clipped(low=1.0, high=1.0)(logp_bt, batch).loss_bt
-    near(out.loss_bt[~drawn_bt], plain[~drawn_bt])
+    near(out.loss_bt[~sampled_bt], plain[~sampled_bt])
     again = ClipCov(share=0.01, lower=0.2, upper=1.0)(logp_bt + 1e-3, batch).metrics["covariance_fraction"]
-    assert not torch.equal(again.bool(), drawn_bt)
+    assert not torch.equal(again.bool(), sampled_bt)
 
 
 def test_without_candidates_nothing_is_drawn_and_clipped_tokens_are_none():
@@ -68,7 +68,7 @@ def test_kl_cov_takes_exactly_the_largest():
 
 
 def test_kl_cov_is_flat_at_the_first_update_and_takes_one_token_of_equals():
-    batch = judged([[0.0, 0.0], [0.0]])
+    batch = prepared([[0.0, 0.0], [0.0]])
     loss_bt, grad_bt = slopes(KLCov(), [[0.0, 0.0], [0.0]], batch)
     assert not loss_bt.any()
     assert not grad_bt.any()
@@ -96,7 +96,7 @@ def test_at_its_bounds_the_dynamic_clip_moves_the_probability_by_epsilon():
 
 
 def test_a_token_at_its_bound_keeps_its_whole_gradient():
-    _, grad_bt = slopes(DynamicClip(low=0.0), [[0.0]], judged([[-1.0]], old_bt=[[0.0]]))
+    _, grad_bt = slopes(DynamicClip(low=0.0), [[0.0]], prepared([[-1.0]], old_bt=[[0.0]]))
     near(grad_bt, [[1.0]])
 
 
@@ -104,7 +104,7 @@ def test_a_token_at_its_bound_keeps_its_whole_gradient():
 
 
 def bounds(part: BalancedClip, advantages, log_ratio_bt) -> tuple[float, float]:
-    batch = judged(advantages, behavior_bt=[[-1.0] * len(row) for row in advantages])
+    batch = prepared(advantages, behavior_bt=[[-1.0] * len(row) for row in advantages])
     return part.search(f64(log_ratio_bt).exp(), batch)
 
 
@@ -129,7 +129,7 @@ def test_a_higher_target_never_lowers_the_upper_bound():
 
 
 def test_unlikely_tokens_weigh_less_in_the_balance():
-    batch = judged([[1.0, -1.0]], behavior_bt=[[-5.0, 0.0]])
+    batch = prepared([[1.0, -1.0]], behavior_bt=[[-5.0, 0.0]])
     assert BalancedClip().search(f64([[1.0, 1.0]]), batch)[1] > 1.2
     assert BalancedClip().search(f64([[1.0, 1.0]]), batch.replace(behavior_bt=f64([[0.0, -5.0]])))[1] == 1.2
 
@@ -145,7 +145,7 @@ def test_with_fixed_bounds_it_is_the_clip():
 
 
 def entropy_batch(logs: list[float], advantages: list[float]):
-    return judged([advantages], entropy_bt=[[exp(x) for x in logs]])
+    return prepared([advantages], entropy_bt=[[exp(x) for x in logs]])
 
 
 def test_the_entropy_score_by_hand_and_as_released():
@@ -199,7 +199,7 @@ def test_a_group_with_a_large_advantage_falls_back_to_grpo():
 
 
 def test_turn_ratios_are_means_within_turns():
-    batch = judged([[1.0, 1.0, 1.0], [1.0]], turn_bt=torch.tensor([[0, 0, 1], [0, -1, -1]]))
+    batch = prepared([[1.0, 1.0, 1.0], [1.0]], turn_bt=torch.tensor([[0, 0, 1], [0, -1, -1]]))
     logp_bt = batch.old_bt + f64([[0.1, 0.3, -0.4], [0.5, 9.0, 9.0]])
     near(turn_log_ratio(logp_bt, batch), [[0.2, 0.2, -0.4], [0.5, 0.0, 0.0]])
     one = batch.replace(turn_bt=torch.where(batch.mask_bt, 0, -1))
@@ -209,7 +209,7 @@ def test_turn_ratios_are_means_within_turns():
 
 
 def test_each_token_of_a_turn_gets_its_mean_advantage():
-    batch = judged([[1.0, 3.0, -2.0]], turn_bt=torch.tensor([[0, 0, 1]]))
+    batch = prepared([[1.0, 3.0, -2.0]], turn_bt=torch.tensor([[0, 0, 1]]))
     _, grad_bt = slopes(TurnClip(), [[0.1, -0.1, 0.0]], batch)
     near(grad_bt, [[-2.0, -2.0, 2.0]])
     _, grad_bt = slopes(TurnClip(), [[0.4, 0.2, 0.0]], batch)

@@ -78,7 +78,7 @@ def test_a_group_of_one():
     near(per_row(LengthWeighted(alone="raw"), batch), [3.0, -0.5, 0.5])
     with pytest.raises(InputError, match="one member"):
         LengthWeighted(alone="refuse")(batch)
-    assert "batch.group is 1" in Relative().refuse(RunFacts(group_size=1))[0]
+    assert "batch.group_size is 1" in Relative().refuse(RunFacts(group_size=1))[0]
     assert Relative(alone="raw").refuse(RunFacts(group_size=1)) == []
 
 
@@ -126,7 +126,7 @@ def test_whitening_over_tokens():
 
 
 def test_whitening_over_sequences():
-    """Two answers 1 and 0 count the same: mean 1/2, variance 1/4 (n) or 1/2 (n-1)."""
+    """Two completions 1 and 0 count the same: mean 1/2, variance 1/4 (n) or 1/2 (n-1)."""
     near(Whiten(count="sequence", eps=0.0)(ADV, SPREAD)[:, 0], [1.0, -1.0])
     near(Whiten(count="sequence", variance="sample", eps=0.0)(ADV, SPREAD)[:, 0], [2**-0.5, -(2**-0.5)])
 
@@ -161,7 +161,7 @@ def test_nothing_to_whiten():
 
 
 def test_the_valid_fraction_makes_the_mean_one_over_valid_groups():
-    """Groups {1,0}, {1,1}, {0,0}: two of six answers carry a signal, so advantages are tripled."""
+    """Groups {1,0}, {1,1}, {0,0}: two of six completions carry a signal, so advantages are tripled."""
     batch = small([1, 0, 1, 1, 0, 0], groups=[0, 0, 1, 1, 2, 2])
     adv_bt = Relative(scale="none")(batch)
     near(ValidFraction()(adv_bt, batch)[:, 0], [1.5, -1.5, 0, 0, 0, 0])

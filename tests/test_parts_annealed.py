@@ -34,8 +34,8 @@ def test_an_unknown_component_is_named():
 
 
 def test_it_is_found_in_a_configuration():
-    spec = {"base": "grpo", "shape": [{"part": "annealed", "fading": ["a"], "growing": ["b", "c"]}]}
-    (part,) = compose(spec).method.shape
+    spec = {"base": "grpo", "reward_transform": [{"part": "annealed", "fading": ["a"], "growing": ["b", "c"]}]}
+    (part,) = compose(spec).method.reward_transform
     assert part.growing == ("b", "c")
     assert part.words() == "move the reward along a cosine from a to b + c"
     assert part.formula().startswith("R ← w·(R_a) + (1 - w)·(R_b + R_c)")

@@ -55,7 +55,7 @@ def test_without_spread_there_is_nothing_to_fit(p):
 
 
 def test_extreme_pass_rates_fit_a_flat_density():
-    """Half the questions solved, half hopeless: mean(1-mean)/variance - 1 is negative, the shape stays 1."""
+    """Half the prompts solved, half hopeless: mean(1-mean)/variance - 1 is negative, the shape stays 1."""
     near(torch.stack(fit(f64(0, 1, 0, 1), [0, 1, 2, 3])), [1, 1])
 
 

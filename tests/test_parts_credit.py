@@ -1,4 +1,4 @@
-"""Credit by comparing answers token by token: shared ends, key tokens, prefix trees; and the likelihood guard."""
+"""Credit by comparing completions token by token: shared ends, key tokens, prefix trees; and the likelihood guard."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from grouprl.algorithms.advantages.token_credit import KeyTokens, SharedEnds, fi
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularizers.likelihood import LikelihoodGuard
 from grouprl.core.errors import InputError
-from small import f64, judged, near, ragged, slopes, small
+from small import f64, near, prepared, ragged, slopes, small
 
 
 def ids(rows: list[list[int]]) -> torch.Tensor:
     return ragged([[float(x) for x in row] for row in rows], -1.0).long()
 
 
-def answers(tokens: list[list[int]], rewards: list[float], **fields):
+def completions(tokens: list[list[int]], rewards: list[float], **fields):
     return small(rewards, [len(row) for row in tokens], token_bt=ids(tokens), **fields)
 
 
@@ -32,7 +32,7 @@ PLAIN = {"entropy_coef": 0.0, "entropy_limit": None, "spread": False}
 
 
 def ends(tokens: list[list[int]], advantages: list[float], part: SharedEnds | None = None, **fields):
-    batch = answers(tokens, [0.0] * len(tokens), **fields)
+    batch = completions(tokens, [0.0] * len(tokens), **fields)
     return (part or SharedEnds(**PLAIN))(batch.broadcast(f64(advantages)), batch)
 
 
@@ -88,7 +88,7 @@ def exact_p(a: int, b: int, right: int, wrong: int) -> float:
 @settings(max_examples=40, deadline=None)
 @given(right=st.integers(1, 8), wrong=st.integers(1, 8), data=st.data())
 def test_fishers_exact_test(right, wrong, data):
-    a, b = data.draw(st.integers(0, right)), data.draw(st.integers(0, wrong))
+    a, b = data.sample(st.integers(0, right)), data.sample(st.integers(0, wrong))
     if a + b == 0:
         return
     p = exact_p(a, b, right, wrong)
@@ -103,7 +103,7 @@ def test_information_gain_by_hand():
 
 
 def keys(tokens: list[list[int]], right: list[bool], truncated: bool = True, top: float = 1.0):
-    batch = answers(tokens, [0.0] * len(tokens), correct_b=right, truncated_b=[truncated] * len(tokens))
+    batch = completions(tokens, [0.0] * len(tokens), correct_b=right, truncated_b=[truncated] * len(tokens))
     return KeyTokens(top=top)(torch.zeros(batch.size, dtype=torch.float64), batch)
 
 
@@ -129,21 +129,21 @@ def test_one_sided_groups_and_end_tokens_get_nothing():
 
 
 def test_credit_sits_where_answers_branch():
-    tree = PrefixTree()(answers([[4, 5, 6], [4, 7, 6], [4, 5, 8]], [1.0, 0.0, 0.5]))
+    tree = PrefixTree()(completions([[4, 5, 6], [4, 7, 6], [4, 5, 8]], [1.0, 0.0, 0.5]))
     near(tree, [[0.0, 0.75, 0.5], [0.0, -0.75, 0.0], [0.0, 0.75, -0.5]])
 
 
 def test_equal_rewards_or_one_answer_give_no_credit():
-    assert not PrefixTree()(answers([[1, 2], [1, 3]], [0.3, 0.3])).any()
-    assert not PrefixTree()(answers([[1, 2], [1, 3]], [0.0, 1.0], groups=[0, 1])).any()
+    assert not PrefixTree()(completions([[1, 2], [1, 3]], [0.3, 0.3])).any()
+    assert not PrefixTree()(completions([[1, 2], [1, 3]], [0.0, 1.0], groups=[0, 1])).any()
 
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_the_tree_is_what_a_dictionary_of_prefixes_says(data):
-    rows = data.draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=4), min_size=2, max_size=6))
-    rewards = data.draw(st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=len(rows), max_size=len(rows)))
-    batch = answers(rows, rewards)
+    rows = data.sample(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=4), min_size=2, max_size=6))
+    rewards = data.sample(st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=len(rows), max_size=len(rows)))
+    batch = completions(rows, rewards)
     tree, once = PrefixTree()(batch), OncePerNode()(batch)
     for i, row in enumerate(rows):
         for t in range(len(row)):
@@ -158,7 +158,7 @@ def test_the_tree_is_what_a_dictionary_of_prefixes_says(data):
 
 
 def test_the_probability_objective():
-    loss_bt, grad_bt = slopes(Probability(), [[0.5]], judged([[2.0]]))
+    loss_bt, grad_bt = slopes(Probability(), [[0.5]], prepared([[2.0]]))
     near(loss_bt, [[-2 * exp(-0.5)]])
     near(grad_bt, [[-2 * exp(-0.5)]])
 
@@ -167,7 +167,7 @@ def test_the_probability_objective():
 
 
 def guard(log_ratio: list[list[float]], advantages: list[list[float]], mask: list[list[bool]] | None = None, **options):
-    batch = judged(advantages)
+    batch = prepared(advantages)
     if mask is not None:
         batch = batch.replace(loss_mask_bt=torch.tensor(mask))
     logp_bt = (batch.old_bt + ragged(log_ratio)).requires_grad_()
@@ -191,7 +191,7 @@ def test_a_token_that_fell_in_a_stretch_that_rose_is_free():
 
 
 def test_each_stretch_between_holes_has_its_own_gate():
-    """The first stretch falls by 0.2, the second rises by 0.5: the answer as a whole rose."""
+    """The first stretch falls by 0.2, the second rises by 0.5: the completion as a whole rose."""
     log_ratio, advantages, mask = [[-0.2, 0.0, -0.1, 0.6]], [[1.0] * 4], [[True, False, True, True]]
     near(guard(log_ratio, advantages, mask)[0], [[0.2, 0.0, 0.0, 0.0]])
     near(guard(log_ratio, advantages, mask, gate="response")[0], [[0.0, 0.0, 0.0, 0.0]])
@@ -201,7 +201,7 @@ def test_each_stretch_between_holes_has_its_own_gate():
 
 def test_bad_answers_are_not_guarded_but_undecided_ones_are():
     near(guard([[-0.2], [-0.2], [-0.2]], [[-1.0], [0.0], [1.0]])[0], [[0.0], [0.2], [0.2]])
-    zero_b = LikelihoodGuard().zero_rows(judged([[-1.0], [0.0], [1.0]]))
+    zero_b = LikelihoodGuard().zero_rows(prepared([[-1.0], [0.0], [1.0]]))
     assert zero_b.tolist() == [True, False, False]
 
 

@@ -18,11 +18,11 @@ class Toy:
     """Tokens of a linear softmax layer: W [V,H], states h [N,H], sampled tokens, advantages of both signs."""
 
     def __init__(self, tokens: int = 6, vocabulary: int = 7, hidden: int = 5, temperature: float = 1.3) -> None:
-        draw = torch.Generator().manual_seed(4)
-        randn = lambda *shape: torch.randn(*shape, generator=draw, dtype=torch.float64)  # noqa: E731
+        sample = torch.Generator().manual_seed(4)
+        randn = lambda *shape: torch.randn(*shape, generator=sample, dtype=torch.float64)  # noqa: E731
         self.weight_vh = nn.Parameter(randn(vocabulary, hidden))
         self.hidden_nh, self.a_n = randn(tokens, hidden), randn(tokens)
-        self.target_n = torch.randint(0, vocabulary, (tokens,), generator=draw)
+        self.target_n = torch.randint(0, vocabulary, (tokens,), generator=sample)
         self.temperature = temperature
 
     def logp(self, weight_vh: torch.Tensor, token: int | None = None) -> torch.Tensor:
@@ -127,9 +127,9 @@ def test_thresholds_out_of_reach_leave_the_plain_update() -> None:
     found = []
     for settings in ({"tau_objective": 0.0, "tau_policy": 0.0}, {"tau_objective": 1e9, "tau_policy": 1e9}, None):
         policy, chosen = make_policy(), method("capo", **(settings or {}))
-        chosen = chosen if settings else chosen.with_parts(learn=None)
-        judged = chosen.judge(make_batch(policy))
-        metrics = update(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen, judged, parts=2)
+        chosen = chosen if settings else chosen.with_parts(update=None)
+        prepared = chosen.judge(make_batch(policy))
+        metrics = update(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen, prepared, parts=2)
         assert metrics.get("tokens_rejected", 0.0) == 0.0
         found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
     assert torch.equal(found[0], found[2])
@@ -155,7 +155,7 @@ def test_rejected_tokens_leave_the_loss_and_its_denominator() -> None:
     shift_bt = chosen.learn.foresee(learner, step)[1]
     kept_bt = step.active_bt & (shift_bt < 1e-5)
     assert 0.2 < float(kept_bt.sum() / step.active_bt.sum()) < 0.95
-    learner.accumulate(chosen.weigh(step.replace(loss_mask_bt=kept_bt)))
+    learner.accumulate(chosen.compute_loss_weights(step.replace(loss_mask_bt=kept_bt)))
     expected = gradient(policy)
     seen = []
 

@@ -1,4 +1,4 @@
-"""Groups that hold demonstrations, variants of a question, several formats, or answers of different likelihood."""
+"""Groups that hold demonstrations, variants of a prompt, several formats, or completions of different likelihood."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from grouprl.algorithms.regularizers.kl import GRADIENT, estimate
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.rewards.shaping import KLInReward
 from grouprl.core.errors import InputError
-from small import f64, judged, near, small
+from small import f64, near, prepared, small
 
 LOGITS = f64([0.3, -0.8, 1.1, 0.0])
 REFERENCE = f64([-0.5, 0.4, 0.2, 0.9]).log_softmax(0)
@@ -32,10 +32,10 @@ def exact(kind: str) -> Tensor:
 
 
 def expected(estimator: str) -> Tensor:
-    """Expected gradient of the estimator as a loss over samples drawn from π and then held fixed: exact, no noise."""
+    """Expected gradient of the estimator as a loss over samples sampled from π and then held fixed: exact, no noise."""
     logits = LOGITS.clone().requires_grad_()
     logp = logits.log_softmax(0)
-    batch = judged([[0.0]] * 4).replace(old_bt=logp.detach()[:, None], ref_bt=REFERENCE[:, None])
+    batch = prepared([[0.0]] * 4).replace(old_bt=logp.detach()[:, None], ref_bt=REFERENCE[:, None])
     loss_bt = KLLoss(coef=1.0, estimator=estimator)(logp[:, None], batch).loss_bt
     return torch.autograd.grad((logp.detach().exp() * loss_bt[:, 0]).sum(), logits)[0]
 
@@ -90,14 +90,14 @@ def test_k3_is_never_negative():
 
 def test_limits_bound_value_and_gradient():
     logp_bt = f64([[0.0, 0.0]]).requires_grad_()
-    batch = judged([[0.0, 0.0]], ref_bt=[[30.0, 3.0]])
+    batch = prepared([[0.0, 0.0]], ref_bt=[[30.0, 3.0]])
     out = KLLoss(coef=1.0, limit=20.0, value_limit=10.0)(logp_bt, batch).loss_bt
     near(out.detach(), [[10.0, 10.0]])
     near(torch.autograd.grad(out.sum(), logp_bt)[0], [[0.0, 0.0]])
 
 
 def test_the_anchor_may_be_the_old_policy():
-    batch = judged([[0.0]])
+    batch = prepared([[0.0]])
     near(KLLoss(coef=2.0, estimator="k2", anchor="old")(batch.old_bt + 0.5, batch).loss_bt, [[0.25]])
     assert "policies are the same" in KLLoss(anchor="old").idle(RunFacts())[0]
 
@@ -109,16 +109,16 @@ def test_terms_without_effect_and_terms_that_cannot_work():
     assert "reference model" in KLLoss().refuse(RunFacts(has_reference=False))[0]
     assert KLLoss().refuse(RunFacts(has_reference=True)) == []
     with pytest.raises(InputError, match="ref_bt"):
-        KLLoss()(judged([[0.0]]).old_bt, judged([[0.0]]))
+        KLLoss()(prepared([[0.0]]).old_bt, prepared([[0.0]]))
 
 
 def test_rows_of_a_term_without_weight_are_zero():
-    assert KLLoss(coef=0.0).zero_rows(judged([[0.0], [1.0]])).all()
-    assert not KLLoss().zero_rows(judged([[0.0], [1.0]])).any()
+    assert KLLoss(coef=0.0).zero_rows(prepared([[0.0], [1.0]])).all()
+    assert not KLLoss().zero_rows(prepared([[0.0], [1.0]])).any()
 
 
 def test_entropy_bonus():
-    part, batch = EntropyBonus(coef=0.5), judged([[0.0]])
+    part, batch = EntropyBonus(coef=0.5), prepared([[0.0]])
     near(part(batch.old_bt, batch, f64([[3.0]])).loss_bt, [[-1.5]])
     with pytest.raises(InputError, match="Pass entropy_bt"):
         part(batch.old_bt, batch)

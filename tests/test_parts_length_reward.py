@@ -44,7 +44,7 @@ def test_shares_count_only_rows_in_the_statistics():
 
 
 def test_lead_s_numbers():
-    """Right answers of 100, 200 and 300 tokens get 1.0513, 1 and 0.9512."""
+    """Correct completions of 100, 200 and 300 tokens get 1.0513, 1 and 0.9512."""
     got = RightLengthScore()(small([1, 1, 1, 0], [100, 200, 300, 50])).reward_b
     near(got, [math.exp(0.05), 1, math.exp(-0.05), -1], 1e-8)
 

@@ -14,14 +14,14 @@ from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
 from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportance
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
-from small import f64, judged, near, slopes
+from small import f64, near, prepared, slopes
 
 LEFT, RIGHT = -0.5, 0.5
 """Log-ratios far below 0.8 and far above 1.2."""
 
 
 def test_policy_gradient():
-    loss_bt, grad_bt = slopes(PolicyGradient(), [[0.5, -1.0]], judged([[2.0, -3.0]]))
+    loss_bt, grad_bt = slopes(PolicyGradient(), [[0.5, -1.0]], prepared([[2.0, -3.0]]))
     near(loss_bt, [[1.0, -6.0]])
     near(grad_bt, [[-2.0, 3.0]])
 
@@ -44,7 +44,7 @@ def test_policy_gradient():
 )
 def test_quadrants_of_the_clip(advantage, log_ratio, dual, slope):
     """The gradient is -A·ρ, or zero where the ratio has moved on in the advantage's direction, or beyond the dual."""
-    _, grad_bt = slopes(Clipped(low=0.2, high=0.2, dual=dual), [[log_ratio]], judged([[advantage]]))
+    _, grad_bt = slopes(Clipped(low=0.2, high=0.2, dual=dual), [[log_ratio]], prepared([[advantage]]))
     near(grad_bt, [[slope]])
 
 
@@ -52,7 +52,7 @@ def test_values_of_the_clip():
     loss_bt, _ = slopes(
         Clipped(low=0.2, high=0.28, dual=3.0),
         [[RIGHT, LEFT], [RIGHT, LEFT], [2.0, 0.0]],
-        judged([[2.0, 2.0], [-2.0, -2.0], [-2.0, -2.0]]),
+        prepared([[2.0, 2.0], [-2.0, -2.0], [-2.0, -2.0]]),
     )
     near(loss_bt, [[-2 * 1.28, -2 * exp(LEFT)], [2 * exp(RIGHT), 2 * 0.8], [6.0, 2.0]])
 
@@ -60,7 +60,7 @@ def test_values_of_the_clip():
 def test_the_dual_clip_is_the_two_sided_clip():
     """INTELLECT-2 caps the ratio of the free branch at δ: the same function for δ > 1 + high."""
     log_bt = torch.linspace(-2, 3, 101, dtype=torch.float64)[None].expand(2, -1)
-    batch = judged([[1.5] * 101, [-1.5] * 101])
+    batch = prepared([[1.5] * 101, [-1.5] * 101])
     ours, _ = slopes(Clipped(low=0.2, high=0.28, dual=4.0), log_bt.tolist(), batch)
     ratio_bt, adv_bt = log_bt.exp(), batch.advantage_bt
     theirs = torch.maximum(-adv_bt * ratio_bt.clamp(max=4.0), -adv_bt * ratio_bt.clamp(0.8, 1.28))
@@ -68,20 +68,20 @@ def test_the_dual_clip_is_the_two_sided_clip():
 
 
 def test_on_policy_the_clip_is_the_policy_gradient():
-    batch = judged([[1.0, -2.0, 0.5]])
+    batch = prepared([[1.0, -2.0, 0.5]])
     loss_bt, grad_bt = slopes(Clipped(), [[0.0, 0.0, 0.0]], batch)
     near(loss_bt, -batch.advantage_bt)
     near(grad_bt, -batch.advantage_bt)
 
 
 def test_without_bounds_the_clip_is_importance_weighting():
-    batch = judged([[1.0, -2.0, 0.5]])
+    batch = prepared([[1.0, -2.0, 0.5]])
     _, grad_bt = slopes(Clipped(low=1.0, high=1e9), [[3.0, -3.0, 0.2]], batch)
     near(grad_bt, [[-exp(3.0), 2 * exp(-3.0), -0.5 * exp(0.2)]])
 
 
 def test_metrics_of_the_clip():
-    batch = judged([[1.0, 1.0, -1.0, -1.0]])
+    batch = prepared([[1.0, 1.0, -1.0, -1.0]])
     metrics = Clipped(dual=3.0)(batch.old_bt + f64([[RIGHT, LEFT, LEFT, 2.0]]), batch).metrics
     near(metrics["clip_fraction_high"], [[1.0, 0.0, 0.0, 0.0]])
     near(metrics["clip_fraction_low"], [[0.0, 0.0, 1.0, 0.0]])
@@ -100,29 +100,29 @@ def test_metrics_of_the_clip():
 )
 def test_ratio_levels(level, slope):
     """Log-ratios 0.1, -0.2, 0.4: mean 0.1, sum 0.3. The sequence's ratio has 1/3 of each token's slope, three times."""
-    _, grad_bt = slopes(Clipped(low=1.0, high=1e9, ratio=level), [[0.1, -0.2, 0.4]], judged([[1.0] * 3]))
+    _, grad_bt = slopes(Clipped(low=1.0, high=1e9, ratio=level), [[0.1, -0.2, 0.4]], prepared([[1.0] * 3]))
     near(grad_bt, [slope])
 
 
 def test_sequence_ratios_see_active_tokens_only():
-    batch = judged([[1.0, 1.0, 0.0]]).replace(loss_mask_bt=torch.tensor([[True, True, False]]))
+    batch = prepared([[1.0, 1.0, 0.0]]).replace(loss_mask_bt=torch.tensor([[True, True, False]]))
     loss_bt, grad_bt = slopes(Clipped(low=1.0, high=1e9, ratio="sequence"), [[0.1, 0.3, 9.0]], batch)
     near(loss_bt[0, :2], [-exp(0.2)] * 2)
     assert grad_bt[0, 2] == 0
 
 
 def test_the_ratio_to_the_sampler():
-    batch = judged([[1.0]], behavior_bt=[[-1.5]])
+    batch = prepared([[1.0]], behavior_bt=[[-1.5]])
     _, grad_bt = slopes(Clipped(low=1.0, high=1e9, against="behavior"), [[0.1]], batch)
     near(grad_bt, [[-exp(0.6)]])
     with pytest.raises(InputError, match="behavior_bt"):
-        Clipped(against="behavior")(batch.old_bt, judged([[1.0]]))
+        Clipped(against="behavior")(batch.old_bt, prepared([[1.0]]))
 
 
 def test_capped_weights_keep_a_gradient():
-    """Four limits: right answers in [0.8, 1.28], wrong ones at most 5, without floor."""
+    """Four limits: correct completions in [0.8, 1.28], wrong ones at most 5, without floor."""
     part = Capped(low=0.8, high=1.28, low_negative=None, high_negative=5.0)
-    batch = judged([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
+    batch = prepared([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
     _, grad_bt = slopes(part, [[1.0, -1.0, 0.1]] * 2, batch)
     near(grad_bt, [[-1.28, -0.8, -exp(0.1)], [exp(1.0), exp(-1.0), exp(0.1)]])
     _, far_bt = slopes(part, [[9.0, 9.0, 9.0]] * 2, batch)
@@ -132,7 +132,7 @@ def test_capped_weights_keep_a_gradient():
 
 def test_free_weights_are_importance_weights():
     part = Capped(low=None, high=None, low_negative=None, high_negative=None)
-    _, grad_bt = slopes(part, [[2.0, -2.0]], judged([[1.0, -1.0]]))
+    _, grad_bt = slopes(part, [[2.0, -2.0]], prepared([[1.0, -1.0]]))
     near(grad_bt, [[-exp(2.0), exp(-2.0)]])
 
 
@@ -142,7 +142,7 @@ def test_free_weights_are_importance_weights():
 )
 def test_minirl_drops_exactly_what_the_clip_drops(pairs):
     """The mask of MiniRL is the zero-gradient set of PPO's clip with the same bounds."""
-    batch = judged([[a for a, _ in pairs]], behavior_bt=[[-1.2 for _ in pairs]])
+    batch = prepared([[a for a, _ in pairs]], behavior_bt=[[-1.2 for _ in pairs]])
     log = [[r for _, r in pairs]]
     _, ppo_bt = slopes(Clipped(low=0.2, high=0.27), log, batch)
     _, mini_bt = slopes(MaskedImportance(low=0.2, high=0.27), log, batch)
@@ -150,7 +150,7 @@ def test_minirl_drops_exactly_what_the_clip_drops(pairs):
 
 
 def test_minirl_weighs_by_the_sampler():
-    batch = judged([[0.5, 0.5, -0.5]], behavior_bt=[[-1.5, -4.0, -1.0]])
+    batch = prepared([[0.5, 0.5, -0.5]], behavior_bt=[[-1.5, -4.0, -1.0]])
     _, grad_bt = slopes(MaskedImportance(cap=5.0), [[0.1, 0.0, -0.3]], batch)
     near(grad_bt, [[-0.5 * exp(0.6), -0.5 * 5.0, 0.0]])
 
@@ -158,7 +158,7 @@ def test_minirl_weighs_by_the_sampler():
 def test_the_soft_gate():
     """Slope 4q(1-q)ρA: whole at ratio 1, fading on both sides; the value is 2/τ·A at ratio 1."""
     part = SoftGate(tau_positive=1.0, tau_negative=2.0)
-    loss_bt, grad_bt = slopes(part, [[0.0, 0.5], [0.0, 0.5]], judged([[1.0, 1.0], [-1.0, -1.0]]))
+    loss_bt, grad_bt = slopes(part, [[0.0, 0.5], [0.0, 0.5]], prepared([[1.0, 1.0], [-1.0, -1.0]]))
     q1, q2 = (1 / (1 + exp(-tau * (exp(0.5) - 1))) for tau in (1.0, 2.0))
     near(loss_bt, [[-2.0, -4 * q1], [1.0, 2 * q2]])
     near(grad_bt, [[-1.0, -4 * q1 * (1 - q1) * exp(0.5)], [1.0, 4 * q2 * (1 - q2) * exp(0.5)]])
@@ -166,13 +166,13 @@ def test_the_soft_gate():
 
 def test_the_geometric_mean_clips_tokens_on_the_side_of_the_advantage():
     part = GeometricMean(low=0.4, high=0.4)
-    loss_bt, grad_bt = slopes(part, [[0.6, -0.6], [0.6, -0.6]], judged([[2.0, 2.0], [-2.0, -2.0]]))
+    loss_bt, grad_bt = slopes(part, [[0.6, -0.6], [0.6, -0.6]], prepared([[2.0, 2.0], [-2.0, -2.0]]))
     near(loss_bt, [[-2 * exp(-0.1)] * 2, [2 * exp(0.1)] * 2])
     near(grad_bt, [[0.0, -2 * exp(-0.1)], [2 * exp(0.1), 0.0]])
 
 
 def test_the_geometric_mean_of_no_advantage_has_no_gradient():
-    _, grad_bt = slopes(GeometricMean(), [[3.0, -3.0]], judged([[0.0, 0.0]]))
+    _, grad_bt = slopes(GeometricMean(), [[3.0, -3.0]], prepared([[0.0, 0.0]]))
     assert not grad_bt.any()
 
 
@@ -192,7 +192,7 @@ def test_a_clip_against_an_inexact_sampler_acts_in_one_update():
     "part", [PolicyGradient(), Clipped(), Capped(), MaskedImportance(), SoftGate(), GeometricMean()]
 )
 def test_rows_without_advantage_are_called_zero_and_are(part):
-    batch = judged([[0.0, 0.0], [0.0, 1.0]], behavior_bt=[[-1.0, -1.0]] * 2)
+    batch = prepared([[0.0, 0.0], [0.0, 1.0]], behavior_bt=[[-1.0, -1.0]] * 2)
     assert part.zero_rows(batch).tolist() == [True, False]
     _, grad_bt = slopes(part, [[0.1, 0.05], [0.1, 0.05]], batch)
     assert not grad_bt[0].any()

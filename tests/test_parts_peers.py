@@ -21,14 +21,14 @@ from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.rewards.shaping import RewardClip
 from grouprl.core.errors import InputError
 from grouprl.policy.statistics import collision
-from small import f64, judged, slopes, small
+from small import f64, prepared, slopes, small
 
 # --- VESPO ----------------------------------------------------------------------------------------------------------
 
 
 def test_gamma_weight_is_one_at_one_and_largest_at_k_over_lambda():
     part = GammaWeight(k_positive=2.0, lambda_positive=4.0)
-    batch = judged([[1.0]])
+    batch = prepared([[1.0]])
     weights = [float(-slopes(part, [[math.log(w)]], batch)[1][0, 0]) for w in (0.25, 0.5, 1.0, 2.0)]
     assert weights[2] == pytest.approx(1.0)
     assert weights[1] == pytest.approx(0.25 * math.exp(2.0)), "0.5² e^(4·0.5)"
@@ -37,14 +37,14 @@ def test_gamma_weight_is_one_at_one_and_largest_at_k_over_lambda():
 
 def test_gamma_weight_reads_the_whole_completion():
     part = GammaWeight()
-    apart = slopes(part, [[0.3, 0.2]], judged([[1.0, 1.0]]))[1]
-    whole = slopes(part, [[0.5]], judged([[1.0]]))[1]
+    apart = slopes(part, [[0.3, 0.2]], prepared([[1.0, 1.0]]))[1]
+    whole = slopes(part, [[0.5]], prepared([[1.0]]))[1]
     assert apart[0].tolist() == pytest.approx([float(whole[0, 0])] * 2)
 
 
 def test_gamma_weight_dies_out_far_away():
     for far in (-50.0, 50.0):
-        assert slopes(GammaWeight(), [[far]], judged([[1.0]]))[1].abs().max() < 1e-6
+        assert slopes(GammaWeight(), [[far]], prepared([[1.0]]))[1].abs().max() < 1e-6
 
 
 # --- DPPO -----------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_binary_kl_of_known_probabilities():
 
 
 def test_divergence_mask_judges_probabilities_not_ratios():
-    batch = judged([[1.0], [1.0], [-1.0]], old_bt=[[math.log(0.01)], [math.log(0.5)], [math.log(0.5)]])
+    batch = prepared([[1.0], [1.0], [-1.0]], old_bt=[[math.log(0.01)], [math.log(0.5)], [math.log(0.5)]])
     moved = [[math.log(5.0)], [math.log(1.4)], [math.log(0.6)]]
     grad_bt = slopes(DivergenceMask(low=0.15, high=0.15, cap=None), moved, batch)[1]
     assert grad_bt[0, 0] == pytest.approx(-5.0), "0.01 to 0.05: a ratio of 5, but 0.04 of probability"
@@ -68,7 +68,7 @@ def test_divergence_mask_judges_probabilities_not_ratios():
 
 
 def test_divergence_mask_caps_what_is_left():
-    batch = judged([[-1.0]], old_bt=[[math.log(0.01)]])
+    batch = prepared([[-1.0]], old_bt=[[math.log(0.01)]])
     grad_bt = slopes(DivergenceMask(cap=3.0), [[math.log(20.0)]], batch)[1]
     assert float(grad_bt) == pytest.approx(3.0)
 
@@ -183,7 +183,7 @@ def test_what_is_rejected(part, kept):
 )
 def test_rejections_without_meaning_are_refused(settings):
     with pytest.raises(InputError, match="mismatch_rejection"):
-        build_part("select", "mismatch_rejection", settings)
+        build_part("filter", "mismatch_rejection", settings)
 
 
 # --- terms with means of their own, estimators, reward clip -----------------------------------------------------------

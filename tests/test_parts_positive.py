@@ -1,4 +1,4 @@
-"""Parts that treat right and wrong answers, or first and later tokens, differently."""
+"""Parts that treat right and wrong completions, or first and later tokens, differently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.algorithms.regularizers.positive import DifficultyKL, PositiveNLL, 
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from small import f64, judged, near, slopes, small
+from small import f64, near, prepared, slopes, small
 
 
 def nll(batch: Batch, logp_bt: torch.Tensor, coef: float = 1.0) -> float:
@@ -29,7 +29,8 @@ def weighed(batch: Batch, aggregate=TokenMean) -> Batch:
     return batch.replace(weight_bt=aggregate()(batch))
 
 
-# --- likelihood of right answers --------------------------------------------------------------------------------------
+# --- likelihood of correct completions
+# --------------------------------------------------------------------------------------
 
 
 def test_the_mean_is_over_tokens_of_right_answers_only():
@@ -54,7 +55,7 @@ def test_correctness_decides_where_it_is_given():
 
 
 def test_the_weight_falls_with_difficulty():
-    batch = judged([[1.0], [-1.0], [1.0], [-1.0], [1.0], [1.0]], ref_bt=[[-1.0]] * 6)
+    batch = prepared([[1.0], [-1.0], [1.0], [-1.0], [1.0], [1.0]], ref_bt=[[-1.0]] * 6)
     batch = batch.replace(
         group_b=torch.tensor([0, 0, 1, 1, 2, 2]), correct_b=torch.tensor([True, False, True, False, True, True])
     )
@@ -64,12 +65,12 @@ def test_the_weight_falls_with_difficulty():
 
 
 def test_the_easiest_questions_keep_most_of_their_kl():
-    batch = judged([[1.0]] * 100, ref_bt=[[-1.0]] * 100).replace(correct_b=torch.arange(100) > 0)
+    batch = prepared([[1.0]] * 100, ref_bt=[[-1.0]] * 100).replace(correct_b=torch.arange(100) > 0)
     near(DifficultyKL().by_difficulty(batch)[1, 0], 1 - math.exp(-math.e * 0.99))
 
 
 def test_without_right_answers_it_is_the_plain_kl():
-    batch = judged([[1.0, 1.0], [-1.0]], ref_bt=[[-1.5, -1.0], [-2.0]]).replace(correct_b=torch.zeros(2).bool())
+    batch = prepared([[1.0, 1.0], [-1.0]], ref_bt=[[-1.5, -1.0], [-2.0]]).replace(correct_b=torch.zeros(2).bool())
     logp_bt = f64([[-0.5, -2.0], [-1.0, 0.0]])
     near(DifficultyKL(coef=0.3)(logp_bt, batch).loss_bt, KLLoss(coef=0.3)(logp_bt, batch).loss_bt)
 
@@ -139,14 +140,14 @@ def test_outliers_are_dropped_not_clipped():
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_beyond_the_bound_there_is_no_gradient(sign):
-    batch = judged([[sign] * 4])
+    batch = prepared([[sign] * 4])
     loss_bt, grad_bt = slopes(PreClipped(low=1.0, high=1e9), [[-50.0, -6.0, 6.0, 50.0]], batch)
     near(loss_bt[0, [0, 3]], [-sign * 1e-3, -sign * 1e3], 1e-9)
     assert grad_bt[0].ne(0).tolist() == [False, True, True, False]
 
 
 def test_inside_the_bound_it_is_ppo():
-    rows, batch = [[-0.5, -0.1, 0.1, 0.5]], judged([[1.0, -1.0, 1.0, -1.0]])
+    rows, batch = [[-0.5, -0.1, 0.1, 0.5]], prepared([[1.0, -1.0, 1.0, -1.0]])
     for ours, theirs in zip(slopes(PreClipped(), rows, batch), slopes(Clipped(), rows, batch), strict=True):
         near(ours, theirs)
 

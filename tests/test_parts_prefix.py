@@ -1,4 +1,4 @@
-"""Prefixes, plans, cut-off answers, questions left out and answers brought back."""
+"""Prefixes, plans, cut-off completions, prompts left out and completions brought back."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_weightless_plan_says_what_happens():
     assert "no gradient" in PlanRelative(weight=0.0, credit="span").idle(RunFacts())[0]
 
 
-# --- cut-off answers ----------------------------------------------------------------------------------------------
+# --- cut-off completions ----------------------------------------------------------------------------------------------
 
 
 def test_cut_answers_get_zero_and_keep_their_place_in_denominators():
@@ -135,7 +135,7 @@ def test_cut_answers_get_zero_and_keep_their_place_in_denominators():
     near(ZeroTruncated()(f64([[3.0], [3.0]]), small([0, 0], truncated_b=[True, False])), [[0], [3]])
 
 
-# --- questions left out -------------------------------------------------------------------------------------------
+# --- prompts left out -------------------------------------------------------------------------------------------
 
 
 def shares(*right: int, of: int = 5) -> Batch:
@@ -173,7 +173,7 @@ def test_an_empty_band_is_refused(kind):
         build_part(kind, "difficulty_band", {"low": 0.8, "high": 0.2})
 
 
-# --- answers brought back -----------------------------------------------------------------------------------------
+# --- completions brought back -----------------------------------------------------------------------------------------
 
 OLD = SOURCES["replay"]
 
@@ -214,5 +214,5 @@ def test_the_stores_get_their_numbers():
     rollouts = grouprl.method("dots", fresh_share=0.75, capacity=9).replay
     assert (rollouts.fresh_share, rollouts.capacity) == (0.75, 9)
     assert grouprl.method("dots", fresh_share=1.0).replay is None
-    answers = grouprl.method("skywork_r1v2", replay_share=0.5, capacity=7).replay
-    assert (answers.share, answers.capacity) == (0.5, 7)
+    completions = grouprl.method("skywork_r1v2", replay_share=0.5, capacity=7).replay
+    assert (completions.share, completions.capacity) == (0.5, 7)

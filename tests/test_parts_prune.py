@@ -14,7 +14,7 @@ from batches import random_case
 from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance, kept_count, ordered, shuffled, widest
 from grouprl.algorithms.part import RunFacts
 from grouprl.methods.compose import as_data, compose
-from small import f64, judged, near, small
+from small import f64, near, prepared, small
 
 LIVE = RunFacts(group_size=8)
 
@@ -42,24 +42,24 @@ def test_how_many_stay(n, rate, least, k):
 
 
 def test_the_largest_advantages_stay_whatever_their_sign():
-    batch = judged([[0.2], [-0.9, -0.9], [0.5], [-0.1]])
+    batch = prepared([[0.2], [-0.9, -0.9], [0.5], [-0.1]])
     assert kept(ByAdvantage(rate=0.5)(batch)) == [False, True, True, False]
     assert kept(ByAdvantage(rate=0.5, which="largest")(batch)) == [True, False, False, True]
     assert ByAdvantage(rate=0.5)(batch).advantage_bt is batch.advantage_bt
 
 
 def test_every_question_keeps_its_share_or_the_batch_does():
-    batch = judged([[3.0], [2.0], [0.2], [0.1]]).replace(group_b=torch.tensor([0, 0, 1, 1]))
+    batch = prepared([[3.0], [2.0], [0.2], [0.1]]).replace(group_b=torch.tensor([0, 0, 1, 1]))
     assert kept(ByAdvantage(rate=0.5)(batch)) == [True, False, True, False]
     assert kept(ByAdvantage(rate=0.5, scope="batch")(batch)) == [True, True, False, False]
 
 
 def test_one_answer_stays_at_any_rate():
-    assert sum(kept(ByAdvantage(rate=0.99)(judged([[1.0], [2.0], [-3.0]])))) == 1
+    assert sum(kept(ByAdvantage(rate=0.99)(prepared([[1.0], [2.0], [-3.0]])))) == 1
 
 
 def test_rows_that_left_before_do_not_take_a_place():
-    batch = judged([[9.0], [1.0], [2.0]]).replace(loss_mask_bt=torch.tensor([[False], [True], [True]]))
+    batch = prepared([[9.0], [1.0], [2.0]]).replace(loss_mask_bt=torch.tensor([[False], [True], [True]]))
     assert kept(ByAdvantage(rate=0.5)(batch)) == [False, False, True]
 
 

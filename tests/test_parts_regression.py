@@ -22,11 +22,11 @@ from grouprl.algorithms.objectives.discriminative import (
 )
 from grouprl.algorithms.objectives.off_policy import AdvantageTilt, BalanceNegatives, PolicyDrift, RegionGradient, Shift
 from grouprl.algorithms.objectives.pairwise import PairwiseGradient
-from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, answer_value
+from grouprl.algorithms.objectives.regression import GroupRegression, Regression, SoftBaseline, completion_value
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.errors import InputError
-from small import f64, judged, near, slopes, small
+from small import f64, near, prepared, slopes, small
 
 SUMS = st.lists(st.floats(-2, 2), min_size=3, max_size=6).filter(lambda x: max(x) - min(x) > 0.1)
 
@@ -35,7 +35,7 @@ def test_the_value_of_an_answer_is_exact_where_its_tokens_agree():
     value_bt, active_bt = f64([[0.1, 0.1, 0.1], [1.0, 3.0, 9.0], [5.0, 5.0, 5.0]]), torch.ones(3, 3, dtype=torch.bool)
     active_bt[1, 2] = False
     active_bt[2] = False
-    value_b = answer_value(value_bt, active_bt)
+    value_b = completion_value(value_bt, active_bt)
     assert value_b.tolist() == [0.1, 2.0, 0.0]
 
 
@@ -43,7 +43,7 @@ def test_the_value_of_an_answer_is_exact_where_its_tokens_agree():
 
 
 def test_regression_of_tokens_and_of_answers():
-    batch = judged([[1.0, -1.0], [0.5, 0.5]])
+    batch = prepared([[1.0, -1.0], [0.5, 0.5]])
     loss_bt, grad_bt = slopes(Regression(2.0, 0.5, "old", "token"), [[0.3, 0.1], [0.0, -0.2]], batch)
     near(loss_bt, [[0.5 * 0.4**2, 0.5 * 1.2**2], [0.5 * 0.5**2, 0.5 * 0.9**2]])
     near(grad_bt, [[2 * -0.4, 2 * 1.2], [2 * -0.5, 2 * -0.9]])
@@ -60,7 +60,7 @@ def pair_loss(sums: list[float], rewards: list[float]) -> float:
 @given(sums=SUMS, seed=st.integers(0, 99))
 def test_the_group_form_is_the_mean_over_pairs(sums, seed):
     rewards = torch.randn(len(sums), generator=torch.Generator().manual_seed(seed)).double()
-    batch = judged([[float(r)] for r in rewards - rewards.mean()])
+    batch = prepared([[float(r)] for r in rewards - rewards.mean()])
     loss_bt, _ = slopes(GroupRegression(beta=1.0, coef=2.0), [[s] for s in sums], batch)
     near(loss_bt.mean(), pair_loss(sums, rewards.tolist()), 1e-9)
 
@@ -69,7 +69,7 @@ def test_the_group_form_is_the_mean_over_pairs(sums, seed):
 @given(sums=SUMS, scale=st.floats(0.1, 20), shift=st.floats(-5, 5))
 def test_standardised_predictions_do_not_change_with_an_affine_map(sums, scale, shift):
     rows, moved = [[s] for s in sums], [[scale * s + shift] for s in sums]
-    batch = judged([[float(i)] for i in range(len(sums))])
+    batch = prepared([[float(i)] for i in range(len(sums))])
     objective = GroupRegression(coef=1.0, average="population", standardize_eps=1e-9)
     near(slopes(objective, rows, batch)[0], slopes(objective, moved, batch)[0], 1e-6)
 
@@ -77,7 +77,7 @@ def test_standardised_predictions_do_not_change_with_an_affine_map(sums, scale, 
 def test_standardised_regression_is_zero_for_increasing_affine_maps_alone():
     rewards = f64([3.0, 0.0, 1.0])
     target = (rewards - rewards.mean()) / rewards.std()
-    batch = judged([[float(a)] for a in target])
+    batch = prepared([[float(a)] for a in target])
     objective = GroupRegression(coef=1.0, average="population", standardize_eps=1e-9)
     near(slopes(objective, [[0.5 * float(r) - 7] for r in rewards], batch)[0].sum(), 0.0)
     assert slopes(objective, [[-0.5 * float(r)] for r in rewards], batch)[0].sum() > 1
@@ -86,13 +86,13 @@ def test_standardised_regression_is_zero_for_increasing_affine_maps_alone():
 
 def test_standardised_regression_begins_with_a_finite_policy_gradient():
     _, grad_bt = slopes(
-        GroupRegression(coef=1.0, average="population", standardize_eps=0.1), [[0.0]] * 2, judged([[1.0], [-1.0]])
+        GroupRegression(coef=1.0, average="population", standardize_eps=0.1), [[0.0]] * 2, prepared([[1.0], [-1.0]])
     )
     near(grad_bt, [[-20.0], [20.0]])
 
 
 def test_a_lone_answer_or_one_outside_the_statistics_has_no_regression():
-    batch = judged([[1.0], [1.0], [-1.0], [2.0]], groups=[0, 1, 1, 1], stat_b=[True, True, True, False])
+    batch = prepared([[1.0], [1.0], [-1.0], [2.0]], groups=[0, 1, 1, 1], stat_b=[True, True, True, False])
     loss_bt, grad_bt = slopes(GroupRegression(), [[0.3], [0.2], [0.1], [3.0]], batch)
     assert loss_bt[[0, 3]].tolist() == [[0.0], [0.0]]
     assert not grad_bt[[0, 3]].any()
@@ -137,13 +137,13 @@ def test_soft_baseline_under_the_reference_counts_answers_as_the_reference_would
 )
 def test_regions(region, advantage, log_ratio, acts):
     objective = RegionGradient(region=region)
-    _, grad_bt = slopes(objective, [[log_ratio]], judged([[advantage]]))
+    _, grad_bt = slopes(objective, [[log_ratio]], prepared([[advantage]]))
     near(grad_bt, [[-advantage if acts else 0.0]])
     _, weighted_bt = slopes(
-        RegionGradient(region=region, correction="importance"), [[log_ratio]], judged([[advantage]])
+        RegionGradient(region=region, correction="importance"), [[log_ratio]], prepared([[advantage]])
     )
     near(weighted_bt, exp(log_ratio) * grad_bt)
-    metrics = objective(f64([[log_ratio - 1]]), judged([[advantage]])).metrics
+    metrics = objective(f64([[log_ratio - 1]]), prepared([[advantage]])).metrics
     assert ("clip_fraction" in metrics) == (region != "none"), "without a region there is nothing to report"
     assert bool(metrics.get("clip_fraction", 0)) != acts
     assert bool(metrics.get("clip_fraction_high", 0)) == (not acts and log_ratio > 0)
@@ -153,9 +153,9 @@ def test_regions(region, advantage, log_ratio, acts):
 def test_policy_drift_has_the_slope_of_the_kl_from_the_old_policy(log_ratio):
     """d/dlogp of the k3 estimate ρ - 1 - log ρ of KL(old || π) is ρ - 1, here at most 2."""
     logp_bt = f64([[log_ratio - 1]]).requires_grad_()
-    loss = PolicyDrift(coef=0.5, cap=1.5)(logp_bt, judged([[1.0]])).loss_bt.sum()
+    loss = PolicyDrift(coef=0.5, cap=1.5)(logp_bt, prepared([[1.0]])).loss_bt.sum()
     near(torch.autograd.grad(loss, logp_bt)[0], [[0.5 * min(exp(log_ratio) - 1, 1.5)]])
-    free = PolicyDrift(coef=0.5, cap=None)(logp_bt, judged([[1.0]])).loss_bt.sum()
+    free = PolicyDrift(coef=0.5, cap=None)(logp_bt, prepared([[1.0]])).loss_bt.sum()
     near(torch.autograd.grad(free, logp_bt)[0], [[0.5 * (exp(log_ratio) - 1)]])
 
 
@@ -199,7 +199,7 @@ def test_the_valid_fraction_can_be_bounded():
 
 def test_pairs_by_hand():
     """Ratios e^0.1, e^-0.1, 1: each term is half of the difference times both ratios, over three pairs."""
-    batch = judged([[3.0], [1.0], [0.0]])
+    batch = prepared([[3.0], [1.0], [0.0]])
     _, grad_bt = slopes(PairwiseGradient(), [[0.1], [-0.1], [0.0]], batch)
     w = [exp(0.1), exp(-0.1), 1.0]
     terms = {(i, j): 0.5 * (a - b) * w[i] * w[j] for (i, a), (j, b) in combinations(enumerate([3, 1, 0]), 2)}
@@ -220,7 +220,7 @@ def test_pairs_by_hand():
 )
 def test_clips_of_a_pair(clip, moved, first, second):
     objective = PairwiseGradient(clip=clip)
-    batch = judged([[1.0], [0.0]])
+    batch = prepared([[1.0], [0.0]])
     _, grad_bt = slopes(objective, [[moved[0]], [moved[1]]], batch)
     both = exp(moved[0] + moved[1])
     near(grad_bt, [[-both * first], [both * second]])
@@ -269,7 +269,7 @@ def test_success_weights():
 
 def test_the_implied_negative_policy():
     """p = 1/4: wrong tokens have (1 - ρ/4)/(3/4), with the floor a straight-through gradient."""
-    batch = judged([[1.0], [-1 / 3], [-1 / 3]])
+    batch = prepared([[1.0], [-1 / 3], [-1 / 3]])
     shifts = [[0.2], [-0.3], [1.3]]
     loss_bt, grad_bt = slopes(ImplicitNegative(floor=0.25), shifts, batch)
     inside = (1 - exp(-0.3) / 4) / 0.75
@@ -282,7 +282,7 @@ def test_the_implied_negative_policy():
 
 
 def test_classification_saturates():
-    batch = judged([[1.0], [-1.0]])
+    batch = prepared([[1.0], [-1.0]])
     near(slopes(Classify(), [[0.0], [0.0]], batch)[0], [[log(2)], [log(2)]])
     assert slopes(Classify(), [[30.0], [-30.0]], batch)[1].abs().max() < 1e-10
     _, wrong_bt = slopes(Classify(beta=2.0, center="none"), [[-30.0], [30.0]], batch)
@@ -290,7 +290,7 @@ def test_classification_saturates():
 
 
 def test_separation_weighs_hard_wrong_answers_most():
-    batch = judged([[3.0], [-1.5], [-1.5]])
+    batch = prepared([[3.0], [-1.5], [-1.5]])
     _, grad_bt = slopes(Separate(tau=0.5), [[0.0], [0.5], [-0.5]], batch)
     hard = 1 / (1 + exp(-2))
     near(grad_bt / 3, [[-1.0], [hard], [1 - hard]])
@@ -302,7 +302,7 @@ def test_separation_weighs_hard_wrong_answers_most():
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
 def test_the_constraint_is_a_squared_hinge(estimator):
-    ready = judged([[0.0, 0.0], [0.0]])
+    ready = prepared([[0.0, 0.0], [0.0]])
     ready = ready.replace(weight_bt=SequenceMean()(ready))
     term = KLConstraint(coef=10.0, limit=0.05, estimator=estimator)
 
@@ -349,7 +349,7 @@ def test_settings_without_effect_and_runs_that_cannot_work():
         assert "coefficient is 0" in part.idle(TWO)[0]
     lone = RunFacts(group_size=1)
     for part in (GroupRegression(), PairwiseGradient(), Classify(), Labels(), SoftBaseline()):
-        assert "batch.group of 2" in part.refuse(lone)[0]
+        assert "batch.group_size of 2" in part.refuse(lone)[0]
         assert not part.refuse(RunFacts(group_size=2))
     assert not Labels(one_sided="one").refuse(lone)
     for part in (Regression(anchor="ref"), GroupRegression(anchor="ref")):
@@ -361,11 +361,11 @@ def test_missing_fields_are_named():
     with pytest.raises(InputError, match="correct_b"):
         Labels()(small([1, 0]))
     with pytest.raises(InputError, match="ref_bt"):
-        slopes(Regression(anchor="ref"), [[0.0]], judged([[1.0]]))
+        slopes(Regression(anchor="ref"), [[0.0]], prepared([[1.0]]))
 
 
 def test_any_aggregation_takes_the_loss_of_an_answer():
-    """On each token of an answer the same loss stands, so a mean over its tokens is that loss."""
+    """On each token of a completion the same loss stands, so a mean over its tokens is that loss."""
     batch = small([1, 0], [1, 3]).replace(advantage_bt=f64([[0.5, 0, 0], [-0.5] * 3]))
     assert Given()(batch) is batch.advantage_bt
     loss_bt = GroupRegression()(batch.old_bt, batch).loss_bt

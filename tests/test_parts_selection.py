@@ -69,7 +69,7 @@ def test_mixed_groups():
 
 
 def test_mixed_groups_go_by_raw_outcomes_not_by_shaped_rewards():
-    """Both answers are right; shaping made their rewards differ."""
+    """Both completions are right; shaping made their rewards differ."""
     shaped = small([1.0, 0.4])
     assert MixedGroups()(shaped.replace(raw_reward_b=f64([1.0, 1.0]))).loss_mask_bt.any().item() is False
     assert MixedGroups()(shaped.replace(correct_b=torch.tensor([True, True]))).loss_mask_bt.any().item() is False

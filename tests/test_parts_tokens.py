@@ -21,7 +21,7 @@ from grouprl.algorithms.token_weights.token_selection import (
 )
 from grouprl.algorithms.token_weights.token_weighting import EntropyGuided, ProbabilityWeight
 from grouprl.core.errors import InputError
-from small import f64, judged, near, small
+from small import f64, near, prepared, small
 
 # --- top tokens ------------------------------------------------------------------------------------------------------
 
@@ -30,19 +30,19 @@ from small import f64, judged, near, small
 @given(fraction=st.floats(0.01, 1.0), n=st.integers(1, 30), seed=st.integers(0, 999))
 def test_the_kept_share_is_the_fraction_give_or_take_one_token(fraction, n, seed):
     entropy = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    kept = TopTokens(fraction=fraction)(judged([[1.0] * n], entropy_bt=[entropy.tolist()]))[0]
+    kept = TopTokens(fraction=fraction)(prepared([[1.0] * n], entropy_bt=[entropy.tolist()]))[0]
     assert abs(float(kept.sum()) - fraction * n) <= 1
     threshold = torch.quantile(entropy, 1 - fraction)
     assert torch.equal(kept.bool(), entropy >= threshold - 1e-12)
 
 
 def test_equal_entropies_keep_everything():
-    batch = judged([[1.0, 1.0], [-1.0]], entropy_bt=[[0.3, 0.3], [0.3]])
+    batch = prepared([[1.0, 1.0], [-1.0]], entropy_bt=[[0.3, 0.3], [0.3]])
     near(TopTokens(fraction=0.2)(batch), [[1.0, 1.0], [1.0, 0.0]])
 
 
 def test_padding_and_tokens_outside_the_loss_set_no_threshold():
-    batch = judged([[1.0, 1.0, 1.0], [-1.0]], entropy_bt=[[0.1, 0.2, 9.0], [0.3]])
+    batch = prepared([[1.0, 1.0, 1.0], [-1.0]], entropy_bt=[[0.1, 0.2, 9.0], [0.3]])
     batch = batch.replace(
         entropy_bt=torch.where(batch.mask_bt, batch.entropy_bt, 99.0),
         loss_mask_bt=batch.mask_bt & torch.tensor([[True, True, False], [True, True, True]]),
@@ -51,7 +51,7 @@ def test_padding_and_tokens_outside_the_loss_set_no_threshold():
 
 
 def test_top_tokens_of_each_answer_and_among_what_is_left():
-    batch = judged([[1.0, 1.0], [-1.0, -1.0]], entropy_bt=[[5.0, 4.0], [1.0, 2.0]])
+    batch = prepared([[1.0, 1.0], [-1.0, -1.0]], entropy_bt=[[5.0, 4.0], [1.0, 2.0]])
     near(TopTokens(fraction=0.5)(batch), [[1.0, 1.0], [0.0, 0.0]])
     near(TopTokens(fraction=0.5, over="sequence")(batch), [[1.0, 0.0], [0.0, 1.0]])
     left = batch.replace(multiplier_bt=f64([[0.0, 0.0], [1.0, 1.0]]))
@@ -59,7 +59,7 @@ def test_top_tokens_of_each_answer_and_among_what_is_left():
 
 
 def test_the_score_may_count_the_advantage():
-    batch = judged([[0.1, 3.0, -4.0]], entropy_bt=[[9.0, 1.0, 1.0]])
+    batch = prepared([[0.1, 3.0, -4.0]], entropy_bt=[[9.0, 1.0, 1.0]])
     near(TopTokens(fraction=0.3)(batch), [[1.0, 0.0, 0.0]])
     near(TopTokens(fraction=0.3, score="advantage_entropy")(batch), [[0.0, 0.0, 1.0]])
 
@@ -68,16 +68,17 @@ def test_a_fraction_of_one_and_missing_entropies_are_named():
     assert TopTokens(fraction=1.0).idle(RunFacts())
     assert VarianceSubset(fraction=1.0).idle(RunFacts())
     with pytest.raises(InputError, match="entropy_bt"):
-        TopTokens()(judged([[1.0]]))
+        TopTokens()(prepared([[1.0]]))
 
 
-# --- answers by the spread of advantages -----------------------------------------------------------------------------
+# --- completions by the spread of advantages
+# -----------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(st.integers(-6, 6), min_size=2, max_size=7), data=st.data())
 def test_the_subset_has_the_largest_variance_of_all(values, data):
-    size = data.draw(st.integers(1, len(values)))
+    size = data.sample(st.integers(1, len(values)))
     value_n = f64([float(v) for v in values])
     chosen = largest_spread(value_n, size, torch.arange(len(values), dtype=torch.float64))
     assert len(set(chosen.tolist())) == size
@@ -88,7 +89,7 @@ def test_the_subset_has_the_largest_variance_of_all(values, data):
 
 
 def test_answers_without_advantage_come_last():
-    batch = judged([[0.0], [1.0], [0.0], [-1.0], [0.0]], entropy_bt=[[1.0], [2.0], [3.0], [4.0], [5.0]])
+    batch = prepared([[0.0], [1.0], [0.0], [-1.0], [0.0]], entropy_bt=[[1.0], [2.0], [3.0], [4.0], [5.0]])
     near(VarianceSubset(fraction=0.4)(batch)[:, 0], [0, 1, 0, 1, 0])
     dropped = batch.replace(loss_mask_bt=torch.tensor([[True], [False], [True], [True], [True]]))
     assert VarianceSubset(fraction=0.25)(dropped)[1, 0] == 0
@@ -96,8 +97,8 @@ def test_answers_without_advantage_come_last():
 
 def test_equal_answers_are_told_apart_by_entropy_not_by_place():
     advantages, entropies = [[1.0], [1.0], [1.0], [-1.0]], [[0.3], [0.1], [0.2], [0.4]]
-    kept = VarianceSubset(fraction=0.5)(judged(advantages, entropy_bt=entropies))[:, 0]
-    back = VarianceSubset(fraction=0.5)(judged(advantages[::-1], entropy_bt=entropies[::-1]))[:, 0]
+    kept = VarianceSubset(fraction=0.5)(prepared(advantages, entropy_bt=entropies))[:, 0]
+    back = VarianceSubset(fraction=0.5)(prepared(advantages[::-1], entropy_bt=entropies[::-1]))[:, 0]
     near(back.flip(0), kept)
     near(kept, [1.0, 0.0, 0.0, 1.0])
 
@@ -151,7 +152,7 @@ def test_a_subset_that_keeps_all_is_named():
 
 
 def test_the_weighted_mean_counts_multipliers():
-    batch = judged([[1.0, 1.0], [1.0]])
+    batch = prepared([[1.0, 1.0], [1.0]])
     near(WeightedMean()(batch), [[1 / 3, 1 / 3], [1 / 3, 0.0]])
     near(WeightedMean()(batch.replace(multiplier_bt=f64([[1.0, 0.0], [3.0, 9.0]]))), [[0.25, 0.25], [0.25, 0.0]])
     near(WeightedMean()(batch.replace(multiplier_bt=f64([[0.0, 0.0], [0.0, 1.0]]))), [[0.0, 0.0], [0.0, 0.0]])
@@ -161,14 +162,14 @@ def test_the_weighted_mean_counts_multipliers():
 
 
 def test_probability_weights_run_from_one_minus_alpha_to_one():
-    batch = judged([[1.0, 1.0, 1.0]], old_bt=[[0.0, -1.0, -60.0]])
+    batch = prepared([[1.0, 1.0, 1.0]], old_bt=[[0.0, -1.0, -60.0]])
     near(ProbabilityWeight(alpha=0.2)(batch), [[1.0, 0.8 + 0.2 * exp(-1), 0.8]])
     near(ProbabilityWeight(alpha=0.0)(batch), [[1.0, 1.0, 1.0]])
     assert ProbabilityWeight(alpha=0.0).idle(RunFacts())
 
 
 def test_entropy_weights_sum_to_one_over_each_group_at_each_step():
-    batch = judged(
+    batch = prepared(
         [[1.0, 1.0, 1.0], [-1.0, -1.0], [0.5], [2.0]],
         groups=[7, 7, 7, 3],
         entropy_bt=[[0.1, 0.2, 0.3], [1.0, 2.0], [0.7], [0.9]],
@@ -185,8 +186,8 @@ def test_entropy_weights_sum_to_one_over_each_group_at_each_step():
 
 
 def test_steps_are_counted_in_action_tokens():
-    """A hole in one answer does not pair its tokens with the wrong step of the other."""
-    batch = judged([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], entropy_bt=[[0.0, 9.0, 2.0], [0.0, 1.0, 9.0]])
+    """A hole in one completion does not pair its tokens with the wrong step of the other."""
+    batch = prepared([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], entropy_bt=[[0.0, 9.0, 2.0], [0.0, 1.0, 9.0]])
     batch = batch.replace(loss_mask_bt=torch.tensor([[True, False, True], [True, True, False]]))
     out_bt = EntropyGuided()(batch)
     near(out_bt[0, 2], 1 / (1 + exp(1.0 - 2.0)))

@@ -64,7 +64,7 @@ def logits_of_a_bandit(states: int = 3, actions: int = 4, dtype=torch.float64) -
 
 
 def play(policy: Bandit, per_state: int = 4000) -> Batch:
-    """Answers of one token drawn from the policy; the reward is a fixed table."""
+    """Completions of one token sampled from the policy; the reward is a fixed table."""
     with torch.no_grad():
         logp_sa = policy.all_logp().double()
     drawn_sn = torch.multinomial(logp_sa.exp(), per_state, True, generator=torch.Generator().manual_seed(1))
@@ -85,7 +85,7 @@ def play(policy: Bandit, per_state: int = 4000) -> Batch:
 
 def bandit_method(**settings):
     """TRPO's step on group-relative advantages: a table of logits has no critic."""
-    spec = {"base": "dr_grpo", "objective": "importance", "learn": {"part": "trust_region", **settings}}
+    spec = {"base": "dr_grpo", "objective": "importance", "update": {"part": "trust_region", **settings}}
     return compose(spec).method
 
 
@@ -119,7 +119,7 @@ def test_the_step_does_not_depend_on_the_coordinates_of_the_logits() -> None:
             if kind == "natural":
                 climbed(policy, batch, damping=0.0, iterations=9)
             else:
-                chosen = bandit_method().with_parts(learn=None)
+                chosen = bandit_method().with_parts(update=None)
                 update(policy, torch.optim.SGD(policy.parameters(), lr=0.5), chosen, chosen.judge(batch))
             found.append(policy.all_logp().detach())
     torch.testing.assert_close(moved["natural"][0], moved["natural"][1], rtol=1e-4, atol=1e-4)
@@ -206,17 +206,17 @@ def test_trpo_moves_the_trunk_by_the_natural_step_and_the_head_by_the_optimiser(
         policy, chosen = make_policy(value_head=True), method("trpo", value_coef=value_coef, critic_steps=20)
         batch = make_batch(policy)
         batch = batch.replace(old_bt=policy.logp(batch.inputs).logp_bt, value_bt=torch.zeros(batch.size).double())
-        judged = chosen.judge(batch)
+        prepared = chosen.judge(batch)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
         before = policy.trainable_state()
-        metrics = update(policy, optimizer, chosen, judged)
+        metrics = update(policy, optimizer, chosen, prepared)
         after = policy.trainable_state()
         trunks.append({n: x for n, x in after.items() if not n.startswith("value_head.")})
         assert 0 < metrics["step_kl"] <= 0.01
         assert all(not torch.equal(after[n], before[n]) for n in ("value_head.weight", "value_head.bias"))
-        mask_bt = judged.mask_bt
-        error = (policy.logp(batch.inputs, values=True).value_bt - judged.return_bt)[mask_bt].square().mean()
-        value_errors.append((float(judged.return_bt[mask_bt].square().mean()), float(error)))
+        mask_bt = prepared.mask_bt
+        error = (policy.logp(batch.inputs, values=True).value_bt - prepared.return_bt)[mask_bt].square().mean()
+        value_errors.append((float(prepared.return_bt[mask_bt].square().mean()), float(error)))
     assert all(torch.equal(trunks[0][n], trunks[1][n]) for n in trunks[0])
     assert all(after < before for before, after in value_errors)
 

@@ -38,8 +38,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def questions(tmp_path):
-    """A JSON-lines file of chat questions."""
+def examples(tmp_path):
+    """A JSON-lines file of chat prompts."""
     path = tmp_path / "chat.jsonl"
     rows = [{"prompt": [{"role": "user", "content": f"1+{i}="}], "answer": str(1 + i)} for i in range(30)]
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -54,7 +54,7 @@ def test_batch_arithmetic_by_hand():
         {"steps": 100, "batch": {"prompts": 8, "group": 4, "minibatches": 2, "epochs": 3, "tokens_per_microbatch": 100}}
     )
     a = batch_arithmetic(config, prompt_tokens=6, max_new_tokens=24, refill_rounds=1)
-    assert (a.answers, a.rows_per_update, a.updates_per_rollout, a.updates) == (32, 16, 6, 600)
+    assert (a.completions, a.rows_per_update, a.updates_per_rollout, a.updates) == (32, 16, 6, 600)
     assert (a.row, a.tokens_per_rollout, a.tokens_per_update) == (30, 960, 480)
     assert (a.tokens_per_pass, a.passes_per_update) == (100, 6)  # three rows of 30 tokens fit in 100
 
@@ -73,7 +73,7 @@ def test_passes_are_those_that_the_policy_makes():
     policy = load_policy("tiny", alphabet=task.alphabet, token_budget=config.batch.tokens_per_microbatch, **sizes)
     batch = batch_arithmetic(config, 10, 20, 1, model=facts)
     assert batch.tokens_per_pass == policy.pass_tokens == 8_000_000 // (8 * 64 + 4 * 176 + 2 * 64)
-    assert batch.passes_per_update == math.ceil(64 * config.batch.group / (batch.tokens_per_pass // 30))
+    assert batch.passes_per_update == math.ceil(64 * config.batch.group_size / (batch.tokens_per_pass // 30))
 
 
 def test_parameters_are_those_of_the_model():
@@ -164,7 +164,11 @@ def test_objective_is_put_together_from_the_parts():
 def test_settings_say_where_they_come_from():
     found = make(steps=5, optim={"lr": 1e-3}, method={"name": "grpo", "clip_high": 0.3})
     origin = {s.key: s.origin for s in found.settings}
-    assert (origin["steps"], origin["optim.lr"], origin["optim.rise"]) == ("set", "set, same as default", "default")
+    assert (origin["steps"], origin["optim.lr"], origin["optim.warmup_steps"]) == (
+        "set",
+        "set, same as default",
+        "default",
+    )
     assert "method" not in origin
     methods = {s.key: (s.value, s.origin) for s in found.method_settings}
     assert methods["clip_high"] == (0.3, "set by you")
@@ -224,7 +228,7 @@ def test_run_facts():
         kinds={"level": 1, "answer": 27},
     )
     few = run_facts(parse_config({"data": {"questions": 7}}), compose("grpo").method, 16, addition)
-    assert few.questions == 7
+    assert few.examples == 7
     mixed = load_task({"name": "reverse", "length": 3, "shortest": 2})
     assert run_facts(parse_config({"data": {"questions": 40}}), compose("grpo").method, 5, mixed).kinds["level"] == 2
     with_kl = compose({"name": "grpo", "kl_coef": 0.04}).method
@@ -301,7 +305,7 @@ ACTED = {
 
 
 def test_every_catalogue_entry_can_be_planned():
-    """No entry but one of turns needs what a run of single answers lacks, and each says what it does."""
+    """No entry but one of turns needs what a run of single completions lacks, and each says what it does."""
     from grouprl.methods import CATALOGUE
 
     config, task = parse_config({"data": {"questions": 512}}), load_task("ponder")
@@ -309,7 +313,9 @@ def test_every_catalogue_entry_can_be_planned():
         method: Method = entry.build()
         found = refusals(config, method, run_facts(config, method, 16, task), task)
         if name in ACTED:
-            assert "which a run of single answers does not have" in found[0] or "with an environment" in found[0], name
+            assert "which a run of single completions does not have" in found[0] or "with an environment" in found[0], (
+                name
+            )
         elif name == "text2grad":
             assert "span_feedback has nobody to ask" in found[0]
         else:
@@ -341,28 +347,28 @@ def test_answers_that_do_not_fit():
     assert "Lower sampling.max_new_tokens to 13" in reason
 
 
-def test_a_task_without_questions(questions):
-    found = make(task={"name": f"jsonl:{questions}", "eval_fraction": 0.0}, model={"name": "tiny"})
-    assert any("has no held-out questions" in reason for reason in found.refusals)
-    (questions.parent / "empty.jsonl").write_text("")
+def test_a_task_without_questions(examples):
+    found = make(task={"name": f"jsonl:{examples}", "eval_fraction": 0.0}, model={"name": "tiny"})
+    assert any("has no held-out prompts" in reason for reason in found.refusals)
+    (examples.parent / "empty.jsonl").write_text("")
     with pytest.raises(InputError):
-        make(task=f"jsonl:{questions.parent / 'empty.jsonl'}").raise_if_refused()
+        make(task=f"jsonl:{examples.parent / 'empty.jsonl'}").raise_if_refused()
 
 
-def test_chat_data_and_a_model_without_template(folder, questions):
-    found = make(task=f"jsonl:{questions}", model=str(folder), sampling={"max_new_tokens": 8})
+def test_chat_data_and_a_model_without_template(folder, examples):
+    found = make(task=f"jsonl:{examples}", model=str(folder), sampling={"max_new_tokens": 8})
     with pytest.raises(InputError, match=r"chat messages and the tokenizer has no chat template.*instruct model"):
         found.raise_if_refused()
 
 
-def test_chat_data_and_a_model_with_template(folder, questions, tmp_path):
+def test_chat_data_and_a_model_with_template(folder, examples, tmp_path):
     policy = load_policy(folder)
     policy.tokenizer.chat_template = CHAT
     policy.save(tmp_path / "chat-model")
-    found = make(task=f"jsonl:{questions}", model=str(tmp_path / "chat-model"), sampling={"max_new_tokens": 8})
+    found = make(task=f"jsonl:{examples}", model=str(tmp_path / "chat-model"), sampling={"max_new_tokens": 8})
     assert found.refusals == ()
     assert found.batch.prompt_tokens == 5  # "1+10=" is five characters, the template adds none
-    assert evaluate(policy, load_task(f"jsonl:{questions}"), questions=2, max_new_tokens=4).questions == 2
+    assert evaluate(policy, load_task(f"jsonl:{examples}"), examples=2, max_new_tokens=4).examples == 2
 
 
 def test_text_that_the_tokenizer_lacks(folder):
@@ -370,8 +376,8 @@ def test_text_that_the_tokenizer_lacks(folder):
     assert "not in the tokenizer's alphabet" in reason
 
 
-def test_warm_up_without_demonstrations(questions):
-    found = make(task=f"jsonl:{questions}", warmup={"steps": 5}, sampling={"max_new_tokens": 4})
+def test_warm_up_without_demonstrations(examples):
+    found = make(task=f"jsonl:{examples}", warmup={"steps": 5}, sampling={"max_new_tokens": 4})
     assert any("has no demonstrations to imitate. Set warmup.steps to 0" in reason for reason in found.refusals)
 
 
@@ -408,13 +414,13 @@ def test_a_model_that_is_not_here_is_said():
     [
         ({"batch": {"minibatches": 1}}, "cannot act: with one update per rollout"),
         ({"warmup": {"lr": 0.1}}, "warmup.lr has no effect: warmup.steps is 0"),
-        ({"optim": {"schedule": "constant", "final": 0.1}}, "optim.final has no effect"),
+        ({"optim": {"schedule": "constant", "final": 0.1}}, "optim.min_lr_ratio has no effect"),
         ({"optim": {"rise": 500}}, "optim.lr is never reached"),
-        ({"eval": {"every": 0, "questions": 9}}, "eval.questions has no effect"),
+        ({"eval": {"every": 0, "questions": 9}}, "eval.prompts has no effect"),
         ({"eval": {"every": 300}}, "eval.every has no effect"),
         ({"model": {"reference": "initial"}}, "never reads it"),
         ({"model": {"reference": "none"}}, "model.reference none has no effect"),
-        ({"sampling": {"top_k": 1}}, "all answers of a group are the same"),
+        ({"sampling": {"top_k": 1}}, "all completions of a group are the same"),
         ({"reward": {"on_error": "raise", "max_failed_fraction": 0.5}}, "max_failed_fraction has no effect"),
         ({"steps": 0, "batch": {"group": 4}}, "batch.* has no effect: steps is 0"),
     ],
@@ -438,7 +444,8 @@ def test_notes():
     assert any("a killed run begins anew" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
 
 
-# --- answers besides those of a rollout, longer prompts -------------------------------------------------------------
+# --- completions besides those of a rollout, longer prompts
+# -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -446,19 +453,19 @@ def test_notes():
     [
         ("grpo", ""),
         ("vas", ""),
-        ({"name": "vas", "refresh_every": 4}, "variance_sampling: 8 answers to each of 64 questions every 4 steps"),
-        ("dots", "difficulty_targeted: 3 answers to each of 64 questions every 2 steps"),
+        ({"name": "vas", "refresh_every": 4}, "variance_sampling: 8 completions to each of 64 prompts every 4 steps"),
+        ("dots", "difficulty_targeted: 3 completions to each of 64 prompts every 2 steps"),
         ({"name": "dots", "predict": "ledger"}, ""),
-        ("self", "greedy_filter: 2 greedy answers per rollout"),
-        ("gvm_raft", "gradient_variance: 2 × 8 = 16 answers per rollout"),
-        ("xrpo", "uncertainty_rounds: about 6 answers per rollout"),
+        ("self", "greedy_filter: 2 greedy completions per rollout"),
+        ("gvm_raft", "gradient_variance: 2 × 8 = 16 completions per rollout"),
+        ("xrpo", "uncertainty_rounds: about 6 completions per rollout"),
         ("pppo", "continuations: up to 6 × 8 = 48 continuations per rollout"),
-        ("pta_grpo", "plan_tree: up to 6 × 3 = 18 answers per rollout"),
-        ("brpo", "budget_cuts: 6 × 4 cuts × 4 = 96 answers of at most 16 tokens per rollout"),
-        ("ghpo", "group_hints: 3 answers, up to 3 times, for each question"),
-        ("scaf_grpo", "row_hint: one answer per hint of the task"),
-        ("remax", "greedy baseline: 2 greedy answers per rollout"),
-        ("vapo", "value_pretraining: 50 × 6 = 300 answers before the first step"),
+        ("pta_grpo", "plan_tree: up to 6 × 3 = 18 completions per rollout"),
+        ("brpo", "budget_cuts: 6 × 4 cuts × 4 = 96 completions of at most 16 tokens per rollout"),
+        ("ghpo", "group_hints: 3 completions, up to 3 times, for each prompt"),
+        ("scaf_grpo", "row_hint: one completion per hint of the task"),
+        ("remax", "greedy baseline: 2 greedy completions per rollout"),
+        ("vapo", "value_pretraining: 50 × 6 = 300 completions before the first step"),
     ],
 )
 def test_the_plan_says_what_else_is_drawn(method, said):
@@ -470,9 +477,9 @@ def test_the_plan_says_what_else_is_drawn(method, said):
 def test_hints_and_exemplars_count_as_prompts():
     plain, hinted, seeded = (make(method=m).batch.prompt_tokens for m in ("grpo", "ghpo", "xrpo"))
     task = load_task("addition")
-    question = task.question("train", 0)
-    hint = task.solution(question)
-    assert hinted == plain + math.ceil(0.75 * len(hint)) + len(task.with_hint(question, "")) - len(question.prompt)
+    example = task.example("train", 0)
+    hint = task.solution(example)
+    assert hinted == plain + math.ceil(0.75 * len(hint)) + len(task.with_hint(example, "")) - len(example.prompt)
     assert seeded > plain
 
 
@@ -487,10 +494,10 @@ def test_a_long_question_far_behind_is_found_before_it_is_asked(tmp_path):
         "model": {"tiny": {"max_positions": 64}},
     }
     (reason,) = make(**given).refusals
-    assert re.search(r"a prompt of 91 tokens \(question '.*:201'\) and answers of up to 4 need 95 positions", reason)
+    assert re.search(r"a prompt of 91 tokens \(prompt '.*:201'\) and completions of up to 4 need 95 positions", reason)
     assert "Shorten it, or give the model more positions" in reason
     task = load_task(given["task"])
-    place = next(i for i in range(task.size("train")) if len(task.question("train", i).prompt) == 90)
+    place = next(i for i in range(task.size("train")) if len(task.example("train", i).prompt) == 90)
     assert place > 32
     assert make(**given | {"data": {"questions": place}}).refusals == ()
 
@@ -514,5 +521,5 @@ def test_cut_thoughts_need_room_for_their_answers():
 
 
 def test_a_missing_part_is_named():
-    found = make(method={"base": "grpo", "explore": ["cross_pairs"]}).refusals
+    found = make(method={"base": "grpo", "augment": ["cross_pairs"]}).refusals
     assert found[0] == "grpo reads batch.keys.variant, which no part of it fills. Add allocation: variants"

@@ -17,11 +17,11 @@ from test_policy_engines import assert_same, results
 
 CPU = torch.device("cpu")
 TREES = {
-    "answers that begin alike": Tokens.of([[1, 5, 6]] * 4, [[4, 5, 6, 7], [4, 5, 8], [4, 5, 6, 9, 9], [7, 7]]),
-    "one answer twice": Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]]),
+    "completions that begin alike": Tokens.of([[1, 5, 6]] * 4, [[4, 5, 6, 7], [4, 5, 8], [4, 5, 6, 9, 9], [7, 7]]),
+    "one completion twice": Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]]),
     "one inside another": Tokens.of([[1, 5]] * 3, [[4, 5, 6, 7], [4, 5], [4]]),
-    "one instruction, several questions": Tokens.of([[1, 9, 9, 5], [1, 9, 9, 6], [1, 9, 9, 5]], [[4], [4, 5], [4, 6]]),
-    "a prompt that ends where another's answer goes on": Tokens.of([[1, 5, 4], [1, 5]], [[6, 7], [4, 6, 8]]),
+    "one instruction, several prompts": Tokens.of([[1, 9, 9, 5], [1, 9, 9, 6], [1, 9, 9, 5]], [[4], [4, 5], [4, 6]]),
+    "a prompt that ends where another's completion goes on": Tokens.of([[1, 5, 4], [1, 5]], [[6, 7], [4, 6, 8]]),
     "more keys than a short row's": Tokens.of([[1, *[5] * 140]] * 3, [[4, 5, 6], [4, 5, 7, 8], [9]]),
     "nothing to say": Tokens.of([[1, 5], [1, 5], [1, 5, 6]], [[], [4], []]),
 }
@@ -55,7 +55,7 @@ def test_a_tree_by_hand():
 
 
 def test_a_pass_by_hand():
-    """Prompt 1 5, answers 4 6 and 4 7 8: their last tokens are read by nobody."""
+    """Prompt 1 5, completions 4 6 and 4 7 8: their last tokens are read by nobody."""
     plan = plan_pass(Tokens.of([[1, 5], [1, 5]], [[4, 6], [4, 7, 8]]), torch.float32, CPU)
     assert plan.ids_s.tolist() == [1, 5, 4, 7]
     assert plan.position_s.tolist() == [0, 1, 2, 3]

@@ -18,15 +18,15 @@ def plain(x, norm, weight, bias, how):
     return torch.cat([torch.view_as_real(turned).flatten(-2), heads[:, how.turning :]], dim=1).flatten(1)
 
 
-def draw(*shape, seed=0):
+def sample(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-TURN = torch.polar(torch.ones(7, 1, 2, dtype=torch.float64), draw(7, 1, 2, seed=9))
+TURN = torch.polar(torch.ones(7, 1, 2, dtype=torch.float64), sample(7, 1, 2, seed=9))
 WAYS = {
     "norm and layer": Projection(1e-6),
     "turned": Projection(1e-6, turn_s=TURN, turning=2, size=4),
-    "scaled and turned": Projection(1e-6, factor_n=draw(12, seed=8), turn_s=TURN, turning=2, size=4),
+    "scaled and turned": Projection(1e-6, factor_n=sample(12, seed=8), turn_s=TURN, turning=2, size=4),
     "of a vocabulary": Projection(1e-6, turn_s=TURN, turning=2, size=4, index_s=torch.tensor([0, 2, 2, 1, 0, 0, 2])),
 }
 
@@ -36,12 +36,12 @@ WAYS = {
 def test_projection_equals_the_plain_operations(name, biased):
     how = WAYS[name]
     rows = 7 if how.index_s is None else 3
-    inputs = [draw(rows, 6), draw(6, seed=1), draw(12, 6, seed=2), draw(12, seed=3) if biased else None]
+    inputs = [sample(rows, 6), sample(6, seed=1), sample(12, 6, seed=2), sample(12, seed=3) if biased else None]
     found = []
     for function in (project, plain):
         leaves = [None if x is None else x.clone().requires_grad_() for x in inputs]
         y = function(*leaves, how)
-        (y * draw(7, 12, seed=4)).sum().backward()
+        (y * sample(7, 12, seed=4)).sum().backward()
         found.append([y.detach(), *(x.grad for x in leaves if x is not None)])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -49,17 +49,17 @@ def test_projection_equals_the_plain_operations(name, biased):
 
 def test_the_gradient_that_comes_in_is_left_as_it_is():
     """It may belong to others too."""
-    x = draw(7, 6).requires_grad_()
-    y = project(x, draw(6, seed=1), draw(12, 6, seed=2), None, WAYS["turned"])
-    grad = draw(7, 12, seed=4)
+    x = sample(7, 6).requires_grad_()
+    y = project(x, sample(6, seed=1), sample(12, 6, seed=2), None, WAYS["turned"])
+    grad = sample(7, 12, seed=4)
     before = grad.clone()
     y.backward(grad)
     assert torch.equal(grad, before)
 
 
 def test_frozen_weights_get_no_gradient():
-    x, weight = draw(7, 6).requires_grad_(), draw(12, 6, seed=2)
-    project(x, draw(6, seed=1), weight, None, WAYS["norm and layer"]).sum().backward()
+    x, weight = sample(7, 6).requires_grad_(), sample(12, 6, seed=2)
+    project(x, sample(6, seed=1), weight, None, WAYS["norm and layer"]).sum().backward()
     assert x.grad is not None
     assert weight.grad is None
 
@@ -67,9 +67,9 @@ def test_frozen_weights_get_no_gradient():
 def test_gated_unit_equals_the_plain_operations():
     found = []
     for function in (gated, lambda x: F.silu(x[:, :5]) * x[:, 5:]):
-        x = draw(4, 10).requires_grad_()
+        x = sample(4, 10).requires_grad_()
         y = function(x)
-        y.backward(draw(4, 5, seed=1))
+        y.backward(sample(4, 5, seed=1))
         found.append((y.detach(), x.grad))
     torch.testing.assert_close(found[0][0], found[1][0])
     torch.testing.assert_close(found[0][1], found[1][1])

@@ -29,8 +29,8 @@ CASES = [
     *[(family, "transformers") for family in ("llama-gqa-tied", "qwen3", *OTHERS)],
 ]
 BOTH = pytest.mark.parametrize("engine", ["lean", "transformers"])
-_drawn = make_tokens([3, 6, 6], 3, 6, seed=5)
-TOKENS = Tokens.of([*_drawn.prompt_ids, [1, 4]], [*_drawn.response_ids, []])
+_sampled = make_tokens([3, 6, 6], 3, 6, seed=5)
+TOKENS = Tokens.of([*_sampled.prompt_ids, [1, 4]], [*_sampled.response_ids, []])
 SHAPE = (len(TOKENS), TOKENS.max_response)
 GROUP = torch.tensor([0, 7, 0, 7, 0, 3, 3, 7, 7, 0])
 CORRECT = torch.tensor([True, False, True, False, False, False, False, True, False, False])
@@ -251,7 +251,7 @@ def test_influence_of_a_group_does_not_depend_on_other_groups():
 
 
 def test_only_written_tokens_of_right_answers_count():
-    """Two right answers of which one is masked out altogether are as one right answer."""
+    """Two correct completions of which one is masked out altogether are as one correct completion."""
     policy = policy_of()
     mask_bt = TOKENS.present_bt() & (torch.arange(len(TOKENS)) != 2)[:, None]
     masked = policy.statistics(TOKENS, ["influence"], group_b=GROUP, correct_b=CORRECT, mask_bt=mask_bt)

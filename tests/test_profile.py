@@ -78,10 +78,10 @@ def test_rate_is_positive_and_remembered():
 def test_work_counts_distinct_histories_once_and_no_last_token():
     work, matrices = Work(Matrices.of(tiny())), Matrices.of(tiny())
     tokens = Tokens.of([[1, 2, 3]] * 2 + [[4]], [[5, 6], [5], [6, 7, 8, 9]])
-    work.draw(tokens)
+    work.sample(tokens)
     work.run(tokens, gradient=True)
     alike = Work(Matrices.of(tiny()))
-    alike.draw(Tokens.of([[1, 2, 3]] * 3 + [[4]], [[5, 6], [5, 6], [5], [6, 7, 8, 9]]))
+    alike.sample(Tokens.of([[1, 2, 3]] * 3 + [[4]], [[5, 6], [5, 6], [5], [6, 7, 8, 9]]))
     assert alike.products["decode: products"] == work.products["decode: products"]
     assert alike.attention == {name: work.attention[name] for name in ("prefill", "decode: products")}
     assert work.attention["decode: products"] == matrices.attention(1, 3.5) + matrices.attention(3, 2.5)
@@ -101,7 +101,7 @@ def config(**changes):
             "steps": 4,
             "warmup": {"steps": 5, "batch": 8},
             "batch": {"prompts": 4, "group": 4},
-            "eval": {"every": 0, "questions": 4, "final_questions": 4},
+            "eval": {"every": 0, "questions": 4, "final_prompts": 4},
             "run": {"threads": 1},
             **changes,
         }

@@ -21,14 +21,14 @@ from grouprl.envs.check import check_environment
 from grouprl.envs.stage_workers import open_stage
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 from grouprl.train.loop import train
 
 pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
 
 PROGRAMS = Path(__file__).with_name("agent_programs.py")
-SUM = Question("sum", "3+4=", {"answer": "7"})
+SUM = Example("sum", "3+4=", {"answer": "7"})
 
 
 def program(function, **options):
@@ -194,7 +194,7 @@ def test_the_environments_are_sound(function):
 def test_rows_are_what_the_policy_drew(function):
     """Token-in token-out: log-probs of the rows are the policy's own, and rows go on where conversations do."""
     policy, task = chatting(), program(function)
-    starts = [Start(SUM, seed, draws=100 * seed) for seed in range(3)]
+    starts = [Start(SUM, seed, samples_drawn=100 * seed) for seed in range(3)]
     episodes = play(policy, task.environment, starts, max_turns=4, max_new_tokens=6)
     rollout = episodes.rollout
     rows_each = 2 if function == "two_conversations" else 1
@@ -217,7 +217,7 @@ def test_rows_are_what_the_policy_drew(function):
 
 def test_a_program_played_again_is_the_same():
     policy, task = chatting(), program("tool_loop")
-    starts = [Start(SUM, seed, draws=seed) for seed in range(4)]
+    starts = [Start(SUM, seed, samples_drawn=seed) for seed in range(4)]
     one, two = (play(policy, task.environment, part, max_turns=3, max_new_tokens=9) for part in (starts, starts[2:]))
     assert one.rollout.response_ids[2:] == two.rollout.response_ids
     assert one.transcripts[2:] == two.transcripts
@@ -303,7 +303,7 @@ def test_a_program_is_trained(tmp_path):
             "batch": {"prompts": 2, "group": 8},
             "optim": {"lr": 3e-2},
             "steps": 12,
-            "eval": {"every": 0, "final_questions": 2},
+            "eval": {"every": 0, "final_prompts": 2},
         }
     )
     summary = train(config, folder=tmp_path / "run", console=Console(file=io.StringIO()))
@@ -324,8 +324,8 @@ FORGETFUL = (
 def test_a_template_that_rewrites_history_is_handled_as_set(history):
     """The same setting as for every environment: go on in a new row, or keep what was written all the same."""
     policy = chatting(FORGETFUL)
-    lead = ((*policy.encode("hm</think>8"), policy.eos_ids[0]),)
-    start = Start(SUM, 0, lead=lead, lead_trained=True)
+    prefix = ((*policy.encode("hm</think>8"), policy.eos_ids[0]),)
+    start = Start(SUM, 0, prefix=prefix, train_prefix=True)
     episodes = play(policy, program("two_turns").environment, [start], max_turns=2, max_new_tokens=5, history=history)
     first = "<|system|>Add.<eos><|user|>3+4=<eos><|assistant|>"
     texts = ["".join(policy.tokenizer.convert_ids_to_tokens(ids)) for ids in episodes.rollout.prompt_ids]
@@ -370,8 +370,8 @@ def test_a_reward_that_names_no_agent_is_everybodys():
 def test_the_rows_of_agents_carry_their_own_rewards():
     policy = chatting()
     task = program("boss_and_clerk", agents=["boss", "clerk"], reward=f"{__file__}:by_agent")
-    lead = tuple((*policy.encode(text), policy.eos_ids[0]) for text in ("ask", "5", "ask", "7"))
-    start = Start(SUM, 0, lead=lead, lead_trained=True)
+    prefix = tuple((*policy.encode(text), policy.eos_ids[0]) for text in ("ask", "5", "ask", "7"))
+    start = Start(SUM, 0, prefix=prefix, train_prefix=True)
     found = play(policy, task.environment, [start], max_turns=8, max_new_tokens=5, agents=task.agents)
     assert not found.failures
     assert [row.agent for row in found.records] == ["boss", "clerk", "clerk"]
@@ -392,7 +392,7 @@ def test_names_of_agents(agents):
 
 
 def test_a_column_may_bear_the_name_of_the_prompt():
-    question = Question("sum", "3+4=", {"answer": "7", "prompt": "3+4=", "base_url": "nowhere"})
+    question = Example("sum", "3+4=", {"answer": "7", "prompt": "3+4=", "base_url": "nowhere"})
     environment = program("answer_once").environment()
     try:
         assert "3+4=" in environment.reset(question, 0).text

@@ -8,12 +8,12 @@ import pytest
 
 from chat_policies import chatting
 from grouprl.rollout.episodes import Start, play
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
 
-SUM = Question("sum", "3+4=", {"answer": "7"})
+SUM = Example("sum", "3+4=", {"answer": "7"})
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 3, "b": 4}}</tool_call>'
 
 

@@ -1,4 +1,4 @@
-"""The seam of sampling: every draw passes it, any engine may stand behind it, what it says of itself is believed."""
+"""The seam of sampling: every sample passes it, any engine may stand behind it, what it says of itself is believed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from grouprl.policy import Tokens, load_policy
 from grouprl.policy.team import Team
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout import decoding
-from grouprl.rollout.prompt_stream import QuestionSource
+from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import LocalSampler, as_rollout
-from grouprl.serve import Drawing, Line
+from grouprl.serve import BatchedSampling, Line
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
 from grouprl.train.loop import _batch, train
@@ -153,7 +153,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "one seed for all": ({"before": lambda rs: [replace(r, seed=0) for r in rs]}, "different seeds"),
     "neighbours matter": ({"before": lambda rs: [replace(r, seed=r.seed + len(rs)) for r in rs]}, "neighbours"),
     "order matters": ({"before": lambda rs: [replace(r, seed=r.seed + i) for i, r in enumerate(rs)]}, "order"),
-    "pieces begin anew": ({"before": lambda rs: [replace(r, drawn=0) for r in rs]}, "pieces"),
+    "pieces begin anew": ({"before": lambda rs: [replace(r, sampled=0) for r in rs]}, "pieces"),
     "the budget is exceeded": ({"before": lambda rs: [replace(r, budget=r.budget + 5) for r in rs]}, "1 to 8 actions"),
     "greedy is left out": ({"before": lambda rs: [replace(r, greedy=False) for r in rs]}, "greedy"),
     "a request is lost": ({"before": lambda rs: rs[:-1] or rs}, "one sample per request"),
@@ -198,7 +198,7 @@ def test_shapes_that_do_not_belong_together_are_refused() -> None:
 
 
 def test_actions_need_not_be_tokens() -> None:
-    """A policy of another kind: two numbers are added to an observation, drawn from a normal distribution."""
+    """A policy of another kind: two numbers are added to an observation, sampled from a normal distribution."""
 
     class Gaussian:
         exact = True
@@ -248,7 +248,7 @@ def test_requests_of_different_settings_are_answered_in_their_order() -> None:
         ({"top_k": -1}, "top_k=-1"),
         ({"stop": ((),)}, "empty stop sequence"),
         ({"stop_texts": ("",)}, "empty stop text"),
-        ({"drawn": -1}, "drawn=-1"),
+        ({"sampled": -1}, "drawn=-1"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], words: str) -> None:
@@ -261,22 +261,24 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
     policy = make_policy("llama", torch.float64)
     scaling = EntropyScaling(0.4, pivot=float(np.log(2.0)), above=0.5, below=0.9)
     requests = [replace(request, temperature=0.8, entropy_scaling=scaling) for request in REQUESTS]
-    drawn = as_rollout(requests, LocalSampler(policy).sample(requests))
+    sampled = as_rollout(requests, LocalSampler(policy).sample(requests))
     policy.temperature = 0.8
-    torch.testing.assert_close(drawn.entropy_bt, policy.logp(drawn.tokens, entropy=True).entropy_bt, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        sampled.entropy_bt, policy.logp(sampled.tokens, entropy=True).entropy_bt, rtol=0, atol=1e-9
+    )
     heats = set()
-    for i, ids in enumerate(drawn.response_ids):
+    for i, ids in enumerate(sampled.response_ids):
         for t in range(len(ids)):
-            around = float(np.log(float(drawn.entropy_bt[i, t]))) - scaling.pivot
+            around = float(np.log(float(sampled.entropy_bt[i, t]))) - scaling.pivot
             h = around / (scaling.above if around > 0 else scaling.below)
             policy.temperature = 0.8 * (1 + 0.4 * float(np.clip(h, -1, 1)))
             one = policy.logp(Tokens.of([requests[i].prompt], [ids])).logp_bt[0, t]
-            assert float(one) == pytest.approx(float(drawn.logp_bt[i, t]), abs=1e-9)
+            assert float(one) == pytest.approx(float(sampled.logp_bt[i, t]), abs=1e-9)
             heats.add(round(policy.temperature, 6))
     assert len(heats) > 5
 
 
-# --- every draw passes the seam -------------------------------------------------------------------------------------
+# --- every sample passes the seam -------------------------------------------------------------------------------------
 
 
 class Counting(LocalSampler):
@@ -310,7 +312,7 @@ def small(task: Any, **changes: Any) -> Config:
         "model": TINY,
         "steps": 2,
         "run": {"threads": 1},
-        "eval": {"every": 1, "final_questions": 4, "questions": 4},
+        "eval": {"every": 1, "final_prompts": 4, "questions": 4},
     }
     return parse_config({**run_config(), **more, **changes})
 
@@ -328,7 +330,7 @@ def run_with(folder: Path, config: Config, engine: Any) -> Path:
         {"task": "addition", "method": "remax", "batch": {"prompts": 4, "group": 4}},
         {"task": "addition", "run": {"threads": 1, "async_steps": 1}},
     ],
-    ids=["single answers", "episodes", "a temperature rule", "a greedy baseline", "asynchronous"],
+    ids=["single completions", "episodes", "a temperature rule", "a greedy baseline", "asynchronous"],
 )
 def test_a_run_draws_nothing_past_its_sampler(config: dict[str, Any], rows_drawn: list[int], tmp_path: Path) -> None:
     run_with(tmp_path / "run", small(**config), Counting)
@@ -359,10 +361,10 @@ def test_the_sampler_process_draws_nothing_past_its_sampler(rows_drawn: list[int
         assert isinstance(own, InFlight)
         monkeypatch.setattr(own, "_sample", noting(own._sample, passed))
         before = sum(rows_drawn)
-        asks = QuestionSource(child.collector.task, 0, None).asks(2, 3)
-        drawn = child.draw(asks)
-        assert sum(rows_drawn) - before == sum(passed) >= len(drawn)
-        assert set(np.unique(drawn.extras["version_bt"])) <= {-1, 0}
+        requests = PromptStream(child.collector.task, 0, None).requests(2, 3)
+        sampled = child.sample(requests)
+        assert sum(rows_drawn) - before == sum(passed) >= len(sampled)
+        assert set(np.unique(sampled.extras["version_bt"])) <= {-1, 0}
 
 
 def test_an_evaluation_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> None:
@@ -370,16 +372,16 @@ def test_an_evaluation_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> 
         policy = tiny_policy(task.alphabet)
         before, passed = sum(rows_drawn), Counting.passed
         sampler = Counting(policy)
-        found = evaluate(policy, task, questions=3, samples=2, max_new_tokens=6, sampler=sampler)
+        found = evaluate(policy, task, examples=3, samples=2, max_new_tokens=6, sampler=sampler)
         assert sum(rows_drawn) - before == Counting.passed - passed >= 9
-        assert found == evaluate(policy, task, questions=3, samples=2, max_new_tokens=6)
+        assert found == evaluate(policy, task, examples=3, samples=2, max_new_tokens=6)
 
 
 def test_a_server_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> None:
     policy = chatting()
-    drawing = Drawing(policy, 8, Counting(policy))
-    answers = [drawing.draw(Line(tuple(policy.encode("Hello")), 50, seed)) for seed in range(3)]
-    assert all(len(answer.result(30).ids) for answer in answers)
+    drawing = BatchedSampling(policy, 8, Counting(policy))
+    completions = [drawing.sample(Line(tuple(policy.encode("Hello")), 50, seed)) for seed in range(3)]
+    assert all(len(answer.result(30).ids) for answer in completions)
     drawing.close()
     assert sum(rows_drawn) == Counting.passed >= 3
 
@@ -399,7 +401,7 @@ def test_old_log_probs_are_computed_anew_unless_the_sampler_says_that_they_are_e
     """The weights are float32, so the type of the policy alone would have the sampler's log-probs taken as old ones."""
     config = small(task, warmup={"steps": 0})
     session = start(config, tmp_path / "run", lambda policy: Changed(policy, after=_shifted, exact=exact))
-    gathered = gather(session.desk)
+    gathered = gather(session.context)
     assert gathered is not None
     batch = _batch(session, gathered.wanted)
     assert batch is not None
@@ -444,14 +446,14 @@ def test_versions_never_go_back_and_belong_to_the_policy_in_training() -> None:
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_both_sources_of_samples_are_sources(ahead: int, tmp_path: Path) -> None:
     session = started(tmp_path / "run", LocalSampler, steps=3, run={"threads": 1, "async_steps": ahead})
-    source = session.desk.rounds
+    source = session.context.rounds
     assert source.ahead == bool(ahead)
     assert isinstance(source, SampleSource)
 
     def groups(found: Any) -> Sequence[int]:
         return sorted(set(found[0].ordinal_b.tolist()))
 
-    check_source(source, groups, count=session.desk.prompts, steps=3)
+    check_source(source, groups, count=session.context.prompts, steps=3)
     session.close()
     session.leave()
 

@@ -25,9 +25,9 @@ TINY = (
     "warmup.batch=8",
     "steps=1",
     "batch.prompts=2",
-    "batch.group=4",
-    "eval.questions=2",
-    "eval.final_questions=2",
+    "batch.group_size=4",
+    "eval.prompts=2",
+    "eval.final_prompts=2",
     "eval.every=0",
     "reward.workers=0",
     "run.threads=1",
@@ -49,15 +49,15 @@ def test_the_reward_of_a_recipe_is_highest_for_solutions_and_leaves_room_to_lear
     config = load_config(name)
     task = load_task(config.task)
     reward = load_reward(config.reward.function) if config.reward.function else task.reward
-    questions = [task.question("train", index) for index in range(30)]
-    columns, ids = [q.columns for q in questions], [q.id for q in questions]
-    shown = [task.demonstration(q, seed=0) for q in questions]
+    examples = [task.example("train", index) for index in range(30)]
+    columns, ids = [q.columns for q in examples], [q.id for q in examples]
+    shown = [task.demonstration(q, seed=0) for q in examples]
     demonstrated = score(reward, shown, columns, ids=ids)
     silent = score(reward, [""] * 30, columns, ids=ids)
     assert demonstrated.ok_b.all()
     assert demonstrated.reward_b.mean() > silent.reward_b.mean()
-    if task.solution(questions[0]) is not None:
-        solved = score(reward, [task.solution(q) for q in questions], columns, ids=ids)
+    if task.solution(examples[0]) is not None:
+        solved = score(reward, [task.solution(q) for q in examples], columns, ids=ids)
         assert solved.correct_b.all()
         assert solved.reward_b.mean() > demonstrated.reward_b.mean()
 

@@ -52,7 +52,7 @@ def small_run(method: str) -> dict:
         "warmup": {"steps": 60, "batch": 32, "rise": 2, "lr": 1e-2},
         "batch": {"prompts": 4, "group": 4, "minibatches": 1 if method in ("remax", "trpo", "archer") else 2},
         "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 2, "questions": 8, "final_questions": 8},
+        "eval": {"every": 2, "questions": 8, "final_prompts": 8},
         "run": {"checkpoint_every": 2, "threads": 1},
         # Adapters on random weights hardly learn the task in a few steps: a reward that needs no skill instead.
         "reward": {"function": f"{__file__}:coin"} if method == "lora" else {},

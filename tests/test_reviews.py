@@ -35,8 +35,8 @@ from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text import Chat
 from grouprl.policy.tiny import build_tiny
 from grouprl.rollout.episode import Turn
-from grouprl.rollout.samples import Collected, subset
-from grouprl.tasks import Question
+from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.tasks import Example
 from grouprl.tasks.task import generator
 from grouprl.train.loop import _batch, train
 from grouprl.train.session import Session, start
@@ -47,7 +47,7 @@ from test_resume import evidence
 
 
 class Toss:
-    """Three turns; the reward is 1 where the last action begins with one of half the letters, which the question says.
+    """Three turns; the reward is 1 where the last action begins with one of half the letters, which the prompt says.
 
     Each turn shows the first letter of the action.
     """
@@ -55,9 +55,9 @@ class Toss:
     def __init__(self) -> None:
         self.turn, self.right = 0, False
 
-    def reset(self, question: Question, seed: int) -> Observation:
-        self.wanted = question.columns["wanted"]
-        return Observation(str(question.prompt))
+    def reset(self, example: Example, seed: int) -> Observation:
+        self.wanted = example.columns["wanted"]
+        return Observation(str(example.prompt))
 
     def step(self, action: str) -> Step:
         self.turn += 1
@@ -83,9 +83,9 @@ class TossTask(toy_envs.AskTask):
     max_turns = 3
     max_new_tokens = 3
 
-    def question(self, split: Any, index: int) -> Question:
+    def example(self, split: Any, index: int) -> Example:
         rng = generator(split, index)
-        return Question(f"toss/{split}/{index}", f"{rng.choice('ab')}:", {"wanted": "abcdefgh/:"[index % 2 :: 2]})
+        return Example(f"toss/{split}/{index}", f"{rng.choice('ab')}:", {"wanted": "abcdefgh/:"[index % 2 :: 2]})
 
     def environment(self) -> Any:
         return Toss()
@@ -140,19 +140,19 @@ def session_of(tmp_path: Path, method: Any, **changes: Any) -> Session:
     return start(parse_config(run_config(**settings, **changes, method=method)), tmp_path / "run")
 
 
-def explored(tmp_path: Path, method: Any, **changes: Any) -> tuple[Collected, Collected, Session]:
+def explored(tmp_path: Path, method: Any, **changes: Any) -> tuple[ScoredSamples, ScoredSamples, Session]:
     """One step's rows before and after the method's exploration."""
     session = session_of(tmp_path, method, **changes)
-    plain = session.desk.draw(session.desk.take(4))
-    (part,) = session.method.explore
-    return plain, part(plain, session.desk), session
+    plain = session.context.sample(session.context.take(4))
+    (part,) = session.method.augment
+    return plain, part(plain, session.context), session
 
 
-def of_source(rows: Collected, code: int) -> Collected:
+def of_source(rows: ScoredSamples, code: int) -> ScoredSamples:
     return subset(rows, rows.source_b == code)
 
 
-def acted(rows: Collected, row: int, turn: int) -> tuple[int, ...]:
+def acted(rows: ScoredSamples, row: int, turn: int) -> tuple[int, ...]:
     """Token ids of a turn of a row, whether trained or not."""
     ids = np.array(rows.rollout.response_ids[row])
     return tuple(ids[rows.extras["turn_bt"][row, : len(ids)] == turn].tolist())
@@ -225,9 +225,9 @@ def test_chat_prompts_keep_messages_and_tools() -> None:
     assert guided[1]["content"].startswith("go\n")
     assert "turn left" in guided[1]["content"]
     assert guided.tools == chat.tools
-    (asked,) = JsonReview().prompt(chat, [], 0.0)
-    assert asked["role"] == "user"
-    assert "go" in asked["content"]
+    (requested,) = JsonReview().prompt(chat, [], 0.0)
+    assert requested["role"] == "user"
+    assert "go" in requested["content"]
 
 
 def test_forms_are_found_by_name_and_by_path() -> None:
@@ -302,7 +302,7 @@ def said_batch(more: int) -> Any:
 def test_what_is_said_has_a_denominator_of_its_own(more: int) -> None:
     """Three tokens at log-probs -1, -2, -6: 0.1·3 however many tokens the policy wrote."""
     term = ObservationLikelihood()
-    batch = term.weigh(said_batch(more))
+    batch = term.compute_loss_weights(said_batch(more))
     logp_bt = torch.full(batch.mask_bt.shape, -50.0).double()
     logp_bt[0, 1], logp_bt[0, 2], logp_bt[1, 1] = -1.0, -2.0, -6.0
     near((term.weights(batch) * term(logp_bt, batch).loss_bt).sum(), 0.3)
@@ -312,7 +312,7 @@ def test_rows_outside_the_loss_say_nothing() -> None:
     batch = said_batch(1)
     batch = batch.replace(weight_bt=batch.weight_bt * f64([[1.0], [0.0]]))
     term = ObservationLikelihood()
-    weighed = term.weigh(batch)
+    weighed = term.compute_loss_weights(batch)
     near(term.weights(weighed).sum(1), [1.0, 0.0])
     assert term.zero_rows(weighed).tolist() == [False, True]
     assert ObservationLikelihood(coef=0.0).idle(RunFacts())
@@ -330,7 +330,7 @@ def test_second_attempts_share_the_beginning_and_neither_trains_it(tmp_path: Pat
         assert acted(second, row, 0) == acted(plain, base, 0)
         assert second.prompts[row] == plain.prompts[base]
         assert second.rollout.prompt_ids[row] == plain.rollout.prompt_ids[base]
-    batch = session.desk.batch(subset(rows, rows.kept_b))
+    batch = session.context.batch(subset(rows, rows.kept_b))
     answers_b = np.isin(batch.source_b.numpy(), (DRAWN, EXTRA))
     assert not (batch.active_bt & (batch.turn_bt == 0))[answers_b].any()
     assert ((batch.turn_bt > 0) & batch.mask_bt == batch.active_bt)[answers_b].all()
@@ -340,7 +340,7 @@ def test_second_attempts_share_the_beginning_and_neither_trains_it(tmp_path: Pat
 
 def test_a_pivot_at_the_start_leaves_the_masks(tmp_path: Path) -> None:
     _, rows, session = explored(tmp_path, {"name": "r3l", "form": form(FromTheStart)})
-    batch = session.desk.batch(rows)
+    batch = session.context.batch(rows)
     assert torch.equal(batch.active_bt, batch.mask_bt)
 
 
@@ -352,13 +352,13 @@ def test_old_log_probs_of_second_attempts_are_those_without_the_advice(tmp_path:
     logp_bt = session.policy.logp(wanted.tokens).logp_bt
     torch.testing.assert_close(batch.old_bt[batch.mask_bt], logp_bt[batch.mask_bt], rtol=1e-5, atol=1e-5)
     extra_bt = batch.from_source("extra")[:, None] & batch.mask_bt
-    assert not torch.allclose(batch.behavior_bt[extra_bt], logp_bt[extra_bt], atol=1e-4), "they were drawn advised"
+    assert not torch.allclose(batch.behavior_bt[extra_bt], logp_bt[extra_bt], atol=1e-4), "they were sampled advised"
 
 
 def test_what_led_to_success_is_imitated(tmp_path: Path) -> None:
     plain, rows, session = explored(tmp_path, {"name": "r3l", "form": form(Fixed)})
     guided, reviews, second = (of_source(rows, code) for code in (GUIDED, REVIEW, EXTRA))
-    notes = session.desk.read_notes()
+    notes = session.context.read_notes()
     better = np.flatnonzero((second.scores.reward_b >= 1) & (plain.scores.reward_b < 1))
     assert 0 < len(better) == notes["retries_good"] == len(guided) == len(reviews)
     assert notes["retry_gain"] == pytest.approx((second.scores.reward_b - plain.scores.reward_b).mean())
@@ -372,15 +372,15 @@ def test_what_led_to_success_is_imitated(tmp_path: Path) -> None:
     assert len(set(rows.extras["keys.episode"].tolist())) == len(rows)
     alone = np.concatenate([guided.group_b, reviews.group_b])
     assert len(set(alone.tolist())) == len(alone)
-    judged = session.method.judge(session.desk.batch(subset(rows, rows.kept_b)))
-    won_b = judged.from_source("guided", "review")
-    assert (judged.advantage_bt[won_b] == judged.mask_bt[won_b].to(judged.dtype)).all()
+    prepared = session.method.compute_advantages(session.context.batch(subset(rows, rows.kept_b)))
+    won_b = prepared.from_source("guided", "review")
+    assert (prepared.advantage_bt[won_b] == prepared.mask_bt[won_b].to(prepared.dtype)).all()
 
 
 def test_only_true_praise_is_learnt_from(tmp_path: Path) -> None:
     plain, rows, session = explored(tmp_path, {"name": "r3l", "form": form(Content)})
     assert 0 < len(of_source(rows, REVIEW)) == int((plain.scores.reward_b >= 1).sum()) < len(plain)
-    notes = session.desk.read_notes()
+    notes = session.context.read_notes()
     assert notes["reviews_content"] == 1
     assert notes["retries"] == 0
 
@@ -389,17 +389,17 @@ def test_models_that_chat_are_asked_and_advised_in_messages(tmp_path: Path) -> N
     model = {"name": "tiny", "tiny": {**run_config()["model"]["tiny"], "max_positions": 2048}}
     session = session_of(tmp_path, {"name": "r3l", "form": form(FixedJson), "perfect": -1.0}, model=model)
     session.policy.tokenizer.chat_template = TOOLS
-    plain = session.desk.draw(session.desk.take(4))
-    (part,) = session.method.explore
-    rows = part(plain, session.desk)
+    plain = session.context.sample(session.context.take(4))
+    (part,) = session.method.augment
+    rows = part(plain, session.context)
     second, reviews = of_source(rows, EXTRA), of_source(rows, REVIEW)
     assert len(second) == 16
-    assert second.prompts[0] == plain.prompts[0] == ({"role": "user", "content": plain.questions[0].prompt},)
+    assert second.prompts[0] == plain.prompts[0] == ({"role": "user", "content": plain.examples[0].prompt},)
     assert second.rollout.prompt_ids[0] == plain.rollout.prompt_ids[0]
     assert "Step 1:" in reviews.prompts[0][0]["content"]
     guided = of_source(rows, GUIDED)
     assert "From an earlier attempt: try b" in guided.prompts[0][-1]["content"]
-    text = session.desk.decode([guided.rollout.prompt_ids[0]])[0]
+    text = session.context.decode([guided.rollout.prompt_ids[0]])[0]
     assert text.startswith("<|user|>")
     assert "try b" in text
     assert acted(second, 0, 0) == acted(plain, 0, 0)
@@ -408,12 +408,12 @@ def test_models_that_chat_are_asked_and_advised_in_messages(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["r3l", "search_r2"])
 def test_reviews_that_cannot_be_read_are_counted_and_change_nothing(tmp_path: Path, name: str) -> None:
     plain, rows, session = explored(tmp_path, {"name": name, "form": form(Unreadable)})
-    notes = session.desk.read_notes()
+    notes = session.context.read_notes()
     assert notes["reviews"] == notes["reviews_unread"] == 16
     episodes = of_source(rows, DRAWN)
     assert episodes.rollout.response_ids == plain.rollout.response_ids
     assert len(rows) - len(episodes) == (16 if name == "search_r2" else 0), "R³L does not learn from them"
-    batch = session.desk.batch(rows)
+    batch = session.context.batch(rows)
     assert torch.equal(batch.active_bt, batch.mask_bt)
 
 
@@ -423,7 +423,7 @@ def test_episodes_that_leave_no_room_are_counted(tmp_path: Path, name: str) -> N
     model = {"name": "tiny", "tiny": {**model["tiny"], "max_positions": 20}}
     method = {"name": name, "actor": "policy"} if name == "retroformer" else name
     plain, rows, session = explored(tmp_path, method, model=model)
-    notes = session.desk.read_notes()
+    notes = session.context.read_notes()
     assert notes["reviews"] == 0
     wrong = int((~plain.scores.correct_b).sum())
     assert notes["reviews_no_room"] == (16 if name != "retroformer" else wrong) > 0
@@ -438,11 +438,11 @@ def test_a_refiner_that_accepts_everything_leaves_the_episodes(tmp_path: Path) -
     plain, rows, session = explored(tmp_path, {"name": "search_r2", "form": form(Content), "process": 0.0})
     episodes = of_source(rows, DRAWN)
     assert episodes.rollout.response_ids == plain.rollout.response_ids
-    judged = session.method.judge(session.desk.batch(rows))
-    alone = session.method.with_parts(normalize=()).judge(session.desk.batch(episodes))
-    drawn_b = judged.from_source("drawn")
+    prepared = session.method.compute_advantages(session.context.batch(rows))
+    alone = session.method.with_parts(advantage_transform=()).judge(session.context.batch(episodes))
+    sampled_b = prepared.from_source("sampled")
     width = alone.mask_bt.shape[1]
-    torch.testing.assert_close(judged.advantage_bt[drawn_b][:, :width], alone.advantage_bt)
+    torch.testing.assert_close(prepared.advantage_bt[sampled_b][:, :width], alone.advantage_bt)
     assert len(of_source(rows, REVIEW)) == 16
 
 
@@ -455,14 +455,16 @@ def test_rejected_episodes_give_way_to_new_endings(tmp_path: Path) -> None:
     for row in range(16):
         assert acted(second, row, 0) == acted(plain, row, 0)
         assert second.prompts[row] == plain.prompts[row]
-    judged = session.method.judge(session.desk.batch(rows))
-    extra_b = judged.from_source("extra")
-    assert (judged.active_bt & (judged.turn_bt == 0))[extra_b].any(1).all(), "the beginning is trained too"
+    prepared = session.method.compute_advantages(session.context.batch(rows))
+    extra_b = prepared.from_source("extra")
+    assert (prepared.active_bt & (prepared.turn_bt == 0))[extra_b].any(1).all(), "the beginning is trained too"
     logp_bt = session.policy.logp(rows.tokens).logp_bt
-    torch.testing.assert_close(judged.old_bt[judged.mask_bt], logp_bt[judged.mask_bt], rtol=1e-5, atol=1e-5)
-    adv_of = dict(zip(judged.keys["review"][extra_b].tolist(), judged.advantage_bt[extra_b, 0].tolist(), strict=True))
-    review_b = judged.from_source("review")
-    for key, adv_t in zip(judged.keys["review"][review_b].tolist(), judged.advantage_bt[review_b], strict=True):
+    torch.testing.assert_close(prepared.old_bt[prepared.mask_bt], logp_bt[prepared.mask_bt], rtol=1e-5, atol=1e-5)
+    adv_of = dict(
+        zip(prepared.keys["review"][extra_b].tolist(), prepared.advantage_bt[extra_b, 0].tolist(), strict=True)
+    )
+    review_b = prepared.from_source("review")
+    for key, adv_t in zip(prepared.keys["review"][review_b].tolist(), prepared.advantage_bt[review_b], strict=True):
         assert float(adv_t[0]) == adv_of[key]
     assert any(adv_of.values())
     assert (reviews.scores.reward_b == second.scores.reward_b).all()
@@ -474,17 +476,17 @@ def test_rejected_episodes_give_way_to_new_endings(tmp_path: Path) -> None:
 def test_reviews_earn_what_they_bring(tmp_path: Path) -> None:
     method = {"name": "retroformer", "form": form(Fixed), "trials": 3, "actor": "policy"}
     session = session_of(tmp_path, method)
-    plain = session.desk.draw(session.desk.take(4))
+    plain = session.context.sample(session.context.take(4))
     trials = [plain]
-    draw = session.desk.draw
+    sample = session.context.sample
 
-    def noted(asks: Any, **more: Any) -> Collected:
-        trials.append(draw(asks, **more))
+    def noted(requests: Any, **more: Any) -> ScoredSamples:
+        trials.append(sample(requests, **more))
         return trials[-1]
 
-    session.desk.draw = noted  # type: ignore[method-assign]
-    (part,) = session.method.explore
-    rows = part(plain, session.desk)
+    session.context.sample = noted  # type: ignore[method-assign]
+    (part,) = session.method.augment
+    rows = part(plain, session.context)
     reviews = subset(rows, rows.kept_b)
     assert len(trials) == 4
     assert set(reviews.source_b.tolist()) == {REVIEW}
@@ -505,32 +507,32 @@ def test_reviews_earn_what_they_bring(tmp_path: Path) -> None:
 def test_a_frozen_actor_acts_as_before_the_first_step(tmp_path: Path) -> None:
     method = {"name": "retroformer", "form": form(Fixed)}
     session = session_of(tmp_path, method)
-    (part,) = session.method.explore
-    plain = session.desk.draw(session.desk.take(4))
-    drawn: list[Collected] = []
-    draw = session.desk.draw
+    (part,) = session.method.augment
+    plain = session.context.sample(session.context.take(4))
+    sampled: list[ScoredSamples] = []
+    sample = session.context.sample
 
-    def noted(asks: Any, **more: Any) -> Collected:
-        drawn.append(draw(asks, **more))
-        return drawn[-1]
+    def noted(requests: Any, **more: Any) -> ScoredSamples:
+        sampled.append(sample(requests, **more))
+        return sampled[-1]
 
-    session.desk.draw = noted  # type: ignore[method-assign]
-    before = part(plain, session.desk)
+    session.context.sample = noted  # type: ignore[method-assign]
+    before = part(plain, session.context)
     with torch.no_grad():
         for parameter in session.policy.parameters():
             parameter.mul_(1.5)
-    after = part(plain, session.desk)
-    assert drawn[0].rollout.response_ids == drawn[2].rollout.response_ids, "first trials of the frozen actor"
-    assert drawn[1].rollout.response_ids == drawn[3].rollout.response_ids, "and advised ones"
+    after = part(plain, session.context)
+    assert sampled[0].rollout.response_ids == sampled[2].rollout.response_ids, "first trials of the frozen actor"
+    assert sampled[1].rollout.response_ids == sampled[3].rollout.response_ids, "and advised ones"
     texts = [subset(rows, rows.kept_b).texts for rows in (before, after)]
     assert texts[0] != texts[1], "the policy itself writes other reviews now"
     assert session.collector.policy is session.policy
-    assert session.desk.read_notes()["actor_reward"] == pytest.approx(drawn[0].scores.reward_b.mean())
+    assert session.context.read_notes()["actor_reward"] == pytest.approx(sampled[0].scores.reward_b.mean())
 
 
 def model_of(store: dict[str, Any], seed: int = 0) -> ReviewModel:
-    desk = SimpleNamespace(policy=CausalPolicy(*build_tiny("abcd?", hidden=8, layers=1, heads=2, intermediate=8)))
-    return ReviewModel(store, desk, "gru", 16, 1e-2, seed)  # type: ignore[arg-type]
+    context = SimpleNamespace(policy=CausalPolicy(*build_tiny("abcd?", hidden=8, layers=1, heads=2, intermediate=8)))
+    return ReviewModel(store, context, "gru", 16, 1e-2, seed)  # type: ignore[arg-type]
 
 
 def test_a_reward_model_learns_what_reviews_bring_and_is_kept() -> None:
@@ -555,13 +557,13 @@ def test_a_reward_model_learns_what_reviews_bring_and_is_kept() -> None:
 def test_a_reward_model_rewards_tried_and_imagined_reviews(pilot: int, tmp_path: Path) -> None:
     method = {"name": "retroformer", "form": form(Fixed), "actor": "policy", "imagined": 2, "pilot": pilot}
     session = session_of(tmp_path, method)
-    (part,) = session.method.explore
-    plain = session.desk.draw(session.desk.take(4))
+    (part,) = session.method.augment
+    plain = session.context.sample(session.context.take(4))
     wrong = int((~plain.scores.correct_b).sum())
-    rows = part(plain, session.desk)
+    rows = part(plain, session.context)
     reviews = subset(rows, rows.kept_b)
-    notes = session.desk.read_notes()
-    store = session.desk.store(part)["model"]
+    notes = session.context.read_notes()
+    store = session.context.store(part)["model"]
     assert len(store["tried"]) == notes["retries"] == wrong > 0
     assert notes["review_model_error"] > 0
     if pilot:
@@ -575,7 +577,7 @@ def test_a_reward_model_rewards_tried_and_imagined_reviews(pilot: int, tmp_path:
         same = reviews.group_b == group
         assert len({prompt for prompt, one in zip(reviews.prompts, same, strict=True) if one}) == 1
         assert len(set(reviews.extras["keys.review"][same].tolist())) == 1
-    model = session.desk.held(part)["model"]
+    model = session.context.held(part)["model"]
     said = model(reviews.rollout.prompt_ids, reviews.rollout.response_ids)
     assert np.allclose(reviews.scores.reward_b, said, atol=1e-6)
     assert len(set(reviews.row_keys)) == len(reviews)
@@ -620,21 +622,21 @@ def test_lessons_are_hindsight() -> None:
 
 def test_a_warm_up_shows_lessons_behind_the_demonstrations(tmp_path: Path) -> None:
     session = session_of(tmp_path, "r3l")
-    draws = [(0, session.task.question("train", 0)), (1, session.task.question("train", 1))]
-    given = (session.policy, session.task, draws, 0)
-    without, taught = demonstration_batch(*given), demonstration_batch(*given, teachers=session.method.explore)
+    samples_drawn = [(0, session.task.example("train", 0)), (1, session.task.example("train", 1))]
+    given = (session.policy, session.task, samples_drawn, 0)
+    without, taught = demonstration_batch(*given), demonstration_batch(*given, teachers=session.method.augment)
     assert len(taught.group_b) > 4
     assert torch.equal(taught.mask_bt[:2, : without.mask_bt.shape[1]], without.mask_bt)
     assert taught.inputs.rows([0, 1]).response_ids == without.inputs.response_ids
     present_bt = taught.inputs.present_bt()
     assert not (taught.mask_bt & ~present_bt).any()
-    assert session.desk.decode([taught.inputs.prompt_ids[-1]])[0]
+    assert session.context.decode([taught.inputs.prompt_ids[-1]])[0]
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 SMALL = {"warmup": {"steps": 4, "batch": 8, "lr": 1e-2}, "batch": {"prompts": 4, "group": 4}}
-SMALL |= {"eval": {"final_questions": 8, "samples": 2}}
+SMALL |= {"eval": {"final_prompts": 8, "samples": 2}}
 
 
 IMAGINED = {"name": "retroformer", "imagined": 2, "pilot": 1}

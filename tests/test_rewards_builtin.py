@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError
 from grouprl.rewards import (
-    Example,
+    KnownExample,
     check_reward,
     contains_answer_tag,
     exact_match,
@@ -175,7 +175,7 @@ def test_check_reward_finds_wrong_verdicts_and_failures():
         raise ValueError("oh")
 
     with pytest.raises(InputError, match=r"'broken' fails its self-test: sample example 0.*oh"):
-        check_reward(broken, [Example("4", {}, True)])
+        check_reward(broken, [KnownExample("4", {}, True)])
 
 
 def test_check_reward_without_examples():

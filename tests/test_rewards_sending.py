@@ -187,7 +187,7 @@ def run_config(reward: dict[str, Any]) -> Any:
             "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
             "steps": 2,
             "batch": {"prompts": 10, "group": 2},
-            "eval": {"every": 0, "questions": 1, "final_questions": 1},
+            "eval": {"every": 0, "questions": 1, "final_prompts": 1},
             "reward": reward,
             "run": {"threads": 1},
         }

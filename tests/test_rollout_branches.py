@@ -1,4 +1,4 @@
-"""Rows with the same tokens so far are one row of the decoder, and nothing that is drawn changes by it."""
+"""Rows with the same tokens so far are one row of the decoder, and nothing that is sampled changes by it."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from policies import FAMILIES, kept_rows, make_policy, precise_norms
 PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]
 
 
-def drawn(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, kept=None, **options):
-    """Draw; `apart`: every row for itself from the beginning."""
+def sampled(policy, monkeypatch, *, apart=False, prompts=PROMPTS, n=6, kept=None, **options):
+    """Sample; `apart`: every row for itself from the beginning."""
     with monkeypatch.context() as patch:
         if apart:
             patch.setattr(decoding, "Branches", lambda decoder: decoder)
@@ -42,7 +42,7 @@ def test_what_is_drawn_stays_the_same(family, prompts, way, monkeypatch):
     n = 6 if way == "few rows" else 20
     for options in ({}, {"greedy": True}, {"budgets": [3, *[9] * (len(prompts) * n - 1)]}, {"stop": [[7]]}):
         together, apart = (
-            drawn(policy, monkeypatch, apart=apart, prompts=prompts, n=n, **options) for apart in (False, True)
+            sampled(policy, monkeypatch, apart=apart, prompts=prompts, n=n, **options) for apart in (False, True)
         )
         assert together.response_ids == apart.response_ids
         assert torch.equal(together.truncated_b, apart.truncated_b)
@@ -52,7 +52,7 @@ def test_what_is_drawn_stays_the_same(family, prompts, way, monkeypatch):
 
 def test_the_decoder_goes_on_once_for_each_history(monkeypatch):
     policy, seen = make_policy(), rows_seen(monkeypatch)
-    rollout = drawn(policy, monkeypatch, max_new_tokens=7, n=8)
+    rollout = sampled(policy, monkeypatch, max_new_tokens=7, n=8)
     live = [
         {(p, r[: t + 1]) for p, r in zip(rollout.prompt_ids, rollout.response_ids, strict=True) if len(r) > t + 1}
         for t in range(len(seen))
@@ -66,16 +66,16 @@ def test_the_decoder_goes_on_once_for_each_history(monkeypatch):
 
 def test_greedy_answers_are_one_row_for_each_prompt(monkeypatch):
     policy, seen = make_policy(), rows_seen(monkeypatch)
-    drawn(policy, monkeypatch, greedy=True, n=8)
+    sampled(policy, monkeypatch, greedy=True, n=8)
     assert set(seen) <= {1, 2, 3}
 
 
 def test_prompts_of_their_own_are_rows_of_their_own(monkeypatch):
     made = []
     monkeypatch.setattr(decoding, "Branches", lambda decoder: made.append(decoder) or Branches(decoder))
-    drawn(make_policy(), monkeypatch, n=1)
+    sampled(make_policy(), monkeypatch, n=1)
     assert not made
-    drawn(make_policy(), monkeypatch, n=2)
+    sampled(make_policy(), monkeypatch, n=2)
     assert len(made) == 1
 
 
@@ -139,22 +139,22 @@ def test_rows_that_leave_may_leave_one_branch_for_each():
 @pytest.mark.parametrize("shared", [0, 10**9])
 @pytest.mark.parametrize("prompts", [PROMPTS, [[1, 5, 6], [1, 9, 9]]])
 def test_few_rows_that_are_left_are_laid_out_anew(shared, prompts, monkeypatch):
-    """Most of forty rows end after three tokens: what the others draw does not change, nor what they leave behind."""
+    """Most of forty rows end after three tokens: what the others sample does not change, nor what they leave behind."""
     policy, moved, of = make_policy("llama", torch.float64), [], cache.RowCache.of
     precise_norms(policy.model)
     monkeypatch.setattr(cache, "SHARED_NUMBERS", shared)
     monkeypatch.setattr(cache.RowCache, "of", lambda *given: moved.append(given[2].shape[1]) or of(*given))
     budgets = [9 if i % 11 == 0 else 3 for i in range(20 * len(prompts))]
     kept = KeptTurns(1.0)
-    few = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept)
+    few = sampled(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept)
     assert moved
     assert set(moved) <= set(range(1, 8))
     again = [(*p, *r, 5, 6) for p, r in zip(few.prompt_ids, few.response_ids, strict=True)]
-    further = drawn(policy, monkeypatch, prompts=again, n=1, kept=kept)
+    further = sampled(policy, monkeypatch, prompts=again, n=1, kept=kept)
     monkeypatch.setattr(cache, "SLOT_ROWS", 10**9)
     moved.clear()
-    rows = drawn(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets)
-    alone = drawn(policy, monkeypatch, prompts=again, n=1)
+    rows = sampled(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets)
+    alone = sampled(policy, monkeypatch, prompts=again, n=1)
     assert not moved
     for one, other in ((few, rows), (further, alone)):
         assert one.response_ids == other.response_ids

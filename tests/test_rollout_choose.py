@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.rollout.token_sampling import draw, keep_top_k, keep_top_p, uniforms
+from grouprl.rollout.token_sampling import keep_top_k, keep_top_p, sample, uniforms
 
 
 def reference_splitmix(state):
@@ -48,18 +48,18 @@ def test_uniforms_are_uniform_and_uncorrelated():
 def test_draw_inverts_the_distribution():
     p = torch.tensor([0.0, 0.5, 0.0, 0.25, 0.25, 0.0]).expand(8, -1)
     u = torch.tensor([0.0, 0.4999, 0.5, 0.7499, 0.75, 0.9999, 1 - 2.0**-48, 0.25], dtype=torch.float64)
-    assert draw(p, u).tolist() == [1, 1, 3, 3, 4, 4, 4, 1]
+    assert sample(p, u).tolist() == [1, 1, 3, 3, 4, 4, 4, 1]
 
 
 def test_draw_needs_no_normalisation():
-    assert draw(torch.tensor([[1.0, 3.0]]), torch.tensor([0.26], dtype=torch.float64)).item() == 1
-    assert draw(torch.tensor([[1.0, 3.0]]), torch.tensor([0.24], dtype=torch.float64)).item() == 0
+    assert sample(torch.tensor([[1.0, 3.0]]), torch.tensor([0.26], dtype=torch.float64)).item() == 1
+    assert sample(torch.tensor([[1.0, 3.0]]), torch.tensor([0.24], dtype=torch.float64)).item() == 0
 
 
 def test_drawn_frequencies():
     p = torch.tensor([0.5, 0.3, 0.15, 0.05])
     u = torch.from_numpy(uniforms([11], 20_000)[0])
-    counts = torch.bincount(draw(p.expand(len(u), -1), u), minlength=4)
+    counts = torch.bincount(sample(p.expand(len(u), -1), u), minlength=4)
     chi2 = ((counts - len(u) * p) ** 2 / (len(u) * p)).sum().item()
     assert chi2 < 16.3  # 3 degrees of freedom, p = 0.001
 

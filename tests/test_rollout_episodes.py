@@ -13,8 +13,8 @@ from grouprl.envs import Observation, Step
 from grouprl.policy import load_policy
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episodes import Start, demonstrate, play
-from grouprl.tasks import Question
-from toy_envs import Ask, AskTask, Counting
+from grouprl.tasks import Example
+from toy_envs import AskTask, Counting, RolloutRequest
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +23,11 @@ def policy():
 
 
 def counting(*turns, prompt="?"):
-    return [Start(Question(f"q{i}", prompt, {"turns": t}), 0, draws=100 * i + 7) for i, t in enumerate(turns)]
+    return [Start(Example(f"q{i}", prompt, {"turns": t}), 0, samples_drawn=100 * i + 7) for i, t in enumerate(turns)]
 
 
-def asks(n):
-    return [Start(AskTask().question("train", i), i, draws=1000 + i) for i in range(n)]
+def requests(n):
+    return [Start(AskTask().example("train", i), i, samples_drawn=1000 + i) for i in range(n)]
 
 
 def go(policy, make=Counting, starts=None, **changes):
@@ -107,7 +107,7 @@ def test_turns_have_draws_of_their_own(policy):
 
 def test_greedy_episodes_are_the_same_whatever_the_seed(policy):
     starts = counting(2, 3)
-    other = [Start(s.question, s.seed, draws=s.draws + 999) for s in starts]
+    other = [Start(s.example, s.seed, samples_drawn=s.samples_drawn + 999) for s in starts]
     a, b = go(policy, starts=starts, greedy=True), go(policy, starts=other, greedy=True)
     assert a.rollout.response_ids == b.rollout.response_ids
     assert go(policy, starts=starts).rollout.response_ids != a.rollout.response_ids
@@ -136,12 +136,12 @@ def test_a_row_never_outgrows_the_model():
     assert max(episodes.rollout.tokens.lengths) <= 24 + 2 * 9
     assert episodes.mask_bt[1].nonzero()[0].max() + len(episodes.rollout.prompt_ids[1]) < 24
     assert max(episodes.rollout.tokens.lengths) <= 24
-    with pytest.raises(InputError, match="the first observation of question 'q0' has 31 tokens"):
+    with pytest.raises(InputError, match="the first observation of prompt 'q0' has 31 tokens"):
         go(small, starts=counting(29))
 
 
 def test_states_are_equal_exactly_where_their_keys_are(policy):
-    a, b = play(policy, Ask, asks(12), max_turns=2, max_new_tokens=2), go(policy)
+    a, b = play(policy, RolloutRequest, requests(12), max_turns=2, max_new_tokens=2), go(policy)
     assert len(set(a.state_bs[:, 0].tolist())) == 1
     assert set(b.state_bs[1].tolist()) == {int(b.state_bs[1, 0])}
     assert b.state_bs[0].tolist()[1:] == [-1, -1]
@@ -159,16 +159,16 @@ def test_the_score_is_the_sum_of_the_turns_and_the_components(policy):
 
 
 def test_demonstrations_have_the_same_layout(policy):
-    episodes = demonstrate(policy, Ask, asks(5), max_turns=2, max_new_tokens=2)
+    episodes = demonstrate(policy, RolloutRequest, requests(5), max_turns=2, max_new_tokens=2)
     end = policy.eos_ids[0]
-    for row, start in enumerate(asks(5)):
-        letter = start.question.columns["letter"]
+    for row, start in enumerate(requests(5)):
+        letter = start.example.columns["letter"]
         expected = [*policy.encode("k"), end, *policy.encode(letter * 2), end]
         assert list(episodes.rollout.response_ids[row]) == expected
         assert episodes.mask_bt[row].tolist() == [True, True, False, True, True]
     assert episodes.turn_reward_bs.tolist() == [[0.5, 0.5]] * 5
     assert episodes.texts[0].startswith("> k\n")
-    (failure,) = demonstrate(policy, Mute, asks(1), max_turns=2, max_new_tokens=2).failures
+    (failure,) = demonstrate(policy, Mute, requests(1), max_turns=2, max_new_tokens=2).failures
     assert "demonstrate() raised AttributeError" in failure.what
 
 
@@ -176,18 +176,18 @@ class Mute:
     """Cannot demonstrate."""
 
     def __init__(self):
-        self.inner = Ask()
+        self.inner = RolloutRequest()
         self.reset, self.step, self.score, self.close = (
             getattr(self.inner, name) for name in ("reset", "step", "score", "close")
         )
 
 
 def broken(where, how):
-    class Broken(Ask):
-        def reset(self, question, seed):
-            if where == "reset" and question.id.endswith("1"):
+    class Broken(RolloutRequest):
+        def reset(self, example, seed):
+            if where == "reset" and example.id.endswith("1"):
                 return how()
-            return super().reset(question, seed) if "letter" in question.columns else Observation("?")
+            return super().reset(example, seed) if "letter" in example.columns else Observation("?")
 
         def step(self, action):
             step = super().step(action)
@@ -206,8 +206,8 @@ def fail():
 @pytest.mark.parametrize(
     ("where", "how", "words"),
     [
-        ("reset", fail, r"\(question 'ask/train/1', seed 1, turn 0\): reset\(\) raised ValueError: no board"),
-        ("step", fail, r"\(question 'ask/train/1', seed 1, turn 2\): step\(\) raised ValueError: no board"),
+        ("reset", fail, r"\(prompt 'ask/train/1', seed 1, turn 0\): reset\(\) raised ValueError: no board"),
+        ("step", fail, r"\(prompt 'ask/train/1', seed 1, turn 2\): step\(\) raised ValueError: no board"),
         ("score", fail, r"turn 2\): score\(\) raised ValueError: no board"),
         ("reset", lambda: "a text", r"reset\(\) is str, not Observation"),
         ("reset", lambda: Observation(3), "text of type int"),
@@ -219,8 +219,8 @@ def fail():
     ],
 )
 def test_environments_that_fail_are_errors_of_their_row(policy, where, how, words):
-    Ask.opened.clear()
-    episodes = play(policy, broken(where, how), asks(3), max_turns=2, max_new_tokens=2)
+    RolloutRequest.opened.clear()
+    episodes = play(policy, broken(where, how), requests(3), max_turns=2, max_new_tokens=2)
     assert episodes.ended[1] == "error"
     assert isinstance(episodes.verdicts[1], Failure)
     assert re.search(words, episodes.verdicts[1].what), episodes.verdicts[1].what
@@ -229,18 +229,18 @@ def test_environments_that_fail_are_errors_of_their_row(policy, where, how, word
         assert episodes.ended[0] == episodes.ended[2] == "terminated"
     else:
         assert episodes.mask_bt[1].any()
-    assert all(environment.closed == 1 for environment in Ask.opened)
+    assert all(environment.closed == 1 for environment in RolloutRequest.opened)
 
 
 def test_environments_are_closed_when_the_policy_is_interrupted(policy, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    Ask.opened.clear()
+    RolloutRequest.opened.clear()
     monkeypatch.setattr("grouprl.rollout.sampler.decode", stopped)
     with pytest.raises(KeyboardInterrupt):
-        play(policy, Ask, asks(3), max_turns=2, max_new_tokens=2)
-    assert [environment.closed for environment in Ask.opened] == [1, 1, 1]
+        play(policy, RolloutRequest, requests(3), max_turns=2, max_new_tokens=2)
+    assert [environment.closed for environment in RolloutRequest.opened] == [1, 1, 1]
 
 
 CHATML = (
@@ -306,8 +306,8 @@ def test_what_the_policy_cannot_read_is_left_out_and_makes_the_turn_invalid(poli
 
 def test_a_first_observation_that_cannot_be_read_is_refused(policy):
     class OddFirst(Counting):
-        def reset(self, question, seed):
-            super().reset(question, seed)
+        def reset(self, example, seed):
+            super().reset(example, seed)
             return Observation("é")
 
     with pytest.raises(InputError, match="alphabet"):

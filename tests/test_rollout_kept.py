@@ -14,7 +14,7 @@ from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.turn_cache import KeptTurns
-from grouprl.tasks import Question
+from grouprl.tasks import Example
 from policies import kept_rows
 
 
@@ -27,9 +27,9 @@ def policy(kv_heads: int = 2, dtype: torch.dtype = torch.float64) -> Any:
 
 def played(own: Any, kept_gb: float, task: Any = None, count: int = 24, turns: int = 5) -> Any:
     if task is None:
-        starts = [Start(Question(f"q{i}", "?", {"turns": 1 + i % turns}), 0, draws=i) for i in range(count)]
+        starts = [Start(Example(f"q{i}", "?", {"turns": 1 + i % turns}), 0, samples_drawn=i) for i in range(count)]
         return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, kept_gb=kept_gb)
-    starts = [Start(task.question("train", i // 8), i, draws=i) for i in range(count)]
+    starts = [Start(task.example("train", i // 8), i, samples_drawn=i) for i in range(count)]
     limits = {"max_turns": task.max_turns, "max_new_tokens": 3, "agents": task.agents}
     return play(own, task.environment, starts, **limits, kept_gb=kept_gb)
 
@@ -86,13 +86,13 @@ def test_a_row_that_was_changed_is_read_anew() -> None:
     own, held = policy(), KeptTurns(1.0)
     first = own.encode_prompt("abc?")
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 4, "seeds": [3, 4]}
-    drawn = kept_rows(own, [first, first], held, ["x", "y"], **settings)
-    grown = [[*first, *ids, *own.encode("kk")] for ids in drawn.response_ids]
+    sampled = kept_rows(own, [first, first], held, ["x", "y"], **settings)
+    grown = [[*first, *ids, *own.encode("kk")] for ids in sampled.response_ids]
     grown[1][2] = own.encode("-")[0]
     past = held.past(["x", "y"], grown)
     assert set(past._held) == {tuple(grown[0])}
     again = kept_rows(own, [first, first], held, ["x", "y"], **settings)
-    assert again.response_ids == drawn.response_ids
+    assert again.response_ids == sampled.response_ids
     one = generate(own, grown, **settings)
     two = kept_rows(own, grown, held, ["x", "y"], **settings)
     assert one.response_ids == two.response_ids

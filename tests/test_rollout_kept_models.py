@@ -27,7 +27,7 @@ from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.transformers_decoder import TransformersDecoder
 from grouprl.rollout.turn_cache import KeptTurns
-from grouprl.tasks import Question
+from grouprl.tasks import Example
 from policies import SIZES, kept_rows, make_model
 
 LETTERS = toy_envs.AskTask.alphabet
@@ -67,7 +67,9 @@ def near(family: str) -> dict[str, float]:
 
 
 def played(own: CausalPolicy, kept_gb: float, count: int = 24) -> Any:
-    starts = [Start(Question(f"q{i}", "?" * (1 + i % 5), {"turns": 1 + i % 5}), 0, draws=i) for i in range(count)]
+    starts = [
+        Start(Example(f"q{i}", "?" * (1 + i % 5), {"turns": 1 + i % 5}), 0, samples_drawn=i) for i in range(count)
+    ]
     return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, kept_gb=kept_gb)
 
 
@@ -122,9 +124,9 @@ def test_rows_known_to_different_lengths_are_read_together(family: str) -> None:
     own, held = policy(family), KeptTurns(1.0)
     firsts = [own.encode_prompt("?" * n) for n in (1, 4, 9)]
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 6}
-    drawn = kept_rows(own, firsts, held, ["x", "y", "z"], **settings, seeds=[1, 2, 3], budgets=[6, 1, 3])
+    sampled = kept_rows(own, firsts, held, ["x", "y", "z"], **settings, seeds=[1, 2, 3], budgets=[6, 1, 3])
     grown = [
-        [*p, *ids, *own.encode("abc"[:n])] for n, p, ids in zip((3, 1, 2), firsts, drawn.response_ids, strict=True)
+        [*p, *ids, *own.encode("abc"[:n])] for n, p, ids in zip((3, 1, 2), firsts, sampled.response_ids, strict=True)
     ]
     grown.append(own.encode_prompt("kkk?"))  # one that nothing is known of
     again = {**settings, "seeds": [4, 5, 6, 7]}

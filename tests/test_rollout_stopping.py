@@ -1,4 +1,4 @@
-"""Texts that end an answer or a turn, whatever tokens they are written with."""
+"""Texts that end a completion or a turn, whatever tokens they are written with."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def policy() -> Any:
     return load_policy("tiny", alphabet=ALPHABET, hidden=16, layers=1, heads=2, intermediate=16, seed=1)
 
 
-def drawn(policy: Any, *stop: str, n: int = 200, tokens: int = 12) -> Any:
+def sampled(policy: Any, *stop: str, n: int = 200, tokens: int = 12) -> Any:
     prompts = [policy.encode_prompt("?")]
     return generate(policy, prompts, n=n, max_new_tokens=tokens, seeds=list(range(n)), stop_texts=stop)
 
 
 def test_answers_end_where_a_text_is_complete_and_are_the_same_until_then(policy: Any) -> None:
-    free, bound = drawn(policy), drawn(policy, "ab", "k")
+    free, bound = sampled(policy), sampled(policy, "ab", "k")
     texts = policy.decode_all(bound.response_ids)
     ended = 0
     for i, (whole, cut, text) in enumerate(zip(free.response_ids, bound.response_ids, texts, strict=True)):
@@ -49,7 +49,7 @@ def test_answers_end_where_a_text_is_complete_and_are_the_same_until_then(policy
 def test_they_are_what_sequences_of_tokens_are_for_letters(policy: Any) -> None:
     prompts, seeds = [policy.encode_prompt("?")], list(range(100))
     ids = generate(policy, prompts, n=100, max_new_tokens=9, seeds=seeds, stop=[policy.encode("ab")])
-    assert drawn(policy, "ab", n=100, tokens=9).response_ids == ids.response_ids
+    assert sampled(policy, "ab", n=100, tokens=9).response_ids == ids.response_ids
 
 
 class Bytes:
@@ -91,12 +91,12 @@ def test_a_letter_of_two_tokens_is_complete_with_the_second() -> None:
 
 def test_an_empty_text_is_refused(policy: Any) -> None:
     with pytest.raises(InputError, match="An empty stop text"):
-        drawn(policy, "")
+        sampled(policy, "")
 
 
 def test_turns_end_at_stop_texts(policy: Any) -> None:
     task = toy_envs.AskTask()
-    starts = [Start(task.question("train", i), 0, draws=i) for i in range(60)]
+    starts = [Start(task.example("train", i), 0, samples_drawn=i) for i in range(60)]
     episodes = play(policy, task.environment, starts, max_turns=2, max_new_tokens=8, stop=("k",))
     actions = [turn.action for record in episodes.records for turn in record.turns]
     assert sum(action.endswith("k") for action in actions) > 10
@@ -105,7 +105,7 @@ def test_turns_end_at_stop_texts(policy: Any) -> None:
 
 def test_runs_stop_where_they_are_told(tmp_path: Path) -> None:
     sampling = {"stop": ["k"], "max_new_tokens": 6}
-    folder = launch(tmp_path / "run", sampling=sampling, steps=1, eval={"final_questions": 4})
+    folder = launch(tmp_path / "run", sampling=sampling, steps=1, eval={"final_prompts": 4})
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     actions = [turn["action"] for row in rows for turn in row["turns"]]
     assert any(action.endswith("k") and len(action) > 1 for action in actions)

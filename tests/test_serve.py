@@ -13,7 +13,7 @@ import torch
 
 from chat_policies import chatting
 from grouprl.policy import Tokens
-from grouprl.serve import Drawing, Line, Service
+from grouprl.serve import BatchedSampling, Line, Service
 
 openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")
@@ -43,7 +43,7 @@ def client_of(endpoint, key="me"):
     return openai.OpenAI(base_url=endpoint.url, api_key=key, max_retries=0, timeout=30)
 
 
-def ask(client, text="Hello", **settings):
+def request(client, text="Hello", **settings):
     settings = {"seed": 1, "max_tokens": 20, **settings}
     return client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": text}], **settings)
 
@@ -63,7 +63,7 @@ def fetch(url, body=None, key=""):
 
 
 def check_logp(policy, row):
-    """The recorded log-probs are the policy's own, at the tokens it drew."""
+    """The recorded log-probs are the policy's own, at the tokens it sampled."""
     logp_bt = policy.logp(Tokens.of([row["prompt_ids"]], [row["response_ids"]])).logp_bt[0]
     mask = torch.tensor(row["mask"])
     assert mask.any()
@@ -76,7 +76,7 @@ def test_models(served):
 
 def test_an_answer_and_its_exact_tokens(served, policy):
     client = client_of(served[0])
-    answer = ask(client, logprobs=True)
+    answer = request(client, logprobs=True)
     (row,) = rows_of(served[0])
     assert "".join(policy.tokenizer.convert_ids_to_tokens(row["prompt_ids"])) == "<|user|>Hello<eos><|assistant|>"
     assert policy.decode(row["response_ids"]) == answer.choices[0].message.content
@@ -89,19 +89,19 @@ def test_an_answer_and_its_exact_tokens(served, policy):
 
 
 def test_the_seed_decides_and_neighbours_do_not(served):
-    client, texts = client_of(served[0]), [f"Question {i}" for i in range(12)]
-    alone = [ask(client, text, max_tokens=50).choices[0].message.content for text in texts]
+    client, texts = client_of(served[0]), [f"Example {i}" for i in range(12)]
+    alone = [request(client, text, max_tokens=50).choices[0].message.content for text in texts]
     with ThreadPoolExecutor(12) as pool:
-        together = list(pool.map(lambda text: ask(client, text, max_tokens=50).choices[0].message.content, texts))
+        together = list(pool.map(lambda text: request(client, text, max_tokens=50).choices[0].message.content, texts))
     assert together == alone
     assert len(set(alone)) > 1
-    assert served[1].drawing.largest > 1  # they were drawn together
-    assert ask(client, seed=2).choices[0].message.content != ask(client, seed=3).choices[0].message.content
-    assert ask(client, seed=None).id  # a seed of the server's own
+    assert served[1].drawing.largest > 1  # they were sampled together
+    assert request(client, seed=2).choices[0].message.content != request(client, seed=3).choices[0].message.content
+    assert request(client, seed=None).id  # a seed of the server's own
 
 
 def test_several_answers_are_rows_of_their_own(served):
-    answer = ask(client_of(served[0]), n=3)
+    answer = request(client_of(served[0]), n=3)
     assert len({choice.message.content for choice in answer.choices}) == 3
     rows = rows_of(served[0])
     assert [row["row"] for row in rows] == [0, 1, 2]
@@ -110,31 +110,33 @@ def test_several_answers_are_rows_of_their_own(served):
 
 def test_greedy_needs_no_seed(served, policy):
     client = client_of(served[0])
-    one, two = (ask(client, temperature=0, seed=seed).choices[0].message.content for seed in (1, 2))
+    one, two = (request(client, temperature=0, seed=seed).choices[0].message.content for seed in (1, 2))
     assert one == two
     check_logp(policy, rows_of(served[0])[0])
 
 
 def test_a_stop_text_ends_an_answer_and_is_not_shown(served, policy):
     client = client_of(served[0])
-    whole = ask(client, max_tokens=100).choices[0].message.content
+    whole = request(client, max_tokens=100).choices[0].message.content
     stop = whole[40:43]
-    cut = ask(client, max_tokens=100, stop=[stop, "never"])
+    cut = request(client, max_tokens=100, stop=[stop, "never"])
     assert cut.choices[0].message.content == whole[: whole.index(stop)]
     assert cut.choices[0].finish_reason == "stop"
     row = rows_of(served[0])[1]
-    assert policy.decode(row["response_ids"]) == whole[: whole.index(stop) + len(stop)]  # what was really drawn
-    streamed = ask(client, max_tokens=100, stop=stop, stream=True)
+    assert policy.decode(row["response_ids"]) == whole[: whole.index(stop) + len(stop)]  # what was really sampled
+    streamed = request(client, max_tokens=100, stop=stop, stream=True)
     assert "".join(x.choices[0].delta.content or "" for x in streamed) == cut.choices[0].message.content
 
 
 def test_a_stream_is_the_answer_in_pieces(served):
     client = client_of(served[0])
-    whole = ask(client, max_tokens=100, logprobs=True)
-    chunks = list(ask(client, max_tokens=100, stream=True, logprobs=True, stream_options={"include_usage": True}, n=1))
+    whole = request(client, max_tokens=100, logprobs=True)
+    chunks = list(
+        request(client, max_tokens=100, stream=True, logprobs=True, stream_options={"include_usage": True}, n=1)
+    )
     texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert "".join(texts) == whole.choices[0].message.content
-    assert len(texts) > 2  # as it is drawn, not at the end
+    assert len(texts) > 2  # as it is sampled, not at the end
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
     assert chunks[-1].usage == whole.usage
     logprobs = [t.logprob for c in chunks if c.choices and c.choices[0].logprobs for t in c.choices[0].logprobs.content]
@@ -158,7 +160,7 @@ def test_a_conversation_that_goes_on_goes_on_in_its_row(served, policy):
     n = len(before["response_ids"])
     assert row["response_ids"][:n] == before["response_ids"]
     assert row["turns"] == 2
-    own = [i for i, drawn in enumerate(row["mask"]) if drawn]
+    own = [i for i, sampled in enumerate(row["mask"]) if sampled]
     between = row["response_ids"][n : own[own.index(n - 1) + 1]]
     end = "" if before["response_ids"][-1] in policy.eos_ids else "<eos>"
     assert "".join(policy.tokenizer.convert_ids_to_tokens(between)) == f"{end}<|user|>More<eos><|assistant|>"
@@ -171,8 +173,8 @@ def test_a_conversation_that_goes_on_goes_on_in_its_row(served, policy):
 
 
 def test_clients_do_not_see_each_other(served):
-    ask(client_of(served[0], "one"))
-    ask(client_of(served[0], "two"))
+    request(client_of(served[0], "one"))
+    request(client_of(served[0], "two"))
     assert len(rows_of(served[0], "one")) == len(rows_of(served[0], "two")) == 1
     assert fetch(f"{served[0].url}/rows", key="three")[0] == 404
     assert fetch(f"{served[0].url}/rows")[0] == 401
@@ -180,7 +182,7 @@ def test_clients_do_not_see_each_other(served):
 
 def test_two_requests_that_go_on_from_one_answer_become_two_rows(served, policy):
     client = client_of(served[0])
-    first = ask(client).choices[0].message.model_dump(exclude_none=True)
+    first = request(client).choices[0].message.model_dump(exclude_none=True)
     said = [{"role": "user", "content": "Hello"}, first]
 
     def go_on(text):
@@ -219,7 +221,7 @@ def test_tools_are_announced_and_called(served, policy, monkeypatch):
 def test_streamed_tool_calls_come_whole(served, policy, monkeypatch):
     script = iter(['<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'])
     monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, script))
-    stream = ask(client_of(served[0]), tools=[ADD], stream=True, max_tokens=200)
+    stream = request(client_of(served[0]), tools=[ADD], stream=True, max_tokens=200)
     chunks = [chunk.choices[0] for chunk in stream]
     (call,) = [each for chunk in chunks for each in chunk.delta.tool_calls or []]
     assert (call.index, call.function.name, json.loads(call.function.arguments)) == (0, "add", {"a": 1})
@@ -229,7 +231,7 @@ def test_streamed_tool_calls_come_whole(served, policy, monkeypatch):
 def test_a_malformed_call_is_text(served, policy, monkeypatch):
     for text in ('<tool_call>{"name": add}</tool_call>', '<tool_call>["add"]</tool_call>', "<tool_call>{"):
         monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, iter([text])))
-        answer = ask(client_of(served[0], text), tools=[ADD], max_tokens=200).choices[0]
+        answer = request(client_of(served[0], text), tools=[ADD], max_tokens=200).choices[0]
         assert (answer.message.content, answer.message.tool_calls, answer.finish_reason) == (text, None, "stop")
 
 
@@ -288,7 +290,7 @@ def test_other_requests(served):
         bare = Service(chatting(None), "tiny")
         endpoint = Endpoint(bare)
         try:
-            ask(client_of(endpoint), tools=[ADD])
+            request(client_of(endpoint), tools=[ADD])
         finally:
             endpoint.close()
             bare.close()
@@ -299,7 +301,7 @@ def test_without_a_template_messages_are_their_contents():
     service = Service(policy, "tiny")
     endpoint = Endpoint(service)
     try:
-        ask(client_of(endpoint), "1+1=")
+        request(client_of(endpoint), "1+1=")
         (row,) = rows_of(endpoint)
         assert row["prompt_ids"] == policy.encode_prompt("1+1=")
     finally:
@@ -325,13 +327,13 @@ def test_a_record_holds_every_token(policy, tmp_path):
 
 
 def test_a_client_that_goes_away_stops_its_answer(policy):
-    drawing, begun = Drawing(policy), threading.Event()
+    drawing, begun = BatchedSampling(policy), threading.Event()
     seen = []
     line = Line(tuple(policy.encode("x")), 1500, 0, told=lambda text: (seen.append(text), begun.set()))
-    future = drawing.draw(line)
+    future = drawing.sample(line)
     begun.wait(20)
     ended = future.cancel()
-    other = drawing.draw(Line(tuple(policy.encode("y")), 5, 0)).result(20)
+    other = drawing.sample(Line(tuple(policy.encode("y")), 5, 0)).result(20)
     drawing.close()
     assert ended
     assert len(other.ids) <= 5
@@ -345,6 +347,6 @@ def test_what_fails_while_drawing_is_said(served, monkeypatch):
 
     monkeypatch.setattr("grouprl.rollout.sampler.decode", broken)
     with pytest.raises(openai.InternalServerError, match="RuntimeError: no memory"):
-        ask(client_of(served[0]))
+        request(client_of(served[0]))
     monkeypatch.undo()
-    assert ask(client_of(served[0])).choices  # the next request is served
+    assert request(client_of(served[0])).choices  # the next request is served

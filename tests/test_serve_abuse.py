@@ -85,8 +85,8 @@ def framed(body, path="/v1/chat/completions", method="POST", **headers):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-def post(endpoint, asked, **headers):
-    body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
+def post(endpoint, requested, **headers):
+    body = requested if isinstance(requested, bytes) else json.dumps(requested).encode()
     return talk(endpoint, framed(body, **headers))
 
 
@@ -366,9 +366,9 @@ def test_what_looks_odd_and_is_honest_is_served(server):
         {"messages": [{"role": "odd", "content": "x"}] * 100, "max_tokens": 1},
         {**HELLO, "tools": [{**TOOL, "deep": [[[[[[[[[[1]]]]]]]]]]}]},
     ]
-    for asked in odd:
-        status, body = post(server, asked)
-        assert status == 200, (asked, body)
+    for requested in odd:
+        status, body = post(server, requested)
+        assert status == 200, (requested, body)
 
 
 def test_a_chunked_body_is_read(server):
@@ -587,15 +587,15 @@ def test_a_failure_while_drawing_is_that_request_s_own(policy, monkeypatch):
 
     monkeypatch.setattr(LocalSampler, "sample", failing)
     with serving(policy) as endpoint:
-        asked = [{**HELLO, **said("BAD" if i % 3 == 0 else "good"), "max_tokens": 40} for i in range(12)]
+        requested = [{**HELLO, **said("BAD" if i % 3 == 0 else "good"), "max_tokens": 40} for i in range(12)]
         with ThreadPoolExecutor(12) as pool:
-            got = list(pool.map(lambda each: post(endpoint, each), asked))
+            got = list(pool.map(lambda each: post(endpoint, each), requested))
         assert [status for status, _ in got] == [500 if i % 3 == 0 else 200 for i in range(12)]
         assert all(len(body) < 2000 for status, body in got if status == 500)
 
 
 def test_one_key_s_queue_does_not_hold_up_another_s(policy):
-    """A key has many answers waiting; a second key's only one comes before most of them."""
+    """A key has many completions waiting; a second key's only one comes before most of them."""
     from concurrent.futures import ThreadPoolExecutor
 
     with serving(policy, at_once=2, limits=Limits()) as endpoint, ThreadPoolExecutor(2) as pool:

@@ -18,7 +18,7 @@ from grouprl.algorithms.rewards.components import AgentsInTurn, WeightedComponen
 from grouprl.core.errors import InputError
 from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals, read_subgoal
 from grouprl.rewards.stepwise import LINES, final_line, in_order, key_step_share, line_step_rewards, step_rewards
-from grouprl.tasks import Question, StepsTask, SubgoalsTask
+from grouprl.tasks import Example, StepsTask, SubgoalsTask
 from small import near, small
 from test_loop import launch, records
 
@@ -66,7 +66,7 @@ COLUMNS: dict[str, Any] = {
 def played(*actions: str, **changes: Any) -> tuple[Subgoals, list[Any]]:
     settings = {key: changes.pop(key) for key in ("judge", "attempts") if key in changes}
     episode = Subgoals(12, **settings)
-    episode.reset(Question("q", "c25 h47:h,=bob,k>", {**COLUMNS, **changes}), 0)
+    episode.reset(Example("q", "c25 h47:h,=bob,k>", {**COLUMNS, **changes}), 0)
     return episode, [episode.step(action) for action in actions]
 
 
@@ -122,10 +122,10 @@ def test_a_whole_way_is_gone_by_both_in_turn() -> None:
 
 def test_training_asks_single_steps_and_evaluation_whole_ways() -> None:
     task = SubgoalsTask(pages=2, goals=2)
-    steps = [task.question("train", i).columns for i in range(30)]
+    steps = [task.example("train", i).columns for i in range(30)]
     assert not any(c["whole"] for c in steps)
     assert len({c["done"] for c in steps}) > 2
-    assert all(task.question("eval", i).columns["whole"] for i in range(5))
+    assert all(task.example("eval", i).columns["whole"] for i in range(5))
     assert task.max_turns == 10
     assert SubgoalsTask(pages=1, goals=1, attempts=8).max_turns == 9
 
@@ -138,7 +138,7 @@ TABLE = {"tap c": "tap 25", "tap h": "tap 47", "scroll": "scroll"}
 
 
 def rollout(logits: Tensor, generator: torch.Generator, size: int = 16) -> tuple[Any, Tensor]:
-    """Sub-goals drawn at one state, each executed by the table's actor; rows of the planner alone."""
+    """Sub-goals sampled at one state, each executed by the table's actor; rows of the planner alone."""
     chosen_b = torch.multinomial(logits.softmax(-1), size, replacement=True, generator=generator)
     parts: dict[str, list[float]] = {"format": [], "execution": [], "judge": []}
     for choice in chosen_b.tolist():
@@ -219,7 +219,7 @@ ANSWER = """### Image Description: a triangle
 ### Step 1: Two sides are 3 and 4.
 They add up to 7.
 ### Step 2: The third is 5
-### The final answer is: 12
+### The final completion is: 12
 or so"""
 
 
@@ -238,11 +238,11 @@ def test_the_rewards_of_an_answer_in_steps() -> None:
         ANSWER.replace("Step 2", "Step 3"),
         ANSWER.replace("### Rationales:", ""),
         ANSWER.replace("### Step 1:", "").replace("Step 2", "Step 1").replace("### Step 1:", ""),
-        "### The final answer is: 12\n" + ANSWER,
+        "### The final completion is: 12\n" + ANSWER,
         ANSWER.partition("### The")[0],
         "",
     ],
-    ids=["permuted", "skipped", "a section is missing", "no step", "answered first", "no answer", "nothing"],
+    ids=["permuted", "skipped", "a section is missing", "no step", "answered first", "no completion", "nothing"],
 )
 def test_steps_out_of_order_are_not_valid(broken: str) -> None:
     assert in_order(ANSWER)
@@ -256,28 +256,28 @@ def test_short_headings_mean_the_same() -> None:
     assert found == {"accuracy": 1.0, "key_steps": 0.5, "valid_steps": 0.0, "correct": 1.0}
     assert not in_order("1:12\n=12", LINES)
     task = StepsTask()
-    question = Question("q", "7+5+8>", {"answer": "20", "key_steps": ["12", "20"]})
-    assert task.solution(question) == "?7+5+8\n1:12\n2:20\n=20"
-    assert len(task.solution(question)) + 2 == task.max_new_tokens
+    example = Example("q", "7+5+8>", {"answer": "20", "key_steps": ["12", "20"]})
+    assert task.solution(example) == "?7+5+8\n1:12\n2:20\n=20"
+    assert len(task.solution(example)) + 2 == task.max_new_tokens
 
 
 @pytest.mark.parametrize("level", range(1, 7))
 def test_answers_in_steps_fit_and_are_spelt_in_the_alphabet(level: int) -> None:
     task, best = StepsTask(level=level), []
     for index in range(40):
-        question = task.question("train", index)
-        right, shown = task.solution(question), task.demonstration(question, index)
+        example = task.example("train", index)
+        right, shown = task.solution(example), task.demonstration(example, index)
         assert max(len(right), len(shown)) < task.max_new_tokens
-        assert set(str(question.prompt) + right + shown) <= set(task.alphabet)
-        assert sum(task.reward(right, **question.columns).values()) == 4
-        best.append(task.reward(shown, **question.columns)["valid_steps"])
+        assert set(str(example.prompt) + right + shown) <= set(task.alphabet)
+        assert sum(task.reward(right, **example.columns).values()) == 4
+        best.append(task.reward(shown, **example.columns)["valid_steps"])
     assert 0.5 < sum(best) / 40 < 0.95
 
 
 def test_demonstrations_in_steps_are_as_good_as_they_should_be() -> None:
     task = StepsTask()
-    questions = [task.question("train", index) for index in range(400)]
-    found = [task.reward(task.demonstration(q, 0), **q.columns) for q in questions]
+    examples = [task.example("train", index) for index in range(400)]
+    found = [task.reward(task.demonstration(q, 0), **q.columns) for q in examples]
     means = {name: sum(each[name] for each in found) / 400 for name in found[0]}
     assert 0.62 < means["accuracy"] < 0.74  # (0.85² + 0.15²/2)·(1 - 0.3/4) = 0.68: without "=20" nothing is said
     assert 0.72 < means["valid_steps"] < 0.85  # a line is lost in 0.3; without the last of four the order holds: 0.775

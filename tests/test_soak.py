@@ -17,7 +17,7 @@ def test_a_run_survives_its_faults(kind: str, tmp_path: Path) -> None:
     found = soak.soak(tmp_path, kind, 60, every=10, calm=0.3)
     assert found.faults.total() >= 3
     assert found.starts >= 3
-    assert found.account["questions_trained"] > 0
+    assert found.account["prompts_trained"] > 0
     reasons = {name for name in found.account if name.startswith("rows_lost/")}
     inside = {"error"} if kind == "episodes" else {"error", "bad_value", "group"}
     assert inside <= {name.removeprefix("rows_lost/") for name in reasons}

@@ -1,4 +1,4 @@
-"""Praise and blame for parts of an answer: where they are found, which tokens they mark, and a run."""
+"""Praise and blame for parts of a completion: where they are found, which tokens they mark, and a run."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def critique(completion: str, **columns: Any) -> dict[str, list[str]]:
 
 
 def test_marks_of_rows(monkeypatch):
-    desk = FakeDesk((1.0, 0.0), answers=1, prompts=2, lengths=lambda i, n: 3)
-    rows = desk.draw(desk.take(2))
-    desk.decode = lambda many: ["".join({7: "7", 8: "8"}.get(i, ".") for i in ids) for ids in many]
-    filled = SpanFeedback(function=f"{__file__}:critique").fill(desk.batch(rows), rows, desk)
+    context = FakeDesk((1.0, 0.0), completions=1, prompts=2, lengths=lambda i, n: 3)
+    rows = context.sample(context.take(2))
+    context.decode = lambda many: ["".join({7: "7", 8: "8"}.get(i, ".") for i in ids) for ids in many]
+    filled = SpanFeedback(function=f"{__file__}:critique").fill(context.batch(rows), rows, context)
     ids = filled.token_bt
     assert torch.equal(filled.marks["good"], (ids == 7) & filled.mask_bt)
     assert torch.equal(filled.marks["poor"], (ids == 8) & filled.mask_bt)
@@ -53,10 +53,10 @@ def wrong(completion: str, **columns: Any) -> Any:
 
 
 def test_feedback_of_another_kind_is_refused():
-    desk = FakeDesk((1.0,) * 8, answers=1, prompts=1)
-    rows = desk.draw(desk.take(1))
+    context = FakeDesk((1.0,) * 8, completions=1, prompts=1)
+    rows = context.sample(context.take(1))
     with pytest.raises(InputError, match="it returns"):
-        SpanFeedback(function=f"{__file__}:wrong").fill(desk.batch(rows), rows, desk)
+        SpanFeedback(function=f"{__file__}:wrong").fill(context.batch(rows), rows, context)
     assert "nobody to ask" in SpanFeedback().refuse(RunFacts())[0]
 
 
@@ -68,7 +68,7 @@ def test_praise_reaches_the_tokens_before_it():
 
 
 def digits(completion: str, *, answer: str, **columns: Any) -> dict[str, list[str]]:
-    """Praise digits of the answer, blame the others."""
+    """Praise digits of the completion, blame the others."""
     return {"good": sorted(set(answer) & set(completion)), "poor": sorted(set(completion) - set(answer))}
 
 

@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.stored import likeliest, stored
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 from grouprl.tasks import load_task
 from grouprl.testing import check_stored_rows
 from grouprl.train.loop import train
@@ -50,7 +50,7 @@ def preferences(folder: Path, **changes: Any) -> dict[str, Any]:
         "steps": 8,
         "batch": {"prompts": 16, "group": 2, "minibatches": 2},
         "optim": {"lr": 3e-3, "schedule": "constant"},
-        "eval": {"every": 0, "final_questions": 8},
+        "eval": {"every": 0, "final_prompts": 8},
         "run": {"checkpoint_every": 4, "threads": 1},
         **changes,
     }
@@ -59,8 +59,8 @@ def preferences(folder: Path, **changes: Any) -> dict[str, Any]:
 def test_pairs_are_groups_of_two_with_a_known_winner(tmp_path: Path) -> None:
     task = load_task(f"pairs:{pairs_file(tmp_path)}")
     policy = load_policy("tiny", hidden=16, layers=1, heads=2, intermediate=16)
-    asks = [Ask(7 + i, i, task.question("train", i), 2) for i in range(3)]
-    rows = stored(task, policy, asks, 16)
+    requests = [RolloutRequest(7 + i, i, task.example("train", i), 2) for i in range(3)]
+    rows = stored(task, policy, requests, 16)
     assert rows.group_b.tolist() == [7, 7, 8, 8, 9, 9]
     assert rows.scores.reward_b.tolist() == [1.0, 0.0] * 3
     assert [text[-1] for text in rows.texts[:2]] == ["a", "b"]
@@ -79,15 +79,15 @@ def test_the_policy_learns_what_is_preferred(tmp_path: Path) -> None:
 def test_likeliest_is_the_row_of_most_log_prob(tmp_path: Path) -> None:
     task = load_task(f"pairs:{pairs_file(tmp_path)}")
     policy = load_policy("tiny", hidden=16, layers=1, heads=2, intermediate=16)
-    question = task.question("train", 0)
+    example = task.example("train", 0)
     end = policy.eos_ids[0]
-    prompt = policy.encode_prompt(question.prompt)
+    prompt = policy.encode_prompt(example.prompt)
     from grouprl.policy import Tokens
 
-    both = [[*policy.encode(row.completion), end] for row in task.stored_rows(question)]
+    both = [[*policy.encode(row.completion), end] for row in task.stored_rows(example)]
     sums = policy.logp(Tokens.of([prompt, prompt], both)).logp_bt.sum(1)
-    row, length = likeliest(task, policy, question, 16)
-    assert row == task.stored_rows(question)[int(sums.argmax())]
+    row, length = likeliest(task, policy, example, 16)
+    assert row == task.stored_rows(example)[int(sums.argmax())]
     assert length == 3
 
 
@@ -100,7 +100,7 @@ def sampled(folder: Path) -> Path:
         "method": "grpo",
         "steps": 4,
         "batch": {"prompts": 8, "group": 4},
-        "eval": {"every": 0, "final_questions": 4},
+        "eval": {"every": 0, "final_prompts": 4},
         "run": {"threads": 1},
     }
     run(folder, settings, "sampled")
@@ -112,9 +112,9 @@ def test_rollouts_of_a_run_are_trained_on_as_they_were_sampled(tmp_path: Path) -
     task = load_task(f"rollouts:{folder}")
     check_stored_rows(task)
     policy = load_policy(folder / "model")
-    asks = [Ask(i, i, task.question("train", i), 4) for i in range(2)]
-    rows = stored(task, policy, asks, task.max_new_tokens)
-    first = asks[0].question.columns["rows"]
+    requests = [RolloutRequest(i, i, task.example("train", i), 4) for i in range(2)]
+    rows = stored(task, policy, requests, task.max_new_tokens)
+    first = requests[0].example.columns["rows"]
     assert [list(ids) for ids in rows.rollout.response_ids[:4]] == [row["completion_ids"] for row in first]
     assert rows.scores.reward_b[:4].tolist() == [row["reward"] for row in first]
     want = torch.tensor(first[0]["behavior_logp"])
@@ -127,12 +127,12 @@ def test_rollouts_of_a_run_are_trained_on_as_they_were_sampled(tmp_path: Path) -
         "steps": 3,
         "batch": {"prompts": 4, "group": 4, "minibatches": 2},
         "optim": {"lr": 1e-4},
-        "eval": {"every": 0, "final_questions": 4},
+        "eval": {"every": 0, "final_prompts": 4},
         "run": {"threads": 1},
     }
     steps = [row for row in run(tmp_path, settings, "offline") if row["phase"] == "train"]
     assert len(steps) == 3
-    assert all(row["rows_drawn"] == 16 for row in steps)
+    assert all(row["rows_sampled"] == 16 for row in steps)
 
 
 def test_rollouts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_rollouts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
         "tiny", alphabet="zyxwvutsrqponml+=0987654321.; ", hidden=16, layers=1, heads=2, intermediate=16
     )
     with pytest.raises(InputError, match="another tokenizer"):
-        stored(task, other, [Ask(0, 0, task.question("train", 0), 4)], 32)
+        stored(task, other, [RolloutRequest(0, 0, task.example("train", 0), 4)], 32)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_pairs_that_are_none_are_named(tmp_path: Path, line: Any, said: str) -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch": {"prompts": 16, "group": 4}}, "batch.group is 4"),
+        ({"batch": {"prompts": 16, "group": 4}}, "batch.group_size is 4"),
         ({"run": {"async_steps": 1}}, "run.async_steps"),
         ({"reward": {"function": "exact_match"}}, "reward.function"),
     ],

@@ -16,7 +16,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.rewards.turn_bonus import TurnBonus
 from grouprl.algorithms.updates.replay_pass import ReplayPass
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.samples import ScoredSamples, subset
 from small import near
 from test_data_replay import judged_of
 from test_loop import launch, records
@@ -25,46 +25,46 @@ from test_update import gradient, make_batch, make_policy
 
 
 def solved_once(index: int, step: int) -> float:
-    """Even questions are solved in step 0 and never again; odd ones never."""
+    """Even prompts are solved in step 0 and never again; odd ones never."""
     return float(step == 0 and index % 2 == 0)
 
 
-def explored(desk: FakeDesk, part: SuccessReplay) -> Collected:
-    """One step: the first four questions, four answers each."""
-    rows = part(desk.draw([desk.ask(i) for i in range(4)]), desk)
-    desk.finish(rows, part, judged=judged_of(desk, rows))
+def explored(context: FakeDesk, part: SuccessReplay) -> ScoredSamples:
+    """One step: the first four prompts, four completions each."""
+    rows = part(context.sample([context.request(i) for i in range(4)]), context)
+    context.finish(rows, part, prepared=judged_of(context, rows))
     return rows
 
 
 def endless(size: int, rate: Any) -> FakeDesk:
-    return FakeDesk(rate, answers=size, prompts=4)
+    return FakeDesk(rate, completions=size, prompts=4)
 
 
 def test_a_success_takes_the_first_place_of_a_group_that_failed() -> None:
-    desk, part = endless(4, solved_once), SuccessReplay()
-    assert set(explored(desk, part).source_b) == {SOURCES["drawn"]}
-    rows = explored(desk, part)
+    context, part = endless(4, solved_once), SuccessReplay()
+    assert set(explored(context, part).source_b) == {SOURCES["sampled"]}
+    rows = explored(context, part)
     replayed = rows.source_b == SOURCES["replay"]
     assert rows.index_b[replayed].tolist() == [0, 2]
     assert rows.scores.reward_b[replayed].tolist() == [1.0, 1.0]
     assert all((rows.group_b == group).sum() == 4 for group in set(rows.group_b.tolist()))
-    assert desk.notes["successes_replayed"] == 2
-    judged = method("arpo_replay", scale="none").judge(desk.batch(rows))
+    assert context.notes["successes_replayed"] == 2
+    prepared = method("arpo_replay", scale="none").judge(context.batch(rows))
     helped = torch.from_numpy(np.isin(rows.index_b, [0, 2]))
-    advantage_b = judged.advantage_bt[:, 0]
+    advantage_b = prepared.advantage_bt[:, 0]
     near(advantage_b[helped & torch.from_numpy(replayed)], [0.75, 0.75])
     near(advantage_b[helped & ~torch.from_numpy(replayed)], [-0.25] * 6)
     near(advantage_b[~helped], [0.0] * 8)
 
 
 def test_a_replayed_success_has_a_number_of_its_own_and_the_log_probs_it_was_drawn_with() -> None:
-    desk, part = endless(4, solved_once), SuccessReplay()
-    explored(desk, part)
-    rows = explored(desk, part)
+    context, part = endless(4, solved_once), SuccessReplay()
+    explored(context, part)
+    rows = explored(context, part)
     assert len(set(rows.row_keys)) == len(rows)
     old = subset(rows, rows.source_b == SOURCES["replay"])
     assert not old.foreign_b.any()
-    assert bool((desk.batch(old).old_bt[desk.batch(old).mask_bt] == -1).all())
+    assert bool((context.batch(old).old_bt[context.batch(old).mask_bt] == -1).all())
 
 
 @pytest.mark.parametrize(
@@ -76,73 +76,73 @@ def test_a_group_failed_when_its_rewards_are_low_and_alike(rewards: list[float],
 
 
 def test_a_question_keeps_its_latest_successes() -> None:
-    desk, part = endless(4, lambda i, step: 1.0), SuccessReplay(capacity=3)
+    context, part = endless(4, lambda i, step: 1.0), SuccessReplay(capacity=3)
     for _ in range(2):
-        explored(desk, part)
-    kept = desk.store(part)["0/0"]
+        explored(context, part)
+    kept = context.store(part)["0/0"]
     assert len(kept) == 3
     assert {int(entry["group_b"][0]) for entry in kept} == {4}
 
 
 def test_replayed_successes_are_not_stored_again() -> None:
-    desk, part = endless(4, solved_once), SuccessReplay()
-    explored(desk, part)
-    before = [int(entry["group_b"][0]) for entry in desk.store(part)["0/0"]]
-    explored(desk, part)
-    assert [int(entry["group_b"][0]) for entry in desk.store(part)["0/0"]] == before
+    context, part = endless(4, solved_once), SuccessReplay()
+    explored(context, part)
+    before = [int(entry["group_b"][0]) for entry in context.store(part)["0/0"]]
+    explored(context, part)
+    assert [int(entry["group_b"][0]) for entry in context.store(part)["0/0"]] == before
 
 
 def test_success_replay_says_when_no_question_comes_twice() -> None:
-    assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, questions=None))
-    assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, questions=40))
-    assert not SuccessReplay().idle(RunFacts(prompts=4, steps=10, questions=20))
+    assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, examples=None))
+    assert SuccessReplay().idle(RunFacts(prompts=4, steps=10, examples=40))
+    assert not SuccessReplay().idle(RunFacts(prompts=4, steps=10, examples=20))
 
 
 # --- self-imitation ---------------------------------------------------------------------------------------------------
 
 
-def imitated(desk: FakeDesk, part: SelfImitation) -> Collected:
-    rows = part.mix(desk.draw(desk.take(part.fresh(desk))), desk)
-    desk.finish(rows, part, judged=judged_of(desk, rows))
+def imitated(context: FakeDesk, part: SelfImitation) -> ScoredSamples:
+    rows = part.mix(context.sample(context.take(part.fresh(context))), context)
+    context.finish(rows, part, prepared=judged_of(context, rows))
     return rows
 
 
 def test_good_answers_come_back_when_there_are_many_and_then_the_buffer_is_empty() -> None:
-    desk, part = FakeDesk([0.5] * 40, prompts=4, answers=8), SelfImitation(size=8)
-    first = imitated(desk, part)
+    context, part = FakeDesk([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8)
+    first = imitated(context, part)
     good = int(first.scores.correct_b.sum())
     assert good > 12
-    second = imitated(desk, part)
+    second = imitated(context, part)
     old = second.source_b == SOURCES["replay"]
     assert old.sum() == 8
     means = sorted(float(first.scores.reward_b[first.group_b == g].mean()) for g in range(4))
     median = (means[1] + means[2]) / 2
     near(torch.from_numpy(second.extras["past.advantage"][old]), [1 - median] * 8)
     near(torch.from_numpy(second.extras["past.advantage"][~old]), [0.0] * 32)
-    assert len(desk.store(part)["steps"]) == int(second.scores.correct_b[~old].sum())
+    assert len(context.store(part)["steps"]) == int(second.scores.correct_b[~old].sum())
 
 
 def test_too_few_good_answers_stay_and_grow_old() -> None:
-    desk, part = FakeDesk([0.5] * 200, prompts=2, answers=4), SelfImitation(size=64, tolerate=2)
+    context, part = FakeDesk([0.5] * 200, prompts=2, completions=4), SelfImitation(size=64, tolerate=2)
     for _ in range(6):
-        assert (imitated(desk, part).source_b == SOURCES["drawn"]).all()
-    assert set(desk.store(part)["steps"].tolist()) == {4, 5}
+        assert (imitated(context, part).source_b == SOURCES["sampled"]).all()
+    assert set(context.store(part)["steps"].tolist()) == {4, 5}
 
 
 def test_answers_below_todays_baseline_are_dropped() -> None:
-    """Right answers are worth nothing any more once the median of the groups' means has reached 1."""
-    desk = FakeDesk(lambda i, step: 0.5 if step == 0 else 1.0, prompts=4, answers=8)
+    """Correct completions are worth nothing any more once the median of the groups' means has reached 1."""
+    context = FakeDesk(lambda i, step: 0.5 if step == 0 else 1.0, prompts=4, completions=8)
     part = SelfImitation(size=2, tolerate=9)
-    imitated(desk, part)
-    store = desk.store(part)
+    imitated(context, part)
+    store = context.store(part)
     store["means"] = torch.ones(9, dtype=torch.float64)
-    assert (imitated(desk, part).source_b == SOURCES["drawn"]).all()
+    assert (imitated(context, part).source_b == SOURCES["sampled"]).all()
 
 
 def test_the_number_that_comes_back_is_a_power_of_two() -> None:
-    desk, part = FakeDesk([0.8] * 40, prompts=4, answers=8), SelfImitation(size=11)
-    imitated(desk, part)
-    assert (imitated(desk, part).source_b == SOURCES["replay"]).sum() == 8
+    context, part = FakeDesk([0.8] * 40, prompts=4, completions=8), SelfImitation(size=11)
+    imitated(context, part)
+    assert (imitated(context, part).source_b == SOURCES["replay"]).sum() == 8
 
 
 def test_self_imitation_says_when_its_buffer_never_fills() -> None:
@@ -164,12 +164,12 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
     batch = make_batch(policy)
     old_b = torch.arange(batch.size[0]) % 2 == 1
     batch = batch.replace(source_b=torch.where(old_b, SOURCES["replay"], 0), step=50)
-    chosen = method("grpo").with_parts(learn=ReplayPass(rise=100))
-    judged, learner = chosen.judge(batch), learner_of(policy, chosen)
-    with_weights = [(judged.rows(~old_b), 1.0), (judged.rows(old_b), 0.5)]
+    chosen = method("grpo").with_parts(update=ReplayPass(rise=100))
+    prepared, learner = chosen.judge(batch), learner_of(policy, chosen)
+    with_weights = [(prepared.rows(~old_b), 1.0), (prepared.rows(old_b), 0.5)]
     wanted = []
     for rows, weight in with_weights:
-        learner.accumulate(chosen.weigh(rows))
+        learner.accumulate(chosen.compute_loss_weights(rows))
         wanted.append(weight * gradient(policy))
     seen: list[torch.Tensor] = []
 
@@ -182,7 +182,7 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
             seen.append(gradient(policy))
             return {}
 
-    assert len(list(chosen.learn(Watching(), judged))) == 2
+    assert len(list(chosen.learn(Watching(), prepared))) == 2
     assert all(float(x.norm()) > 0 for x in wanted)
     for found, right in zip(seen, wanted, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-13)
@@ -190,9 +190,9 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
 
 def test_without_replayed_answers_there_is_one_update() -> None:
     policy = make_policy()
-    chosen = method("grpo").with_parts(learn=ReplayPass())
-    judged = chosen.judge(make_batch(policy).replace(step=500))
-    assert len(list(chosen.learn(learner_of(policy, chosen), judged))) == 1
+    chosen = method("grpo").with_parts(update=ReplayPass())
+    prepared = chosen.judge(make_batch(policy).replace(step=500))
+    assert len(list(chosen.learn(learner_of(policy, chosen), prepared))) == 1
 
 
 # --- the bonus --------------------------------------------------------------------------------------------------------

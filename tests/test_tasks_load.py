@@ -7,7 +7,7 @@ import pytest
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.tasks import (
     Addition,
-    Question,
+    Example,
     Task,
     describe_tasks,
     load_task,
@@ -73,9 +73,9 @@ def test_by_import_path(project):
     assert (task.word, task.seed, task.name, task.description) == ("ho", 3, "echo", "Say it again.")
     assert task.max_new_tokens == 256
     assert task.alphabet == ""
-    question = task.question("train", 0)
-    assert task.demonstration(question, 0) is None
-    assert task.solution(question) is None
+    example = task.example("train", 0)
+    assert task.demonstration(example, 0) is None
+    assert task.solution(example) is None
     assert task.reward_examples() == ()
     assert len(task.fingerprint()) == 16
     assert load_task("mytasks.py:Echo").word == "hi"
@@ -115,8 +115,8 @@ def test_register_task(clean_registry):
         reward = staticmethod(lambda completion: 1.0)
         max_new_tokens = 8
 
-        def question(self, split, index):
-            return Question(str(index), "?")
+        def example(self, split, index):
+            return Example(str(index), "?")
 
         def size(self, split):
             return 5

@@ -1,4 +1,4 @@
-"""Reflection, retelling, inspection, speed, critic, tools, self-search: questions, demonstrations, solutions."""
+"""Reflection, retelling, inspection, speed, critic, tools, self-search: prompts, demonstrations, solutions."""
 
 import pytest
 
@@ -12,9 +12,9 @@ LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
 def scores(task, answer, count=300):
-    questions = [task.question("train", index) for index in range(count)]
+    examples = [task.example("train", index) for index in range(count)]
     return score(
-        task.reward, [answer(q) for q in questions], [q.columns for q in questions], ids=[q.id for q in questions]
+        task.reward, [answer(q) for q in examples], [q.columns for q in examples], ids=[q.id for q in examples]
     )
 
 
@@ -26,12 +26,12 @@ def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
     assert found.correct_b.all()
     assert check_reward(task.reward, task.reward_examples()) >= 5
     for index in range(60):
-        question = task.question("train", index)
-        assert question.level in (level, 0)
-        for text in (question.prompt, task.solution(question), task.demonstration(question, 0)):
+        example = task.example("train", index)
+        assert example.level in (level, 0)
+        for text in (example.prompt, task.solution(example), task.demonstration(example, 0)):
             assert set(text) <= set(task.alphabet)
-        assert len(task.solution(question)) < task.max_new_tokens
-        assert len(task.demonstration(question, 0)) < task.max_new_tokens
+        assert len(task.solution(example)) < task.max_new_tokens
+        assert len(task.demonstration(example, 0)) < task.max_new_tokens
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.question("train", index) for index in range(80)]
-    assert [again.question("train", index) for index in range(80)] == questions
-    assert again.demonstration(questions[3], 1) == one.demonstration(questions[3], 1)
-    seen = {one.content(q.prompt) for q in questions}
-    held = {other.content(other.question("eval", index).prompt) for index in range(40)}
+    examples = [one.example("train", index) for index in range(80)]
+    assert [again.example("train", index) for index in range(80)] == examples
+    assert again.demonstration(examples[3], 1) == one.demonstration(examples[3], 1)
+    seen = {one.content(q.prompt) for q in examples}
+    held = {other.content(other.example("eval", index).prompt) for index in range(40)}
     assert not seen & held
     assert all(split_of(content) == "eval" for content in held)
 
@@ -71,28 +71,28 @@ def test_wrong_options_are_refused():
 
 
 def test_facts_of_held_out_questions_are_told_by_others():
-    """What a held-out question about a land needs is in questions to train on: who lives where, what lies where."""
+    """What a held-out prompt about a land needs is in prompts to train on: who lives where, what lies where."""
     task = SelfSearch(people=60)
-    told = {tuple(step) for i in range(2000) for step in task.question("train", i).columns["path"]}
-    held = [task.question("eval", index) for index in range(100)]
-    steps = [tuple(step) for question in held for step in question.columns["path"]]
+    told = {tuple(step) for i in range(2000) for step in task.example("train", i).columns["path"]}
+    held = [task.example("eval", index) for index in range(100)]
+    steps = [tuple(step) for example in held for step in example.columns["path"]]
     assert sum(step in told for step in steps) / len(steps) > 0.9
     facts = people(0, 60)
-    for question in held:
-        person = question.prompt.split()[0]
+    for example in held:
+        person = example.prompt.split()[0]
         town = facts[person]["lives"]
-        assert question.columns["answer"] == (town if len(question.columns["path"]) == 1 else lands(0)[town])
+        assert example.columns["answer"] == (town if len(example.columns["path"]) == 1 else lands(0)[town])
 
 
 def test_pictures_are_rated_by_their_flaws():
     task = Inspect()
     for index in range(60):
-        question = task.question("train", index)
-        (shown, asked), answer = question.prompt[:-1].split(":"), question.columns["answer"]
+        example = task.example("train", index)
+        (shown, requested), answer = example.prompt[:-1].split(":"), example.columns["answer"]
         flaws = [len(picture) - picture.count(".") for picture in shown.split("/")]
-        if asked == "rate":
+        if requested == "rate":
             assert answer == {"rating": 5 - flaws[0] / 2}
-        elif asked == "flaw":
+        elif requested == "flaw":
             assert answer == {"flaw": max(shown), "severity": flaws[0]}
         else:
             assert answer == {"better": "A" if flaws[0] < flaws[1] else "B"}
@@ -103,18 +103,18 @@ def test_a_critic_is_shown_right_and_wrong_actions():
     task = Critic(near=1.0)
     rights = []
     for index in range(80):
-        question = task.question("train", index)
-        x, y = int(question.prompt[-3]), int(question.prompt[-2])
-        left, top, right, bottom = question.columns["box"]
-        assert question.columns["right"] == (left <= x <= right and top <= y <= bottom)
-        rights.append(question.columns["right"])
+        example = task.example("train", index)
+        x, y = int(example.prompt[-3]), int(example.prompt[-2])
+        left, top, right, bottom = example.columns["box"]
+        assert example.columns["right"] == (left <= x <= right and top <= y <= bottom)
+        rights.append(example.columns["right"])
     assert 25 < sum(rights) < 55
 
 
 def test_a_mixed_screen_has_ways_of_all_lengths():
     task = ScreenTask(pages=2, goals=2, mixed=True)
-    questions = [task.question("train", index) for index in range(80)]
-    assert {question.columns["needed"] for question in questions} == {1, 2, 3}
-    assert all(len(task.solution(q).splitlines()) == q.columns["needed"] <= task.max_turns for q in questions)
+    examples = [task.example("train", index) for index in range(80)]
+    assert {example.columns["needed"] for example in examples} == {1, 2, 3}
+    assert all(len(task.solution(q).splitlines()) == q.columns["needed"] <= task.max_turns for q in examples)
     whole = ScreenTask(pages=2, goals=2)
-    assert all(len(whole.question("train", i).columns["pages"]) == 2 for i in range(20))
+    assert all(len(whole.example("train", i).columns["pages"]) == 2 for i in range(20))

@@ -23,10 +23,10 @@ def test_the_librarys_scorer_knows_its_own_answers(dataset):
 
 def test_answers_in_tags_and_partial_scores():
     task = load("leg_counting")
-    question = task.question("train", 0)
-    answer = question.columns["answer"]
+    example = task.example("train", 0)
+    answer = example.columns["answer"]
     texts = [f"<answer>1</answer> no, <answer> {answer} </answer>", answer, f" {answer}\n", f"{answer} legs", ""]
-    scores = score(task.reward, texts, [question.columns] * 5, ids=list("abcde"))
+    scores = score(task.reward, texts, [example.columns] * 5, ids=list("abcde"))
     assert scores.correct_b.tolist() == [True, True, True, False, False]
     assert 0 < scores.reward_b[3] < 1
     assert scores.problems == []
@@ -35,31 +35,31 @@ def test_answers_in_tags_and_partial_scores():
 def test_random_access_is_determined_and_splits_are_disjoint():
     task, again, other = load(seed=1), load(seed=1), load(seed=2)
     for index in (0, 30, 10**9):
-        assert task.question("train", index) == again.question("train", index)
-    seen = {task.question("train", index).prompt for index in range(150)}
+        assert task.example("train", index) == again.example("train", index)
+    seen = {task.example("train", index).prompt for index in range(150)}
     assert len(seen) > 140
-    assert not seen & {other.question("eval", index).prompt for index in range(20)}
-    assert task.question("train", 0).prompt != other.question("train", 0).prompt
+    assert not seen & {other.example("eval", index).prompt for index in range(20)}
+    assert task.example("train", 0).prompt != other.example("train", 0).prompt
     assert task.fingerprint() == again.fingerprint() != other.fingerprint()
     assert task.size("train") is None
 
 
 def test_curriculum_levels():
-    easy, hard = load(level=1).question("train", 0), load(level=20).question("train", 0)
+    easy, hard = load(level=1).example("train", 0), load(level=20).example("train", 0)
     assert (easy.level, hard.level) == (1, 20)
     assert easy.columns["entry"]["metadata"]["difficulty"]["num_animals"] == (1, 1)
     assert hard.columns["entry"]["metadata"]["difficulty"]["num_animals"] == (1, 20)
-    config = load(config={"min_animals": 2, "max_animals": 2}).question("train", 0)
+    config = load(config={"min_animals": 2, "max_animals": 2}).example("train", 0)
     assert config.columns["entry"]["metadata"]["num_animals"] == 2
 
 
 def test_chat_prompts_and_demonstrations():
-    question = load(system="Be brief.").question("train", 0)
-    assert [message["role"] for message in question.prompt] == ["system", "user"]
-    assert [message["role"] for message in load(chat=True).question("train", 0).prompt] == ["user"]
-    assert load().demonstration(load().question("train", 0), 0) is None
+    example = load(system="Be brief.").example("train", 0)
+    assert [message["role"] for message in example.prompt] == ["system", "user"]
+    assert [message["role"] for message in load(chat=True).example("train", 0).prompt] == ["user"]
+    assert load().demonstration(load().example("train", 0), 0) is None
     task = load(demonstrations=True)
-    assert task.demonstration(question, 0) == question.columns["answer"]
+    assert task.demonstration(example, 0) == example.columns["answer"]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_wrong_options(dataset, options, message):
 
 def test_a_dataset_with_too_few_questions_says_so():
     task = load("coin_flip", config={"min_trials": 2, "max_trials": 2, "allow_exact": False})
-    assert len({task.question("train", index).prompt for index in range(30)}) < 10
+    assert len({task.example("train", index).prompt for index in range(30)}) < 10
     with pytest.raises(InputError, match="no question for the split 'eval'"):
-        task.question("eval", 0)
+        task.example("eval", 0)
 
 
 def test_datasets_that_depend_on_the_hash_seed_warn(monkeypatch):
@@ -123,14 +123,14 @@ HACKS = {
 @pytest.mark.parametrize("dataset", HACKS)
 def test_what_the_library_pays_or_chokes_on_is_worth_nothing(dataset):
     task = load(dataset)
-    question = task.question("train", 0)
-    texts = [hack.replace("{answer}", str(question.columns["answer"])) for hack in (*HACKS[dataset], question.prompt)]
-    texts = [text for text in texts if text != question.columns["answer"]]
-    scores = score(task.reward, texts, [question.columns] * len(texts), ids=texts)
+    example = task.example("train", 0)
+    texts = [hack.replace("{answer}", str(example.columns["answer"])) for hack in (*HACKS[dataset], example.prompt)]
+    texts = [text for text in texts if text != example.columns["answer"]]
+    scores = score(task.reward, texts, [example.columns] * len(texts), ids=texts)
     assert scores.problems == []
     assert not scores.correct_b.any(), dict(zip(texts, scores.reward_b, strict=True))
-    assert scores.reward_b[-1] == 0  # the question itself
-    if task.solution(question) is not None:
+    assert scores.reward_b[-1] == 0  # the prompt itself
+    if task.solution(example) is not None:
         assert check_reward(task.reward, task.reward_examples()) == 2
 
 
@@ -151,7 +151,7 @@ EVALUATED = (
 @pytest.mark.parametrize("dataset", EVALUATED)
 def test_no_completion_is_run_as_a_program(dataset, tmp_path):
     task = load(dataset)
-    question, canary = task.question("train", 0), tmp_path / "canary"
+    example, canary = task.example("train", 0), tmp_path / "canary"
     patch = "type('x',(),{}).__class__.__base__"
     texts = [
         f"open('{canary}','w')",
@@ -161,7 +161,7 @@ def test_no_completion_is_run_as_a_program(dataset, tmp_path):
         f"exec(\"open('{canary}','w')\")",
         f"{patch}.score_answer = lambda *a, **k: 1.0",
     ]
-    scores = score(task.reward, texts, [question.columns] * len(texts), ids=texts)
+    scores = score(task.reward, texts, [example.columns] * len(texts), ids=texts)
     assert scores.problems == []
     assert not canary.exists()
     assert (scores.reward_b < 0.1).all()
@@ -185,7 +185,7 @@ def test_a_dataset_that_pays_for_junk_is_refused(monkeypatch):
     entry = {"question": "what?", "answer": "True"}
     assert library.problems("x", lambda text, entry: 1.0, [entry])[0] == "'' is worth 1"
     assert library.problems("x", lambda text, entry: 0.0, [entry]) == ["its own answer 'True' is worth 0"]
-    monkeypatch.setattr(library, "may_be_scored", lambda *asked: True)
+    monkeypatch.setattr(library, "may_be_scored", lambda *requested: True)
     monkeypatch.setattr(library, "believed", lambda name, text, entry, found: found)
     with pytest.raises(InputError, match="game_of_life_halting' cannot be trained on: 'x' is worth 1"):
         load("game_of_life_halting")

@@ -1,9 +1,9 @@
-"""Counting, charts, schemas, tool calls, mazes, recall: questions, demonstrations, solutions."""
+"""Counting, charts, schemas, tool calls, mazes, recall: prompts, demonstrations, solutions."""
 
 import pytest
 
 from grouprl.rewards import check_reward, score
-from grouprl.tasks import Chart, Counting, Maze, Question, Recall, Schema, ToolCall
+from grouprl.tasks import Chart, Counting, Example, Maze, Recall, Schema, ToolCall
 from grouprl.tasks.maze import shortest
 from grouprl.tasks.search import people
 from grouprl.tasks.task import split_of
@@ -13,9 +13,9 @@ LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
 def scores(task, answer, count=400):
-    questions = [task.question("train", index) for index in range(count)]
+    examples = [task.example("train", index) for index in range(count)]
     return score(
-        task.reward, [answer(q) for q in questions], [q.columns for q in questions], ids=[q.id for q in questions]
+        task.reward, [answer(q) for q in examples], [q.columns for q in examples], ids=[q.id for q in examples]
     )
 
 
@@ -27,12 +27,12 @@ def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
     assert found.correct_b.all()
     assert check_reward(task.reward, task.reward_examples()) == 9
     for index in range(60):
-        question = task.question("train", index)
-        assert question.level in (level, 0)
-        for text in (question.prompt, task.solution(question), task.demonstration(question, 0)):
+        example = task.example("train", index)
+        assert example.level in (level, 0)
+        for text in (example.prompt, task.solution(example), task.demonstration(example, 0)):
             assert set(text) <= set(task.alphabet)
-        assert len(task.solution(question)) < task.max_new_tokens
-        assert len(task.demonstration(question, 0)) < task.max_new_tokens
+        assert len(task.solution(example)) < task.max_new_tokens
+        assert len(task.demonstration(example, 0)) < task.max_new_tokens
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,21 @@ def test_without_noise_demonstrations_are_right(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.question("train", index) for index in range(80)]
-    assert [again.question("train", index) for index in range(80)] == questions
-    assert again.demonstration(questions[3], 1) == one.demonstration(questions[3], 1)
-    seen = {one.content(q.prompt) for q in questions}
-    held = {other.content(other.question("eval", index).prompt) for index in range(40)}
+    examples = [one.example("train", index) for index in range(80)]
+    assert [again.example("train", index) for index in range(80)] == examples
+    assert again.demonstration(examples[3], 1) == one.demonstration(examples[3], 1)
+    seen = {one.content(q.prompt) for q in examples}
+    held = {other.content(other.example("eval", index).prompt) for index in range(40)}
     assert not seen & held
     assert all(split_of(content) == "eval" for content in held)
 
 
 def test_by_hand():
     def solved(task, prompt, **columns):
-        return task.solution(Question("q", prompt, columns))
+        return task.solution(Example("q", prompt, columns))
 
-    assert Counting().question("train", 0).columns["answer"] == str(
-        (prompt := Counting().question("train", 0).prompt).partition(":")[0].count(prompt[-2])
+    assert Counting().example("train", 0).columns["answer"] == str(
+        (prompt := Counting().example("train", 0).prompt).partition(":")[0].count(prompt[-2])
     )
     assert solved(Maze(), "", size=3, start="00", goal="02", walls=["01"]) == "drru"
     assert shortest(3, "00", "22", ["01", "10"]) == ""
@@ -96,29 +96,29 @@ def test_by_hand():
 def test_a_chart_is_asked_for_bars_sums_and_differences():
     task = Chart(bars=3, operations=1)
     for index in range(60):
-        question = task.question("train", index)
-        told, _, asked = question.prompt[:-1].partition(":")
+        example = task.example("train", index)
+        told, _, requested = example.prompt[:-1].partition(":")
         values = {bar[0]: int(bar[1:]) for bar in told.split()}
-        right = values[asked[0]]
-        if len(asked) == 3:
-            right += values[asked[2]] if asked[1] == "+" else -values[asked[2]]
-        assert question.columns["answer"] == str(right)
+        right = values[requested[0]]
+        if len(requested) == 3:
+            right += values[requested[2]] if requested[1] == "+" else -values[requested[2]]
+        assert example.columns["answer"] == str(right)
 
 
 def test_nothing_is_known_of_held_out_people():
     task = Recall(people=40)
-    known = {task.question("train", index).prompt.split()[0] for index in range(400)}
-    unknown = {task.question("eval", index).prompt.split()[0] for index in range(60)}
+    known = {task.example("train", index).prompt.split()[0] for index in range(400)}
+    unknown = {task.example("eval", index).prompt.split()[0] for index in range(60)}
     assert not known & unknown
     assert known | unknown <= set(people(0, 40))
-    refusals = sum(task.demonstration(task.question("train", i), 0) == "|?" for i in range(400))
+    refusals = sum(task.demonstration(task.example("train", i), 0) == "|?" for i in range(400))
     assert 35 < refusals < 85
 
 
 def test_demonstrations_tell_the_truth_of_some_people_and_make_up_the_rest():
     def told(task):
-        questions = [task.question("train", index) for index in range(200)]
-        right = [(q.prompt.split()[0], task.demonstration(q, 0) == task.solution(q)) for q in questions]
+        examples = [task.example("train", index) for index in range(200)]
+        right = [(q.prompt.split()[0], task.demonstration(q, 0) == task.solution(q)) for q in examples]
         return {name: sum(x for n, x in right if n == name) / sum(n == name for n, _ in right) for name, _ in right}
 
     shares = sorted(told(Recall(refusing=0, noise=0)).values())

@@ -1,4 +1,4 @@
-"""Questions from JSON lines and Hugging Face datasets."""
+"""Prompts from JSON lines and Hugging Face datasets."""
 
 import json
 
@@ -29,7 +29,7 @@ def jsonl(rows=ROWS, **options):
 
 
 def prompts(task, split):
-    return [task.question(split, index).prompt for index in range(task.size(split))]
+    return [task.example(split, index).prompt for index in range(task.size(split))]
 
 
 def test_questions_splits_and_reward():
@@ -37,15 +37,15 @@ def test_questions_splits_and_reward():
     assert (task.size("train"), task.size("eval")) == (36, 4)
     assert not set(prompts(task, "train")) & set(prompts(task, "eval"))
     assert set(prompts(task, "train")) | set(prompts(task, "eval")) == {row["prompt"] for row in ROWS}
-    question = task.question("train", 0)
-    assert question == task.question("train", 0)
-    assert question.columns in ROWS
-    assert score(task.reward, [question.columns["answer"]], [question.columns], ids=["x"]).reward_b == [1.0]
+    example = task.example("train", 0)
+    assert example == task.example("train", 0)
+    assert example.columns in ROWS
+    assert score(task.reward, [example.columns["answer"]], [example.columns], ids=["x"]).reward_b == [1.0]
 
 
 def test_the_id_names_the_line_and_blank_lines_count():
     task = jsonl(["", *ROWS[:10], "   "], eval_fraction=0)
-    assert [task.question("train", index).id for index in (0, 9)] == ["q.jsonl:2", "q.jsonl:11"]
+    assert [task.example("train", index).id for index in (0, 9)] == ["q.jsonl:2", "q.jsonl:11"]
     assert (task.size("train"), task.size("eval")) == (10, 0)
 
 
@@ -53,7 +53,7 @@ def test_the_split_depends_on_the_prompts_alone():
     held_out = set(prompts(jsonl(), "eval"))
     assert set(prompts(jsonl(ROWS[::-1]), "eval")) == held_out
     chat = jsonl(system="Be brief.")
-    assert {chat.question("eval", index).columns["prompt"] for index in range(4)} == held_out
+    assert {chat.example("eval", index).columns["prompt"] for index in range(4)} == held_out
 
 
 def test_equal_prompts_are_on_one_side():
@@ -66,7 +66,7 @@ def test_an_eval_file():
     write("held.jsonl", ROWS[:5])
     task = jsonl(ROWS[5:], eval="held.jsonl")
     assert (task.size("train"), task.size("eval")) == (35, 5)
-    assert task.question("eval", 0).id == "held.jsonl:1"
+    assert task.example("eval", 0).id == "held.jsonl:1"
     with pytest.raises(InputError, match=r"line 5 of q.jsonl is also in line 5 of held.jsonl.*drop_overlap"):
         jsonl([*ROWS[5:9], ROWS[4]], eval="held.jsonl")
     assert jsonl(ROWS, eval="held.jsonl", drop_overlap=True).size("train") == 35
@@ -79,20 +79,20 @@ def test_chat_messages():
         {"role": "user", "content": "2+2"},
     ]
     rows = [{"prompt": messages, "answer": "4"}]
-    assert jsonl(rows, eval_fraction=0).question("train", 0).prompt == tuple(messages)
-    with_system = jsonl(rows, eval_fraction=0, system="Short.").question("train", 0).prompt
+    assert jsonl(rows, eval_fraction=0).example("train", 0).prompt == tuple(messages)
+    with_system = jsonl(rows, eval_fraction=0, system="Short.").example("train", 0).prompt
     assert with_system == ({"role": "system", "content": "Short."}, *messages)
-    assert jsonl(ROWS[:1], eval_fraction=0, chat=True).question("train", 0).prompt == (
+    assert jsonl(ROWS[:1], eval_fraction=0, chat=True).example("train", 0).prompt == (
         {"role": "user", "content": "0+1="},
     )
-    plain = jsonl(ROWS[:1], eval_fraction=0, system="S").question("train", 0).prompt
+    plain = jsonl(ROWS[:1], eval_fraction=0, system="S").example("train", 0).prompt
     assert plain == ({"role": "system", "content": "S"}, {"role": "user", "content": "0+1="})
 
 
 def test_demonstrations_from_a_column():
     task = jsonl([*ROWS[:2], {**ROWS[2], "hint": None}], demonstration="hint", eval_fraction=0)
-    assert [task.demonstration(task.question("train", index), 0) for index in range(3)] == ["near 0", "near 1", None]
-    assert jsonl().demonstration(jsonl().question("train", 0), 0) is None
+    assert [task.demonstration(task.example("train", index), 0) for index in range(3)] == ["near 0", "near 1", None]
+    assert jsonl().demonstration(jsonl().example("train", 0), 0) is None
 
 
 def test_solutions_hints_and_variants_from_columns():
@@ -101,7 +101,7 @@ def test_solutions_hints_and_variants_from_columns():
         {**ROWS[1], "proof": None, "steps": None, "also": None},
     ]
     task = jsonl(rows, solution="proof", hints="steps", variants="also", chat=True, eval_fraction=0)
-    full, empty = task.question("train", 0), task.question("train", 1)
+    full, empty = task.example("train", 0), task.example("train", 1)
     assert (task.solution(full), task.hints(full)) == ("0+1 is 1", ("add", "add 1"))
     assert (task.solution(empty), task.hints(empty), task.variants(empty)) == (None, (), (empty,))
     assert [form.prompt[0]["content"] for form in task.variants(full)] == ["0+1=", "1+0=", "one and none="]
@@ -112,14 +112,14 @@ def test_solutions_hints_and_variants_from_columns():
 def test_rewards_by_import_path_mapping_and_list(tmp_path):
     (tmp_path / "r.py").write_text("def near(completion, hint):\n    return completion in hint\n")
     task = jsonl(reward=["exact_match", {"name": "r.py:near", "weight": 0.5}])
-    question = task.question("train", 0)
-    scores = score(task.reward, [question.columns["prompt"][:-3]], [question.columns], ids=["x"])
+    example = task.example("train", 0)
+    scores = score(task.reward, [example.columns["prompt"][:-3]], [example.columns], ids=["x"])
     assert scores.components["near"] == [1.0]
     assert jsonl(reward={"name": "numeric_match", "tolerance": 1}).reward("5", "6") == 1.0
 
 
 def test_another_prompt_column():
-    assert jsonl(prompt="hint", eval_fraction=0).question("train", 0).prompt == "near 0"
+    assert jsonl(prompt="hint", eval_fraction=0).example("train", 0).prompt == "near 0"
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
 def test_an_index_beyond_the_size():
     task = jsonl(ROWS[:2], eval_fraction=0)
     with pytest.raises(InputError, match=r"Question 2 .* can be 0\.\.1"):
-        task.question("train", 2)
+        task.example("train", 2)
     with pytest.raises(InputError, match="the split is empty"):
-        task.question("eval", 0)
+        task.example("eval", 0)
     with pytest.raises(InputError, match="no split 'evl'"):
         task.size("evl")
 
@@ -223,8 +223,8 @@ def test_hugging_face_files_and_folders(datasets):
         task = load_task(spec)
         assert (task.size("train"), task.size("eval")) == (36, 4)
         assert set(prompts(task, "eval")) == set(prompts(same, "eval"))
-        assert task.question("train", 3).columns in ROWS
-    assert load_task("hf:q.parquet").question("train", 0).id.startswith("q.parquet/train:")
+        assert task.example("train", 3).columns in ROWS
+    assert load_task("hf:q.parquet").example("train", 0).id.startswith("q.parquet/train:")
 
 
 def test_hugging_face_splits_and_messages(datasets):
@@ -234,7 +234,7 @@ def test_hugging_face_splits_and_messages(datasets):
     datasets.DatasetDict(splits).save_to_disk("both")
     task = load_task({"name": "hf:both", "eval_split": "test"})
     assert (task.size("train"), task.size("eval")) == (30, 10)
-    assert task.question("eval", 0).prompt == ({"role": "user", "content": "30+1="},)
+    assert task.example("eval", 0).prompt == ({"role": "user", "content": "30+1="},)
     with pytest.raises(InputError, match=r"both has no split 'tset'\. Did you mean 'test'"):
         load_task({"name": "hf:both", "eval_split": "tset"})
 

@@ -164,7 +164,7 @@ def test_what_separate_weights_cannot_do_is_refused() -> None:
     assert "trust_region looks inside one model" in reasons(method="trpo")
     assert "value_pretraining looks inside one model" in reasons(method="vc_ppo")
     assert "statistic" not in reasons(method="igpo")
-    assert "draws with one model" in reasons(run={"async_steps": 1, "threads": 1})
+    assert "samples with one model" in reasons(run={"async_steps": 1, "threads": 1})
     (idle,) = [n for n in plan(parse_config(run_config(task="addition", model=SIGNALS["model"]))).idle if "agents" in n]
     assert "one agent" in idle
     wrong = {**SIGNALS["model"], "agents": {"speaker": "tiny"}}
@@ -177,7 +177,7 @@ def test_a_run_trains_saves_evaluates_and_exports_both(tmp_path: Path) -> None:
     assert all(record["grad_norm"] >= 0 for record in records(folder, "train"))
     assert sorted(p.name for p in (folder / "model").iterdir()) == ["listener", "speaker"]
     trained = load_trained(folder)
-    found = evaluate(trained.policy, trained.task, questions=8, samples=2, k=(1,), temperature=1.0, max_new_tokens=4)
+    found = evaluate(trained.policy, trained.task, examples=8, samples=2, k=(1,), temperature=1.0, max_new_tokens=4)
     assert 0 <= found.record()["eval/pass@1"] <= 1
     export(folder, tmp_path / "out")
     assert (tmp_path / "out" / "speaker" / "config.json").is_file()

@@ -1,4 +1,4 @@
-"""Learning to use tools: likelihood of good tokens, bonus of thoughts, failed steps drawn again."""
+"""Learning to use tools: likelihood of good tokens, bonus of thoughts, failed steps sampled again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import toy_envs
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularizers.good_tokens import GoodTokensNLL, ThoughtEntropy
 from grouprl.orchestrator.text_features import thoughts
-from small import f64, judged, near, small
+from small import f64, near, prepared, small
 from test_episodes_runs import launch, records
 
 
 def test_the_likelihood_of_good_tokens_is_a_mean_of_their_own() -> None:
     """Three tokens, two of them good: α·mean(1, 3) = 2α, whatever the third."""
-    batch = judged([[0.5, -1.0], [2.0]]).replace(old_bt=None)
+    batch = prepared([[0.5, -1.0], [2.0]]).replace(old_bt=None)
     batch = batch.replace(weight_bt=f64([[1 / 3, 1 / 3], [1 / 3, 0]]))
     logp_bt = f64([[-1.0, -7.0], [-3.0, 0.0]]).requires_grad_()
     value = (batch.weight_bt * GoodTokensNLL(coef=0.1)(logp_bt, batch).loss_bt).sum()
@@ -64,8 +64,8 @@ def test_thoughts_are_marked_in_runs(tmp_path: Path) -> None:
 
 def test_failed_steps_are_groups_of_their_own(tmp_path: Path) -> None:
     """A fresh policy nearly always fails to ask in the first turn of the toy."""
-    settings: dict[str, Any] = {"batch": {"prompts": 4, "group": 4}, "steps": 1, "eval": {"final_questions": 4}}
-    method = {"name": "thor", "step_answers": 6}
+    settings: dict[str, Any] = {"batch": {"prompts": 4, "group": 4}, "steps": 1, "eval": {"final_prompts": 4}}
+    method = {"name": "thor", "step_completions": 6}
     folder = launch(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", method=method, **settings)
     rows = pq.read_table(folder / "rollouts" / "step-000001.parquet").to_pylist()
     steps = [row for row in rows if row["source"] == "extra"]

@@ -18,7 +18,7 @@ from grouprl.envs.check import check_environment
 from grouprl.envs.playing import total_reward
 from grouprl.rewards import check_reward, exact_match, score
 from grouprl.sandbox import SandboxSettings
-from grouprl.tasks import PythonToolTask, Question, load_task
+from grouprl.tasks import Example, PythonToolTask, load_task
 from grouprl.tools import (
     FORMS,
     Call,
@@ -328,7 +328,7 @@ SHARED = Toolbox([add, count, misbehave])
 
 def began(form="json", max_turns=4, prompt="1+2?", **columns):
     environment = ToolEnvironment(SHARED, exact_match, form=form, max_turns=max_turns)
-    return environment, environment.reset(Question("q", prompt, columns), 0)
+    return environment, environment.reset(Example("q", prompt, columns), 0)
 
 
 def test_an_episode_of_calls_and_an_answer():
@@ -372,7 +372,7 @@ def test_episodes_are_cut_off_and_single_use():
     with pytest.raises(InputError, match="one episode"):
         environment.step("=3")
     with pytest.raises(InputError, match="one episode"):
-        environment.reset(Question("q", ""), 0)
+        environment.reset(Example("q", ""), 0)
 
 
 def test_equal_histories_are_equal_states():
@@ -608,7 +608,7 @@ def test_errors_without_a_message_and_nested_arguments_are_failed_calls():
 @given(st.text(max_size=60), st.sampled_from(["json", "compact"]))
 def test_no_turn_makes_the_environment_raise(text, form):
     environment = ToolEnvironment(Toolbox([echo, add]), exact_match, form=form, max_turns=3)
-    environment.reset(Question("q", "?", {"answer": "3"}), 0)
+    environment.reset(Example("q", "?", {"answer": "3"}), 0)
     for turn in (text, f"<tool_call>{text}</tool_call>", f"echo({text})"):
         step = environment.step(turn)
         step.observation.text.encode()

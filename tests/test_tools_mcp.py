@@ -14,7 +14,7 @@ import pytest
 from grouprl.chat.calls import Call
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.check import check_environment
-from grouprl.tasks import Question, load_task
+from grouprl.tasks import Example, load_task
 
 pytest.importorskip("mcp", reason="mcp is not installed: pip install 'grouprl[agents]'")
 from grouprl.tools import Toolbox, ToolError
@@ -119,7 +119,7 @@ def test_a_server_on_the_network(tmp_path):
 
 def test_a_task_with_a_servers_tools():
     task = load_task({"name": f"mcp:{COMMAND}", "of": "summands", "names": ["add"], "turns": 3})
-    question = Question("sum", "3+4=", {"answer": "7", "total": 7})
+    question = Example("sum", "3+4=", {"answer": "7", "total": 7})
     environment = task.environment()
     first = environment.reset(question, 0)
     assert [each["function"]["name"] for each in first.tools] == ["add"]

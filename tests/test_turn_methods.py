@@ -91,7 +91,7 @@ def test_all_wrong_groups_still_teach_by_what_they_learnt():
 
 
 class Believer(CharacterPolicy):
-    """A policy that finds an answer the likelier the longer what it has read."""
+    """A policy that finds a completion the likelier the longer what it has read."""
 
     def logp(self, tokens):
         width = tokens.max_response
@@ -101,12 +101,12 @@ class Believer(CharacterPolicy):
 
 
 def test_beliefs_are_read_where_turns_begin():
-    desk = FakeDesk((0.5,) * 8, answers=2, prompts=2)
-    rows = desk.draw(desk.take(2))
-    batch = desk.batch(rows)
+    context = FakeDesk((0.5,) * 8, completions=2, prompts=2)
+    rows = context.sample(context.take(2))
+    batch = context.batch(rows)
     turn_bt = torch.where(batch.mask_bt, torch.arange(batch.size[1])[None] // 2, -1)
-    desk.policy = Believer()
-    filled = AnswerBelief(before="so:").fill(batch.replace(turn_bt=turn_bt), rows, desk)
+    context.policy = Believer()
+    filled = AnswerBelief(before="so:").fill(batch.replace(turn_bt=turn_bt), rows, context)
     for b, prompt in enumerate(rows.rollout.prompt_ids):
         for t in range(batch.size[1]):
             expected = -1.0 / (len(prompt) + 2 * (t // 2) + 3) if batch.mask_bt[b, t] else 0.0
@@ -115,13 +115,13 @@ def test_beliefs_are_read_where_turns_begin():
 
 def test_beliefs_need_a_right_answer():
     class Unknown(Numbers):
-        def solution(self, question):
+        def solution(self, example):
             return None
 
-    desk = FakeDesk((0.5,) * 8, task=Unknown())
-    rows = desk.draw(desk.take(1))
-    with pytest.raises(InputError, match="has no right answer to believe in"):
-        AnswerBelief().fill(desk.batch(rows), rows, desk)
+    context = FakeDesk((0.5,) * 8, task=Unknown())
+    rows = context.sample(context.take(1))
+    with pytest.raises(InputError, match="has no correct completion to believe in"):
+        AnswerBelief().fill(context.batch(rows), rows, context)
 
 
 # --- SALT and ARPO's hard attribution ----------------------------------------------------------------------------

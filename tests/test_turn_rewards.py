@@ -15,7 +15,7 @@ import grouprl
 from desks import CharacterPolicy, FakeDesk
 from grouprl import InputError
 from grouprl.algorithms.features.fewest_calls import FewestCalls
-from grouprl.algorithms.features.progress import ProgressModel, answered
+from grouprl.algorithms.features.progress import ProgressModel, completed
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.algorithms.rewards.turn_rewards import ProactiveRewards
@@ -79,28 +79,28 @@ def test_only_right_episodes_of_the_question_set_the_fewest():
 
 
 def test_the_fewest_calls_are_remembered_by_question():
-    desk = FakeDesk((1.0,) * 8, answers=2, prompts=2)
+    context = FakeDesk((1.0,) * 8, completions=2, prompts=2)
     part = FewestCalls()
 
     def turns(rows, each):
         return rows.with_extras(turn_bt=np.array([[k if k < n else -1 for k in range(4)] for n in each]))
 
-    first = turns(desk.draw(desk.take(2)), [3, 4, 2, 2])
-    near(part.fill(desk.batch(first), first, desk).past["fewest_calls"], [-1, -1, -1, -1])
-    part.observe(first, None, desk)
+    first = turns(context.sample(context.take(2)), [3, 4, 2, 2])
+    near(part.fill(context.batch(first), first, context).past["fewest_calls"], [-1, -1, -1, -1])
+    part.observe(first, None, context)
     again = replace(first, index_b=np.array([first.index_b[0], first.index_b[2], 77, 77]))
-    near(part.fill(desk.batch(again), again, desk).past["fewest_calls"], [2, 1, -1, -1])
-    part.observe(turns(first, [4, 2, 4, 4]), None, desk)
-    near(part.fill(desk.batch(again), again, desk).past["fewest_calls"], [1, 1, -1, -1])
-    assert part.idle(RunFacts(questions=None))
-    assert not part.idle(RunFacts(questions=9))
+    near(part.fill(context.batch(again), again, context).past["fewest_calls"], [2, 1, -1, -1])
+    part.observe(turns(first, [4, 2, 4, 4]), None, context)
+    near(part.fill(context.batch(again), again, context).past["fewest_calls"], [1, 1, -1, -1])
+    assert part.idle(RunFacts(examples=None))
+    assert not part.idle(RunFacts(examples=9))
 
 
 # --- second tries ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("reward", "answers", "valid", "expected"),
+    ("reward", "completions", "valid", "expected"),
     [
         (1, [5, 5, 6], [True] * 3, 0.25 - 0.5 / 3),
         (1, [6], [True], 1.0),
@@ -109,8 +109,8 @@ def test_the_fewest_calls_are_remembered_by_question():
         (0, [5, 5], [False, False], 0.0),
     ],
 )
-def test_late_and_repeated_answers(reward, answers, valid, expected):
-    batch = turned([reward], [len(answers)], token_bt=torch.tensor([answers]), valid_bs=torch.tensor([valid]))
+def test_late_and_repeated_answers(reward, completions, valid, expected):
+    batch = turned([reward], [len(completions)], token_bt=torch.tensor([completions]), valid_bs=torch.tensor([valid]))
     near(TryAgain()(batch).reward_b, [expected])
 
 
@@ -181,41 +181,41 @@ class Scorer(CharacterPolicy):
 class Outcomes(FakeDesk):
     """Episodes of two turns of one token each; the outcome is the sum of what the tokens are worth."""
 
-    def draw(self, asks, **_):
-        drawn = super().draw(asks)
-        rng = np.random.default_rng(len(self.drawn))
-        ids = rng.integers(3, 9, (len(drawn), 2))
+    def sample(self, requests, **_):
+        sampled = super().sample(requests)
+        rng = np.random.default_rng(len(self.sampled))
+        ids = rng.integers(3, 9, (len(sampled), 2))
         reward_b = (0.5 * ids + 2.0 / ids - 1.0).sum(1)
         rollout = replace(
-            drawn.rollout,
+            sampled.rollout,
             response_ids=tuple(map(tuple, ids.tolist())),
             logp_bt=torch.zeros(len(ids), 2).double(),
             entropy_bt=torch.zeros(len(ids), 2).double(),
         )
-        kept = replace(drawn, rollout=rollout, scores=replace(drawn.scores, reward_b=reward_b))
+        kept = replace(sampled, rollout=rollout, scores=replace(sampled.scores, reward_b=reward_b))
         return kept.with_extras(turn_bt=np.tile([0, 1], (len(ids), 1)))
 
 
 def test_a_turn_is_read_with_its_answer():
     mask_t = torch.tensor([True, True, False, False, True, False])
-    assert answered(mask_t, 1) == 4  # two tokens of the turn, two of the answer
-    assert answered(mask_t, 4) == 5  # the last turn has none that matters
+    assert completed(mask_t, 1) == 4  # two tokens of the turn, two of the completion
+    assert completed(mask_t, 4) == 5  # the last turn has none that matters
 
 
 def test_progress_finds_the_hidden_scores_of_steps(monkeypatch):
     """The outcome is Σ (½x + 2/x - 1): the fitted shares are those scores."""
-    desk = Outcomes((0.5,) * 8, answers=8, prompts=8)
-    desk.policy = Scorer()
+    context = Outcomes((0.5,) * 8, completions=8, prompts=8)
+    context.policy = Scorer()
     part = ProgressModel(steps=3, ridge=1e-9)
-    monkeypatch.setattr(ProgressModel, "_model", lambda self, desk: desk.policy)
-    found = [part.piece(i, desk) for i in range(part.count(desk))]
+    monkeypatch.setattr(ProgressModel, "_model", lambda self, context: context.policy)
+    found = [part.piece(i, context) for i in range(part.count(context))]
     assert found[-1]["explained_variance"] > 0.999
-    rows = desk.draw(desk.take(2))
-    progress_bt = part.fill(desk.batch(rows), rows, desk).stats["progress"]
+    rows = context.sample(context.take(2))
+    progress_bt = part.fill(context.batch(rows), rows, context).stats["progress"]
     ids = torch.tensor(rows.rollout.response_ids).double()
     near(progress_bt, 0.5 * ids + 2.0 / ids - 1.0, atol=1e-4)
     near(progress_bt.sum(1), f64(rows.scores.reward_b.tolist()), atol=1e-4)
-    assert set(desk.store(part)) == {"weights", "head"}
+    assert set(context.store(part)) == {"weights", "head"}
 
 
 def test_without_progress_only_valid_actions_are_paid():

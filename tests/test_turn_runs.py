@@ -21,7 +21,7 @@ ASK: dict[str, Any] = {"task": f"{toy_envs.__file__}:AskTask"}
 GUESS: dict[str, Any] = {"task": {"name": "guess", "numbers": 3}, "warmup": {"steps": 20, "batch": 16, "lr": 1e-2}}
 KEYS: dict[str, Any] = {**GUESS, "task": "keys"}
 DIAGNOSE: dict[str, Any] = {**GUESS, "task": "diagnose"}
-SMALL = {"eval": {"final_questions": 4, "questions": 4, "samples": 1}, "batch": {"prompts": 8, "group": 4}}
+SMALL = {"eval": {"final_prompts": 4, "questions": 4, "samples": 1}, "batch": {"prompts": 8, "group": 4}}
 RUNS = [
     ("gigpo", ASK),
     ("igpo", GUESS),

@@ -23,10 +23,10 @@ def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> Causal
 def make_batch(policy: CausalPolicy, groups: int = 4, size: int = 4, seed: int = 0) -> Batch:
     """Ragged rows of random tokens; the first group is all right (dead), the others mixed; old differs from new."""
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))  # noqa: E731
-    prompts = [[1] + [draw(3, 13) for _ in range(2 + g)] for g in range(groups) for _ in range(size)]
-    answers = [[draw(3, 13) for _ in range(draw(1, 6))] for _ in prompts]
-    tokens = Tokens.of(prompts, answers)
+    sample = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))  # noqa: E731
+    prompts = [[1] + [sample(3, 13) for _ in range(2 + g)] for g in range(groups) for _ in range(size)]
+    completions = [[sample(3, 13) for _ in range(sample(1, 6))] for _ in prompts]
+    tokens = Tokens.of(prompts, completions)
     group_b = torch.arange(groups).repeat_interleave(size)
     reward_b = torch.tensor([float(g == 0 or (i + g) % 3 == 0) for g in range(groups) for i in range(size)]).double()
     old_bt = policy.logp(tokens).logp_bt
@@ -58,7 +58,7 @@ def test_gradient_does_not_depend_on_the_token_budget() -> None:
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "cispo", "reinforce"])
 def test_rows_without_gradient_are_skipped_without_a_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, chosen = make_policy(), method(name)
-    step = chosen.weigh(
+    step = chosen.compute_loss_weights(
         chosen.judge(
             make_batch(policy).replace(
                 correct_b=torch.zeros(16, dtype=torch.bool), truncated_b=torch.zeros(16, dtype=torch.bool), max_length=8
@@ -156,14 +156,14 @@ def test_a_minibatch_of_which_no_token_counts_takes_no_step(name: str) -> None:
     critic = name == "ppo"
     policy, chosen = make_policy(value_head=critic), method(name)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.1)
-    judged = chosen.judge(with_values(policy) if critic else make_batch(policy))
-    update(policy, optimizer, chosen, judged, parts=4)
+    prepared = chosen.judge(with_values(policy) if critic else make_batch(policy))
+    update(policy, optimizer, chosen, prepared, parts=4)
     before = [p.detach().clone() for p in policy.parameters()]
-    resting = judged.replace(loss_mask_bt=torch.zeros_like(judged.mask_bt))
+    resting = prepared.replace(loss_mask_bt=torch.zeros_like(prepared.mask_bt))
     assert update(policy, optimizer, chosen, resting, parts=4) == {"loss": 0, "rows_trained": 0}
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
-    one_group = judged.mask_bt & (judged.group_b == 2)[:, None]
-    metrics = update(policy, optimizer, chosen, judged.replace(loss_mask_bt=one_group), parts=4)
+    one_group = prepared.mask_bt & (prepared.group_b == 2)[:, None]
+    metrics = update(policy, optimizer, chosen, prepared.replace(loss_mask_bt=one_group), parts=4)
     assert 0 < metrics["rows_trained"] <= 1 / 4  # one minibatch of four
     assert all(int(state["step"]) == 4 + 1 for state in optimizer.state.values())
 
@@ -174,11 +174,11 @@ def test_a_dead_step_has_no_averages_that_could_dilute_those_of_others(
 ) -> None:
     policy, grpo = make_policy(), method("grpo")
     monkeypatch.setattr(type(grpo), "couples", couples)
-    judged = grpo.judge(make_batch(policy).replace(reward_b=torch.zeros(16, dtype=torch.float64)))
-    metrics = accumulate(policy, grpo, grpo.weigh(judged))
+    prepared = grpo.judge(make_batch(policy).replace(reward_b=torch.zeros(16, dtype=torch.float64)))
+    metrics = accumulate(policy, grpo, grpo.compute_loss_weights(prepared))
     assert metrics["rows_trained"] == 0
     assert not {"ratio_mean", "kl_old", "clip_fraction"} & metrics.keys()
-    alive = accumulate(policy, grpo, grpo.weigh(grpo.judge(make_batch(policy))))
+    alive = accumulate(policy, grpo, grpo.compute_loss_weights(grpo.judge(make_batch(policy))))
     assert alive["ratio_mean"] > 0.5
 
 
@@ -186,11 +186,11 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     policy = make_policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
     grpo = method("grpo")
-    judged = grpo.judge(make_batch(policy))
-    judged = judged.replace(advantage_bt=judged.advantage_bt * float("inf"))
+    prepared = grpo.judge(make_batch(policy))
+    prepared = prepared.replace(advantage_bt=prepared.advantage_bt * float("inf"))
     before = [p.detach().clone() for p in policy.parameters()]
     with pytest.raises(RunError, match="not finite"):
-        update(policy, optimizer, grpo, judged)
+        update(policy, optimizer, grpo, prepared)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
@@ -226,8 +226,8 @@ def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
     class Plain:
         phases = 1
 
-        def __call__(self, learner: Learner, judged: Batch):
-            for step in learner.steps(judged):
+        def __call__(self, learner: Learner, prepared: Batch):
+            for step in learner.steps(prepared):
                 yield learner.take(step)
 
     found = []

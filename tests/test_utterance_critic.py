@@ -29,9 +29,9 @@ from grouprl.core.batch import SOURCES
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
 from grouprl.policy.tiny import build_tiny
-from grouprl.policy.utterance_critic import UtteranceCritic, follow, judged, td_losses
+from grouprl.policy.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected, to_batch
+from grouprl.rollout.samples import ScoredSamples, to_batch
 from grouprl.train.loop import train
 from small import near, small
 from test_data_replay import judged_of
@@ -64,7 +64,7 @@ PAIRS = list(itertools.product((0, 1), (0, 1)))
 
 
 def converged(policy: Any, gamma: float, steps: int = 400) -> Table:
-    """The table after full sweeps over all state-action pairs; `policy(state)` draws a fresh action."""
+    """The table after full sweeps over all state-action pairs; `policy(state)` samples a fresh action."""
     table = Table(2, 2)
     target = copy.deepcopy(table)
     optimizer = torch.optim.SGD(table.parameters(), lr=0.8)
@@ -91,7 +91,7 @@ def test_a_chain_of_two_states_converges_to_the_best_values_under_the_best_polic
 
 
 def test_a_random_policy_has_the_mean_of_its_actions_as_value() -> None:
-    turns = itertools.cycle((0, 1, 1, 0, 0, 1, 1, 0))  # every pair of sweeps draws both actions in both states
+    turns = itertools.cycle((0, 1, 1, 0, 0, 1, 1, 0))  # every pair of sweeps samples both actions in both states
     table = converged(lambda state: next(turns), gamma=0.5, steps=1500)
     # V(s) = mean_a Q(s,a), Q(s,a) = r + γV(s'): V0 = ½(γV0 + 1 + γV1), V1 = ½(γV1 + 3 + γV0)
     want = torch.linalg.solve(torch.tensor([[0.75, -0.25], [-0.25, 0.75]]), torch.tensor([0.5, 1.5]))
@@ -125,7 +125,7 @@ def test_the_lesser_of_two_estimates_is_believed() -> None:
     with torch.no_grad():
         table.q[:, 0] = torch.tensor([[1.0, 5.0], [2.0, 3.0]])
         table.v[:, 0] = torch.tensor([0.5, 0.25])
-    q_n, v_n = judged(table, [0, 0], [0, 1])
+    q_n, v_n = prepared(table, [0, 0], [0, 1])
     near(q_n, [1.0, 3.0])
     near(v_n, [0.25, 0.25])
 
@@ -224,7 +224,7 @@ def test_a_critic_of_text_learns_rewards_of_actions() -> None:
         (losses[0] + losses[1]).backward()
         optimizer.step()
         follow(target, critic, 0.2)
-    q_n, v_n = judged(critic, seen, done)
+    q_n, v_n = prepared(critic, seen, done)
     near(q_n, reward_n.tolist(), 0.05)
     near(v_n, [1.0, 1.0, 0.0, 0.0], 0.05)
 
@@ -232,28 +232,28 @@ def test_a_critic_of_text_learns_rewards_of_actions() -> None:
 # --- the store of turns ---------------------------------------------------------------------------------------------
 
 
-def played() -> tuple[FakeDesk, Collected]:
+def played() -> tuple[FakeDesk, ScoredSamples]:
     """Two episodes: prompt 1 2, actions 7 7 | 7 with 9 between them; prompt 3, action 8."""
-    desk = FakeDesk(answers=1)
-    rows = desk.draw([desk.ask(0), desk.ask(1)])
+    context = FakeDesk(completions=1)
+    rows = context.sample([context.request(0), context.request(1)])
     rollout = Rollout(
         ((1, 2), (3,)), ((7, 7, 9, 7), (8,)), torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([False] * 2)
     )
     mask = np.array([[True, True, False, True], [True, False, False, False]])
-    rows = Collected(**{**vars(rows), "rollout": rollout, "extras": {}}).with_extras(
+    rows = ScoredSamples(**{**vars(rows), "rollout": rollout, "extras": {}}).with_extras(
         mask_bt=mask,
         turn_bt=np.where(mask, np.array([[0, 0, -1, 1], [0, -1, -1, -1]]), -1),
         turn_reward_bs=np.array([[0.5, 0.0], [0.0, 0.0]]),
     )
     rows.scores.reward_b[:] = [2.0, 0.25]
-    return desk, rows
+    return context, rows
 
 
 def test_turns_come_back_as_they_were_played() -> None:
-    desk, rows = played()
+    context, rows = played()
     store: dict[str, Any] = {}
-    add_turns(store, rows, desk.batch(rows), 10, None)
-    add_turns(store, rows, desk.batch(rows), 10, None)
+    add_turns(store, rows, context.batch(rows), 10, None)
+    add_turns(store, rows, context.batch(rows), 10, None)
     assert turns_stored(store) == 6
     turns = read_turns(store, [0, 1, 2, 3, 4, 5])
     assert turns.seen[:3] == turns.seen[3:] == [[1, 2], [1, 2, 7, 7, 9], [3]]
@@ -261,19 +261,19 @@ def test_turns_come_back_as_they_were_played() -> None:
     assert turns.later[:3] == [[1, 2, 7, 7, 9], [1, 2, 7, 7, 9], [3]]
     assert turns.over_n.tolist()[:3] == [False, True, True]
     near(turns.reward_n[:3].double(), [0.5, 1.5, 0.25])  # what an episode earns besides is earned in its last turn
-    assert turns.question_n.tolist()[:3] == [0, 0, 1]
+    assert turns.prompt_n.tolist()[:3] == [0, 0, 1]
     assert turns.take(np.array([4])).seen == [[1, 2, 7, 7, 9]]
 
 
 @pytest.mark.parametrize(("capacity", "left"), [(5, 4), (4, 4), (3, 3), (2, 1), (1, 1)])
 def test_the_oldest_rows_are_forgotten_whole(capacity: int, left: int) -> None:
-    desk, rows = played()
+    context, rows = played()
     store: dict[str, Any] = {}
     for _ in range(2):
-        add_turns(store, rows, desk.batch(rows), capacity, None)
+        add_turns(store, rows, context.batch(rows), capacity, None)
     whole: dict[str, Any] = {}
     for _ in range(2):
-        add_turns(whole, rows, desk.batch(rows), 100, None)
+        add_turns(whole, rows, context.batch(rows), 100, None)
     assert turns_stored(store) == left
     kept, all_of_them = read_turns(store, range(left)), read_turns(whole, range(6 - left, 6))
     assert (kept.seen, kept.done, kept.later) == (all_of_them.seen, all_of_them.done, all_of_them.later)
@@ -282,9 +282,9 @@ def test_the_oldest_rows_are_forgotten_whole(capacity: int, left: int) -> None:
 
 
 def test_turns_without_room_for_another_action_are_left_out() -> None:
-    desk, rows = played()
+    context, rows = played()
     store: dict[str, Any] = {}
-    add_turns(store, rows, desk.batch(rows), 10, 4)
+    add_turns(store, rows, context.batch(rows), 10, 4)
     assert read_turns(store, range(turns_stored(store))).seen == [[1, 2], [3]]
 
 
@@ -318,37 +318,40 @@ class ActingDesk(FakeDesk):
 SMALL = {"critic_steps": 20, "critic_batch": 32, "pool": 64, "critic_lr": 1e-2, "width": 16, "warmup": 2}
 
 
-def stepped(desk: FakeDesk, part: UtteranceReplay) -> Collected:
-    rows = part.mix(desk.draw([desk.ask(i) for i in range(4)]), desk)
+def stepped(context: FakeDesk, part: UtteranceReplay) -> ScoredSamples:
+    rows = part.mix(context.sample([context.request(i) for i in range(4)]), context)
     assert rows is not None
-    desk.finish(rows, part, judged=judged_of(desk, rows) if desk.step < part.warmup else None)
+    context.finish(rows, part, prepared=judged_of(context, rows) if context.step < part.warmup else None)
     return rows
 
 
 def test_answers_of_one_turn_get_the_advantage_of_their_reward() -> None:
-    """A -> r - V(o): right answers (token 7, in half of the draws) earn 1, so V is one half."""
-    desk = ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, answers=8, lengths=lambda i, number: 1)
+    """A -> r - V(o): correct completions (token 7, in half of the samples) earn 1, so V is one half."""
+    context = ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, completions=8, lengths=lambda i, number: 1)
     part = UtteranceReplay(**SMALL)
     for _ in range(12):
-        rows = stepped(desk, part)
+        rows = stepped(context, part)
     right_b = np.array([ids == (7,) for ids in rows.rollout.response_ids])
     assert 8 < right_b.sum() < 24
     near(torch.from_numpy(rows.extras["past.q"]), right_b.astype(float).tolist(), 0.1)
     near(torch.from_numpy(rows.extras["past.v"]), [0.5] * 32, 0.25)
-    assert desk.notes["turns_stored"] == sum(32 * step for step in range(1, 13))  # this desk adds the steps up
-    assert desk.notes["critic_q_loss"] < 0.05
+    assert context.notes["turns_stored"] == sum(32 * step for step in range(1, 13))  # this context adds the steps up
+    assert context.notes["critic_q_loss"] < 0.05
 
 
 def test_rows_are_those_drawn_until_the_critic_is_warm() -> None:
-    desk, part = ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, answers=2), UtteranceReplay(**SMALL, actions=5)
+    context, part = (
+        ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, completions=2),
+        UtteranceReplay(**SMALL, actions=5),
+    )
     for step in range(3):
-        rows = stepped(desk, part)
+        rows = stepped(context, part)
         warm = step >= 2
         assert len(rows) == (5 if warm else 8)
-        assert set(rows.source_b.tolist()) == {SOURCES["extra" if warm else "drawn"]}
+        assert set(rows.source_b.tolist()) == {SOURCES["extra" if warm else "sampled"]}
         assert (rows.extras["past.q"] != 0).any() == warm
     assert rows.group_b.tolist() == [APART + i for i in range(5)]
-    assert rows.prompts == tuple(desk.decode(rows.rollout.prompt_ids))
+    assert rows.prompts == tuple(context.decode(rows.rollout.prompt_ids))
     batch = method("archer").prepare(to_batch(rows, max_length=4))
     gap_b = torch.from_numpy(rows.extras["past.q"] - rows.extras["past.v"])
     near(batch.advantage_bt[:, 0].double(), gap_b.tolist(), 1e-6)
@@ -356,7 +359,7 @@ def test_rows_are_those_drawn_until_the_critic_is_warm() -> None:
 
 def test_a_resumed_run_goes_on_with_the_same_critic() -> None:
     def desk_of() -> ActingDesk:
-        return ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, answers=2)
+        return ActingDesk((0.5,) * 4, policy=Letters(), prompts=4, completions=2)
 
     part, whole, resumed = UtteranceReplay(**SMALL), desk_of(), desk_of()
     for _ in range(3):
@@ -424,7 +427,7 @@ def test_a_run_learns_from_fresh_actions(more: dict[str, Any], tmp_path: Path) -
     assert stored == sorted(stored)
     assert all(r["critic_q_loss"] > 0 and r["critic_v_loss"] > 0 for r in train)
     assert ("value_loss" in train[1]) == ("baseline" in more)
-    assert 0 <= train[1]["kl_old"] < 1e-8  # log-probs are those the fresh actions were drawn with
+    assert 0 <= train[1]["kl_old"] < 1e-8  # log-probs are those the fresh actions were sampled with
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])

@@ -90,8 +90,8 @@ def test_what_the_page_shows_is_a_task(files: Path) -> None:
 @needs_verifiers
 def test_an_episode_is_the_environments(side: None) -> None:
     task = load_task(config()["task"])
-    asked = [Start(task.question("train", 0), i, draws=i) for i in range(4)]
-    found = play(chatting(), task.environment, asked, max_turns=2, max_new_tokens=4)
+    requested = [Start(task.example("train", 0), i, samples_drawn=i) for i in range(4)]
+    found = play(chatting(), task.environment, requested, max_turns=2, max_new_tokens=4)
     assert not found.failures
     assert found.turns_b.tolist() == [2, 2, 2, 2]
     for record, verdict in zip(found.records, found.verdicts, strict=True):
@@ -108,7 +108,7 @@ def test_an_unchanged_environment_is_trained(side: None, tmp_path: Path) -> None
         "warmup": {"steps": 0},
         "optim": {"lr": 1e-2, "rise": 1},
         "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
-        "eval": {"every": 0, "final_questions": 1, "samples": 1},
+        "eval": {"every": 0, "final_prompts": 1, "samples": 1},
         "run": {"threads": 1},
     }
     folder = train(parse_config(plan), folder=tmp_path / "run", console=Console(file=io.StringIO())).folder

@@ -71,9 +71,9 @@ def training_record(step: int, rng: random.Random, steps: int) -> dict:
         "loss": -0.001,
         "grad_norm": 0.8 + 0.2 * rng.random() + (30 if step == steps // 2 else 0),
         "lr": 1e-3 * (1 - step / steps),
-        "groups_dead": right + wrong,
-        "groups_dead_right": right,
-        "groups_dead_wrong": wrong,
+        "groups_zero_variance": right + wrong,
+        "groups_all_right": right,
+        "groups_all_wrong": wrong,
         "tokens": 5000,
         "tokens_per_second": 5234 + rng.gauss(0, 200),
         "seconds_rollout": 0.2,
@@ -96,15 +96,15 @@ def evaluation_record(step: int, greedy: float, sampled: float) -> dict:
         "eval/pass@1_low": sampled - 0.02,
         "eval/pass@1_high": min(1, sampled + 0.02),
         "eval/length_mean": 7 + 4 * greedy,
-        "eval/questions": 1024,
+        "eval/prompts": 1024,
     }
 
 
-def rollout_rows(step: int, answers: int = 8) -> list[dict]:
+def rollout_rows(step: int, completions: int = 8) -> list[dict]:
     rng = random.Random(step)
     rows = []
     for group in range(6):
-        for i in range(answers):
+        for i in range(completions):
             text = ("7+5=12, 4+2+1=7: 72" if i % 2 else "62") if group else "62"
             n = len(text) + 1
             right = bool(i % 2 and group)
@@ -112,7 +112,7 @@ def rollout_rows(step: int, answers: int = 8) -> list[dict]:
                 {
                     "step": step,
                     "group": group,
-                    "question_id": f"q{group}",
+                    "prompt_id": f"q{group}",
                     "prompt": "47+25=",
                     "completion": text,
                     "prompt_ids": [1, 2],
@@ -189,7 +189,7 @@ def make_run(folder: Path, steps: int = 140, evil: str = "") -> Path:
             "key": "dead_groups",
             "severity": "warning",
             "words": "62 % of the groups are dead. " + evil,
-            "remedy": "Harder questions.",
+            "remedy": "Harder prompts.",
             "first_step": 90,
             "last_step": 140,
             "persists": True,
@@ -218,7 +218,7 @@ def test_report_is_balanced_html_with_the_numbers(tmp_path):
     assert "0.301</span> → <b>0.994</b>" in text
     assert "[0.271, 0.331] → [0.964, 1.000]" in text
     assert "0.442</span> → <b>0.972</b>" in text
-    assert "On 1024 held-out questions" in text
+    assert "On 1024 held-out prompts" in text
     assert tree.tags.count("svg") == 2 + 12 + 4  # success twice, the standard ones with data, four further
     assert "62 % of the groups are dead." in text
     assert "since step 90" in text
@@ -321,7 +321,7 @@ def test_an_interrupted_run_says_so_and_does_not_repeat_before_as_after(tmp_path
 
 def test_the_page_of_a_long_run_stays_small(tmp_path):
     run = make_run(tmp_path / "run", steps=20_000)
-    rows = rollout_rows(20_000, answers=64)
+    rows = rollout_rows(20_000, completions=64)
     for row in rows:
         row["completion"], row["completion_ids"] = "x" * 5000, [1] * 5000
         row["behavior_logp"] = row["entropy"] = [-0.5] * 5000

@@ -20,7 +20,7 @@ from grouprl.view.runfiles import read_rollouts
 from grouprl.view.trajectory import Trajectory, find, of_step
 from grouprl.view.trajectory_page import episode_groups
 from grouprl.view.trajectory_text import lines
-from test_episodes_leads import drawn as drawn_leads
+from test_episodes_leads import sampled as drawn_leads
 from test_episodes_runs import launch
 
 
@@ -69,7 +69,7 @@ def _place(row: Any, number: int) -> int:
 def test_the_text_tells_everything(team: Path) -> None:
     each = called(team)
     text = shown(each)
-    assert f"question {each.question} · answer {each.answer} · step 2" in text
+    assert f"prompt {each.example} · completion {each.answer} · step 2" in text
     assert "row 0 (boss): reward" in text
     assert "thrift -0.01" in text
     assert f"over because: {each.ended}" in text
@@ -91,7 +91,7 @@ def test_colours_say_which_tokens_were_pushed_where(team: Path) -> None:
 
 def test_what_was_not_trained_on_is_marked(tmp_path: Path) -> None:
     made, rows = drawn_leads(toy_envs.AskTask())
-    branched = made.draw([led(rows, 0, 1)])
+    branched = made.sample([led(rows, 0, 1)])
     (tmp_path / "rollouts").mkdir()
     length = len(branched.rollout.response_ids[0])
     write_rollouts(tmp_path / "rollouts" / "step-000003.parquet", 3, branched, [[0.5] * length])
@@ -114,7 +114,7 @@ def test_the_page_shows_the_same(team: Path) -> None:
     assert "<b>turn 1</b>" in page
     assert "&lt;eos&gt;" in page
     report = (team / "report.html").read_text()
-    assert 'class="answer episode"' in report
+    assert 'class="completion episode"' in report
     assert "grouprl show" in report
 
 
@@ -133,13 +133,13 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
     assert listed.exit_code == 0
     assert listed.output.count("ask/train/") == 18
     one = called(team)
-    found = run.invoke(app, ["show", str(team), "--question", one.question, "--answer", str(one.answer)])
+    found = run.invoke(app, ["show", str(team), "--question", one.example, "--answer", str(one.answer)])
     assert "turn 2 · helper" in found.output
     assert run.invoke(app, ["show", str(team)]).exit_code == 0
     for given, words in (
         (["--step", "9"], "step 9 is not stored"),
         (["--question", "ask/train/x"], "Did you mean"),
-        (["--answer", "77"], "has no answer 77 in step 2. It has 0, 1"),
+        (["--answer", "77"], "has no completion 77 in step 2. It has 0, 1"),
     ):
         refused = run.invoke(app, ["show", str(team), *given])
         assert refused.exit_code == 2
@@ -152,7 +152,7 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
 
 def test_single_answers_are_episodes_of_one_turn(tmp_path: Path) -> None:
     task = {"name": "addition", "digits": 1}
-    folder = launch(tmp_path / "run", task=task, steps=1, batch={"prompts": 2, "group": 2}, eval={"final_questions": 2})
+    folder = launch(tmp_path / "run", task=task, steps=1, batch={"prompts": 2, "group": 2}, eval={"final_prompts": 2})
     each = find(folder)
     (turn,) = each.turns
     assert turn.prompt

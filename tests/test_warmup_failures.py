@@ -17,17 +17,17 @@ from grouprl.train.warmup import demonstration_batch
 from test_episodes_runs import launch, records
 
 FALLING = 4
-"""Every so manieth question has no demonstration."""
+"""Every so manieth prompt has no demonstration."""
 
 
 class Falling(toy_envs.AskTask):
-    """The environment raises while it demonstrates every fourth question; it acts well all the same."""
+    """The environment raises while it demonstrates every fourth prompt; it acts well all the same."""
 
     def environment(self) -> Any:
-        class Shy(toy_envs.Ask):
-            def reset(self, question: Any, seed: int) -> Any:
-                self.falls = int(question.id.rsplit("/", 1)[1]) % FALLING == 0
-                return super().reset(question, seed)
+        class Shy(toy_envs.RolloutRequest):
+            def reset(self, example: Any, seed: int) -> Any:
+                self.falls = int(example.id.rsplit("/", 1)[1]) % FALLING == 0
+                return super().reset(example, seed)
 
             def demonstrate(self, rng: Any) -> str:
                 if self.falls:
@@ -38,12 +38,12 @@ class Falling(toy_envs.AskTask):
 
 
 class Broken(Reverse):
-    """Raises where every fourth question is to be demonstrated."""
+    """Raises where every fourth prompt is to be demonstrated."""
 
-    def demonstrate(self, question: Any, rng: Any) -> str:
-        if int(question.id.rsplit("/", 1)[1]) % FALLING == 0:
+    def demonstrate(self, example: Any, rng: Any) -> str:
+        if int(example.id.rsplit("/", 1)[1]) % FALLING == 0:
             raise ValueError("no idea")
-        return super().demonstrate(question, rng)
+        return super().demonstrate(example, rng)
 
 
 def settings(**reward: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_what_fails_is_left_out_and_counted(tmp_path: Path, mode: str) -> None:
 
 def test_the_first_one_ends_a_run_that_asks_for_it(tmp_path: Path) -> None:
     words = r"^The environment failed; for instance sample ask/train/0#demonstration: the environment failed "
-    with pytest.raises(RunError, match=words + r"\(question 'ask/train/0', seed \d+, turn 0\): .*stage fright"):
+    with pytest.raises(RunError, match=words + r"\(prompt 'ask/train/0', seed \d+, turn 0\): .*stage fright"):
         launch(tmp_path / "run", task=f"{__file__}:Falling", **settings(on_error="raise"))
 
 
@@ -70,10 +70,10 @@ def test_too_many_end_every_run(tmp_path: Path) -> None:
 
 
 def batch(task: Any, indices: list[int], mode: Any) -> Any:
-    draws = [(10 + i, task.question("train", i)) for i in indices]
+    samples_drawn = [(10 + i, task.example("train", i)) for i in indices]
     sizes = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}
     policy = CausalPolicy(*build_tiny(task.alphabet, **sizes, seed=1))
-    return demonstration_batch(policy, task, draws, 0, errors=ErrorPolicy(mode))
+    return demonstration_batch(policy, task, samples_drawn, 0, errors=ErrorPolicy(mode))
 
 
 @pytest.mark.parametrize("task", [Falling(), Broken(length=2)])
@@ -107,7 +107,7 @@ def test_answers_have_the_right_words_too() -> None:
 
 
 def test_a_run_of_answers_goes_on_too(tmp_path: Path) -> None:
-    """Question 0, which is looked at before the run begins, is one of those that raise."""
+    """Example 0, which is looked at before the run begins, is one of those that raise."""
     task = {"name": f"{__file__}:Broken", "length": 2}
     folder = launch(tmp_path / "run", task=task, method="grpo", **settings())
     assert [record["demonstrations_failed"] for record in records(folder, "warmup")] == [2.0, 2.0, 2.0]

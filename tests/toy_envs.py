@@ -1,4 +1,4 @@
-"""A tiny environment of two turns: ask with `k`, then say the letter that the answer showed."""
+"""A tiny environment of two turns: ask with `k`, then say the letter that the completion showed."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import random
 from typing import ClassVar
 
 from grouprl.envs import Observation, Step
-from grouprl.tasks import Question, Task
+from grouprl.tasks import Example, Task
 from grouprl.tasks.task import generator
 
 LETTERS = "abc"
 
 
-class Ask:
+class RolloutRequest:
     """Turn 1: `k` earns 0.5 and shows a letter, anything else shows `-`. Turn 2: that letter earns 0.5."""
 
-    opened: ClassVar[list[Ask]] = []
+    opened: ClassVar[list[RolloutRequest]] = []
 
     def __init__(self, noise: float = 0.0) -> None:
         self.noise, self.turn, self.closed = noise, 0, 0
         self.right = False
-        Ask.opened.append(self)
+        RolloutRequest.opened.append(self)
 
-    def reset(self, question: Question, seed: int) -> Observation:
-        self.letter = question.columns["letter"]
-        return Observation(question.prompt, state="start")
+    def reset(self, example: Example, seed: int) -> Observation:
+        self.letter = example.columns["letter"]
+        return Observation(example.prompt, state="start")
 
     def step(self, action: str) -> Step:
         self.turn += 1
         if self.turn == 1:
-            asked = action[:1] == "k"
-            seen = self.letter if asked else "-"
-            return Step(Observation(seen, state=seen), 0.5 * asked, valid=asked)
+            requested = action[:1] == "k"
+            seen = self.letter if requested else "-"
+            return Step(Observation(seen, state=seen), 0.5 * requested, valid=requested)
         self.right = action[:1] == self.letter
         return Step(Observation("!"), 0.5 * self.right, terminated=True, valid=action[:1] in LETTERS)
 
@@ -46,7 +46,7 @@ class Ask:
 
 
 class AskTask(Task):
-    """Ask, then repeat."""
+    """RolloutRequest, then repeat."""
 
     name = "ask"
     alphabet = "abck?-!"
@@ -57,22 +57,22 @@ class AskTask(Task):
     def __init__(self, noise: float = 0.0) -> None:
         self.noise = noise
 
-    def question(self, split, index):
+    def example(self, split, index):
         letter = generator(split, index).choice(LETTERS)
-        return Question(f"ask/{split}/{index}", "?", {"letter": letter})
+        return Example(f"ask/{split}/{index}", "?", {"letter": letter})
 
     def size(self, split):
         return None
 
     def environment(self):
-        return Ask(self.noise)
+        return RolloutRequest(self.noise)
 
 
-class Counting(Ask):
-    """Goes on for as many turns as the question says; the observations differ in length."""
+class Counting(RolloutRequest):
+    """Goes on for as many turns as the prompt says; the observations differ in length."""
 
-    def reset(self, question, seed):
-        self.turns = question.columns["turns"]
+    def reset(self, example, seed):
+        self.turns = example.columns["turns"]
         return Observation("?" * (1 + self.turns), state="s")
 
     def step(self, action):
@@ -90,8 +90,8 @@ class Team:
     def __init__(self, calls: int = 3) -> None:
         self.calls, self.made = calls, 0
 
-    def reset(self, question, seed):
-        self.letter, self.right, self.acting = question.columns["letter"], False, "boss"
+    def reset(self, example, seed):
+        self.letter, self.right, self.acting = example.columns["letter"], False, "boss"
         return Observation("?", state="start", agent="boss")
 
     def step(self, action):

@@ -85,7 +85,7 @@ class Request(Generic[Prompt_co]):
     entropy_scaling: EntropyScaling | None = None
     """Changes the temperature token by token. Log-probs are then those of the distribution sampled from, entropies
     those at `temperature`."""
-    drawn: int = 0
+    sampled: int = 0
     """How many actions at the end of the prompt were sampled with this seed before: its random numbers go on behind
     them, so that a sample taken in pieces is the sample taken at once."""
     name: Hashable = None
@@ -110,8 +110,8 @@ class Request(Generic[Prompt_co]):
             raise InputError("An empty stop sequence", "It would end every completion at once", "Leave it out")
         if not all(self.stop_texts):
             raise InputError("An empty stop text", "It would end every completion at once", "Leave it out")
-        if self.drawn < 0:
-            raise InputError(f"drawn={self.drawn}", "It is a number of actions", "0 for a sample that begins here")
+        if self.sampled < 0:
+            raise InputError(f"drawn={self.sampled}", "It is a number of actions", "0 for a sample that begins here")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Samples(Generic[Action_co]):
 
 @runtime_checkable
 class SamplingSession(Protocol[Prompt_contra, Action_co]):
-    """Whoever answers requests: a sampler, or a session of one."""
+    """Whoever completions requests: a sampler, or a session of one."""
 
     def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
         """Return the samples that `requests` ask for, in their order.
@@ -167,7 +167,7 @@ class SamplingSession(Protocol[Prompt_contra, Action_co]):
 
 @runtime_checkable
 class Sampler(Protocol[Prompt_contra, Action_co]):
-    """Draws from a policy. Every sample of a run comes through one: training, episodes, evaluation, serving.
+    """Samples from a policy. Every sample of a run comes through one: training, episodes, evaluation, serving.
 
     A sample depends on its request and the weights alone: not on the requests beside it, their number or their order.
     """
@@ -197,7 +197,7 @@ class WeightSync(Protocol):
 
     @property
     def version(self) -> int:
-        """The version that samples are drawn with from now on; `NO_VERSION` before the first one."""
+        """The version that samples are sampled with from now on; `NO_VERSION` before the first one."""
 
     def publish(self, version: int, policy: Any) -> None:
         """Let the weights of `policy` as they are now be version `version`; a version published before is replaced.
@@ -216,7 +216,7 @@ class Engine(Sampler[Prompt_contra, Action_co], WeightSync, Protocol[Prompt_cont
 
 @runtime_checkable
 class SampleSource(Protocol[Rows_co, Step_contra]):
-    """Where a run's scored samples come from: drawn step by step, ahead of training, or by a cluster.
+    """Where a run's scored samples come from: sampled step by step, ahead of training, or by a cluster.
 
     The loop calls `begin` once, then for every step `round` until it has enough, and `advance` after the update. It
     does not ask which kind of source it has.
@@ -255,7 +255,7 @@ class PolicyOutput:
     logp_bt: Tensor
     """Log-prob (or log-density) of the action that was taken."""
     entropy_bt: Tensor | None = None
-    """Entropy in nats of the distribution it was drawn from."""
+    """Entropy in nats of the distribution it was sampled from."""
     value_bt: Tensor | None = None
     """Value of the state in which it was taken."""
     cross_bt: Tensor | None = None
@@ -302,7 +302,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """What is trained. It draws nothing: a `Sampler` does.
+    """What is trained. It samples nothing: a `Sampler` does.
 
     `value_bt` needs a value head, `cross_bt` a distribution with logits, `PolicyStatistics` is on demand: a policy that
     has none raises InputError, in words, when it is asked for them.
@@ -393,7 +393,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class PolicyStatistics(Protocol):
-    """A policy that can say more of the distributions it drew from than their log-probs."""
+    """A policy that can say more of the distributions it sampled from than their log-probs."""
 
     def statistics(self, inputs: Any, names: Sequence[str], /, **given: Tensor | None) -> dict[str, Tensor]:
         """Return statistics by name, [B,T]; InputError for a name that it does not know."""
@@ -433,7 +433,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
     actions numbers or vectors, `Environment[np.ndarray, int]` or `Environment[np.ndarray, np.ndarray]`.
     """
 
-    def reset(self, question: Any, seed: int, /) -> Observed_co:
+    def reset(self, example: Any, seed: int, /) -> Observed_co:
         """Begin the episode that (prompt, seed) determine; returns the first observation."""
         ...
 
@@ -455,7 +455,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
 
 @runtime_checkable
 class PromptTask(Protocol[Prompted_co]):
-    """Prompts by number. A prompt is what `question` returns: text, chat messages, or the beginning of an episode."""
+    """Prompts by number. A prompt is what `example` returns: text, chat messages, or the beginning of an episode."""
 
     @property
     def name(self) -> str:
@@ -466,7 +466,7 @@ class PromptTask(Protocol[Prompted_co]):
         """Return how many prompts a split has; None if it is endless."""
         ...
 
-    def question(self, split: Literal["train", "eval"], index: int, /) -> Prompted_co:
+    def example(self, split: Literal["train", "eval"], index: int, /) -> Prompted_co:
         """Return prompt number `index` (from 0) of a split, always the same one; it has an `id` and `columns`.
 
         Raises:
@@ -503,7 +503,7 @@ class StoredRows(Protocol):
     Nothing is sampled for it: the rows of a prompt are its group.
     """
 
-    def stored_rows(self, question: Any, /) -> Sequence[StoredRow]:
+    def stored_rows(self, example: Any, /) -> Sequence[StoredRow]:
         """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
         ...
 
@@ -513,14 +513,14 @@ class PromptSource(Protocol):
 
     size: int | None
     """How many there are; None: they never end."""
-    drawn: int
+    sampled: int
     """How many have been dealt out in this run."""
 
-    def asks(self, count: int, answers: int, /) -> Sequence[Any]:
+    def requests(self, count: int, answers: int, /) -> Sequence[Any]:
         """Return the next `count` prompts in the source's own order, each to be sampled `answers` times."""
         ...
 
-    def ask(self, index: int, answers: int, /) -> Any:
+    def request(self, index: int, answers: int, /) -> Any:
         """Return prompt number `index` of the task under the next ordinal of this run."""
         ...
 

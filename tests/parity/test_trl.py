@@ -97,7 +97,7 @@ def oracle(recipe: str, rows: int) -> Oracle:
 
 def agree(method: grouprl.Method, peer: Oracle, case: Case) -> None:
     """Assert that both give the same advantages, loss and gradient (TRL's rewards are float32)."""
-    advantage_b, loss, grad_bt = peer.ask(case)
+    advantage_b, loss, grad_bt = peer.request(case)
     ready = method.prepare(case.batch)
     close = {"rtol": 2e-4, "atol": 2e-6, "check_dtype": False}
     torch.testing.assert_close(ready.advantage_bt, advantage_b[:, None] * case.batch.mask_bt, **close)
@@ -114,7 +114,7 @@ def test_the_version_the_cards_name():
 @every_recipe
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         {"drift": 0.0, "on_policy": True},
         {"drift": 0.05},
@@ -124,11 +124,11 @@ def test_the_version_the_cards_name():
     ],
     ids=str,
 )
-def test_random_batches(recipe, shape, asked):
+def test_random_batches(recipe, shape, requested):
     sizes = SHAPES[shape]
     method = grouprl.method(recipe.split()[0], **RECIPES[recipe][2])
     for seed in range(3):
-        case = random_case(seed, sizes, WIDTH, holes=False, **asked)
+        case = random_case(seed, sizes, WIDTH, holes=False, **requested)
         agree(method, oracle(recipe, sum(sizes)), case)
 
 

@@ -98,7 +98,9 @@ CORE = {
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 
 
-def ask(recipe: Recipe, case: Case, in_reward: str | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def request(
+    recipe: Recipe, case: Case, in_reward: str | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return verl's advantages [B,T], loss and dLoss/dlogp [B,T] of a case."""
     batch = case.batch
     mask_bt = batch.mask_bt.double()
@@ -142,7 +144,7 @@ def ask(recipe: Recipe, case: Case, in_reward: str | None = None) -> tuple[torch
 
 def agree(method: grouprl.Method, recipe: Recipe, case: Case, in_reward: str | None = None) -> None:
     """Assert that both give the same advantages, loss and gradient."""
-    advantage_bt, loss, grad_bt = ask(recipe, case, in_reward)
+    advantage_bt, loss, grad_bt = request(recipe, case, in_reward)
     ready = method.prepare(case.batch)
     close = {"rtol": recipe.tolerance, "atol": recipe.tolerance, "check_dtype": False}
     torch.testing.assert_close(ready.advantage_bt, advantage_bt * case.batch.mask_bt, **close)
@@ -159,7 +161,7 @@ def test_the_version_the_cards_name():
 @every_recipe
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         {"drift": 0.0, "on_policy": True},
         {"drift": 0.05},
@@ -169,11 +171,11 @@ def test_the_version_the_cards_name():
     ],
     ids=str,
 )
-def test_random_batches(name, shape, asked):
+def test_random_batches(name, shape, requested):
     recipe = RECIPES[name]
     method = grouprl.method(name.split()[0], **recipe.ours)
     for seed in range(3):
-        agree(method, recipe, random_case(seed, SHAPES[shape], WIDTH, **asked))
+        agree(method, recipe, random_case(seed, SHAPES[shape], WIDTH, **requested))
 
 
 @every_recipe

@@ -1,7 +1,7 @@
 """TRL's own trainers, asked for the advantages, loss and gradient of a given batch.
 
 The trainers' real methods run: scoring (`_generate_and_score_completions`) and loss (`_compute_loss`). Only what lies
-outside the question is replaced: the completions that generation would draw, and the log-probs of the model.
+outside the prompt is replaced: the completions that generation would sample, and the log-probs of the model.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Oracle:
         self.trainer.model.train()
         self.trainer.current_gradient_accumulation_steps = 1
 
-    def ask(self, case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    def request(self, case: Case) -> tuple[Tensor, Tensor, Tensor]:
         """Return advantages [B], the loss and dLoss/dlogp [B,T] of a case."""
         batch, width = case.batch, int(case.batch.mask_bt.any(0).nonzero().max()) + 1
         self.reward_b = batch.reward_b.tolist()

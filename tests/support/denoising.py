@@ -28,7 +28,7 @@ class Denoising:
         self.steps = steps
         self.point, self.time = np.zeros(2, dtype=np.float32), 0
 
-    def reset(self, question: Any, seed: int) -> np.ndarray:
+    def reset(self, example: Any, seed: int) -> np.ndarray:
         self.point = np.random.default_rng(seed).standard_normal(2).astype(np.float32)
         return self._seen()
 

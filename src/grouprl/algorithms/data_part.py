@@ -1,4 +1,5 @@
-"""What a data part works with: the run as it looks from the place where questions are chosen and answers collected."""
+"""What a data part works with: the run as it looks from the place where prompts are chosen and completions
+collected."""
 
 from __future__ import annotations
 
@@ -12,21 +13,21 @@ from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import Part, RunFacts
 from grouprl.core.batch import Batch
 from grouprl.protocols import EntropyScaling
-from grouprl.rollout.history import Ledger
-from grouprl.rollout.requests import Ask, Prompt
+from grouprl.rollout.history import PromptHistory
+from grouprl.rollout.requests import Prompt, RolloutRequest
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected
-from grouprl.tasks.task import Question, Task
+from grouprl.rollout.samples import ScoredSamples
+from grouprl.tasks.task import Example, Task
 
 Together = Literal["sum", "mean", "least", "most"]
 """What several notes of one metric make of a step."""
 
 
-class Desk(Protocol):
+class RunContext(Protocol):
     """The run's side of a data part. Everything random comes from `rng`, everything remembered lies in `store`."""
 
     task: Task
-    ledger: Ledger
+    prompt_history: PromptHistory
     policy: Any
     """The policy that is trained (`grouprl.policy.CausalPolicy`)."""
 
@@ -39,20 +40,20 @@ class Desk(Protocol):
         """How many steps the run has."""
 
     @property
-    def answers(self) -> int:
-        """Answers per question that the run asks for (`batch.group`)."""
+    def completions(self) -> int:
+        """Completions per prompt that the run asks for (`batch.group_size`)."""
 
     @property
     def prompts(self) -> int:
-        """Questions per rollout that the run asks for (`batch.prompts`)."""
+        """Prompts per rollout that the run asks for (`batch.prompts`)."""
 
     @property
-    def questions(self) -> int | None:
-        """How many training questions there are; None when they never end."""
+    def examples(self) -> int | None:
+        """How many training prompts there are; None when they never end."""
 
     @property
     def max_new_tokens(self) -> int:
-        """Token budget of an answer."""
+        """Token budget of a completion."""
 
     @property
     def temperature(self) -> float:
@@ -60,7 +61,7 @@ class Desk(Protocol):
 
     @property
     def last_entropy(self) -> float | None:
-        """Mean token entropy of the answers of the previous step, in nats; None in the first step."""
+        """Mean token entropy of the completions of the previous step, in nats; None in the first step."""
 
     def rng(self, part: Part) -> np.random.Generator:
         """Return the random generator of `part` in this step."""
@@ -77,32 +78,37 @@ class Desk(Protocol):
     def note(self, name: str, value: float, together: Together = "sum") -> None:
         """Log a metric of this step; `together` says what several notes of one name make (one per refill round)."""
 
-    def take(self, count: int) -> list[Ask]:
-        """Return the next `count` questions in the order of the stream."""
+    def take(self, count: int) -> list[RolloutRequest]:
+        """Return the next `count` prompts in the order of the stream."""
 
-    def ask(self, index: int) -> Ask:
-        """Return training question number `index` under a new ordinal."""
+    def request(self, index: int) -> RolloutRequest:
+        """Return training prompt number `index` under a new ordinal."""
 
-    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
-        """Draw and score the answers that `asks` ask for."""
+    def sample(
+        self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True
+    ) -> ScoredSamples:
+        """Sample and score the completions that `requests` ask for."""
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Draw one answer or turn behind each of these token ids, one seed each; nothing is acted out or scored."""
+        """Sample one completion or turn behind each of these token ids, one seed each; nothing is acted out or
+        scored."""
 
     def acting(self, policy: Any) -> AbstractContextManager[None]:
-        """Let another policy draw, inside a block, what `draw` and `spoken` are asked for."""
+        """Let another policy sample, inside a block, what `sample` and `spoken` are asked for."""
 
-    def spoken(self, asks: Sequence[Ask]) -> Collected:
-        """Draw an answer to each of `asks` beside the environment, unscored: reward 0, no upper limit of tokens."""
+    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample a completion to each of `requests` beside the environment, unscored: reward 0, no upper limit of
+        tokens."""
 
-    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
-        """Return one row per ask with `texts` as answers, scored, of source 'demonstration', log-probs foreign."""
+    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+        """Return one row per request with `texts` as completions, scored, of source 'demonstration', log-probs
+        foreign."""
 
-    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         """Return the rows shown under other prompts, [B], instead of their own; log-probs foreign."""
 
-    def batch(self, collected: Collected) -> Batch:
-        """Lay rows out as a Batch, with the past of their questions."""
+    def batch(self, samples: ScoredSamples) -> Batch:
+        """Lay rows out as a Batch, with the past of their prompts."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a plain text."""
@@ -125,15 +131,15 @@ class DataPart(Part):
         return ()
 
     def further(self, run: RunFacts) -> str:
-        """Say how many answers the part draws besides those of batch.prompts and batch.group; '' if none."""
+        """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""
         return ""
 
-    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
-        """Return the other prompts that a question may be asked under because of this part: with hints, budgets …"""
+    def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
+        """Return the other prompts that a prompt may be asked under because of this part: with hints, budgets …"""
         return []
 
     def behind(self, task: Task, run: RunFacts) -> int:
-        """Most tokens by which this part exceeds the answer limit behind a prompt."""
+        """Most tokens by which this part exceeds the completion limit behind a prompt."""
         return 0
 
     def letters(self) -> str:
@@ -141,52 +147,52 @@ class DataPart(Part):
         return ""
 
     def lessons(self, one: Shown, other: Shown, policy: Any) -> list[Lesson]:
-        """Return what a warm-up shows besides two episodes of one question that the environment acted in itself."""
+        """Return what a warm-up shows besides two episodes of one prompt that the environment acted in itself."""
         return []
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Return the batch of the rows to train on with what only this part can compute (`value_bt` …)."""
         return batch
 
-    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
-        """See the rows of a finished step: all that were collected, and the judged batch of those trained on."""
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
+        """See the rows of a finished step: all that were collected, and the prepared batch of those trained on."""
 
 
 class Curriculum(DataPart):
-    """Which questions are asked."""
+    """Which prompts are sampled."""
 
-    def choose(self, count: int, desk: Desk) -> list[Ask]:
-        """Return `count` questions."""
+    def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
+        """Return `count` prompts."""
         raise NotImplementedError
 
 
 class Allocation(DataPart):
-    """How many answers each question gets; none takes it out of the step."""
+    """How many completions each prompt gets; none takes it out of the step."""
 
-    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks with their numbers of answers."""
+    def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests with their numbers of completions."""
         raise NotImplementedError
 
 
 class SamplingRule(DataPart):
-    """How tokens are drawn, question by question."""
+    """How tokens are sampled, prompt by prompt."""
 
-    def adjust(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks with their temperatures and token budgets."""
-        return list(asks)
+    def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests with their temperatures and token budgets."""
+        return list(requests)
 
-    def scaling(self, desk: Desk) -> EntropyScaling | None:
+    def scaling(self, context: RunContext) -> EntropyScaling | None:
         """Return how the temperature follows the entropy token by token in this step, or None."""
         return None
 
 
-class Exploration(DataPart):
-    """What else is drawn or put in place once the answers are scored."""
+class Augmentation(DataPart):
+    """What else is sampled or put in place once the completions are scored."""
 
     takes: ClassVar[str] = "exploration"
-    """What becomes of drawn rows that the part does not return: a word of `train.account`."""
+    """What becomes of sampled rows that the part does not return: a word of `train.account`."""
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with more, fewer or others."""
         raise NotImplementedError
 
@@ -194,26 +200,26 @@ class Exploration(DataPart):
 class Replay(DataPart):
     """Which stored rows join the new ones."""
 
-    takes: ClassVar[str] = "replay"
+    takes: ClassVar[str] = "buffer"
     """What becomes of new rows that the part does not return: a word of `train.account`."""
 
-    def fresh(self, desk: Desk) -> int:
-        """How many new questions this step asks."""
-        return desk.prompts
+    def fresh(self, context: RunContext) -> int:
+        """How many new prompts this step asks."""
+        return context.prompts
 
-    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the new rows (None: none were asked for) and stored ones; None when there is nothing at all."""
         raise NotImplementedError
 
 
-class Prelude(DataPart):
+class Pretraining(DataPart):
     """What happens once, between the warm-up and the first step, in `count` pieces that a checkpoint can part."""
 
-    def count(self, desk: Desk) -> int:
+    def count(self, context: RunContext) -> int:
         """How many pieces there are."""
         raise NotImplementedError
 
-    def piece(self, number: int, desk: Desk) -> dict[str, float]:
+    def piece(self, number: int, context: RunContext) -> dict[str, float]:
         """Do piece `number` (from 0); returns its metrics."""
         raise NotImplementedError
 

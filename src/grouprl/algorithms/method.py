@@ -39,23 +39,23 @@ class Method:
     objective: Objective
     advantage: Advantage
     aggregate: Aggregate
-    shape: tuple[Any, ...] = ()
-    select: tuple[Any, ...] = ()
-    normalize: tuple[Any, ...] = ()
+    reward_transform: tuple[Any, ...] = ()
+    filter: tuple[Any, ...] = ()
+    advantage_transform: tuple[Any, ...] = ()
     prune: tuple[Any, ...] = ()
-    weight: tuple[Any, ...] = ()
+    token_weight: tuple[Any, ...] = ()
     regularize: tuple[Any, ...] = ()
     critic: Any = None
     curriculum: Any = None
     allocation: Any = None
     sampling: Any = None
-    explore: tuple[Any, ...] = ()
+    augment: tuple[Any, ...] = ()
     refill: Any = None
-    replay: Any = None
-    prelude: tuple[Any, ...] = ()
-    learn: Any = None
+    buffer: Any = None
+    pretrain: tuple[Any, ...] = ()
+    update: Any = None
     greedy_baseline: bool = False
-    """Whether one greedy answer per question must be drawn and scored (ReMax)."""
+    """Whether one greedy completion per prompt must be sampled and scored (ReMax)."""
     on_policy: bool = False
     """Whether the method is only right with exactly one update per rollout."""
     name: str = "custom"
@@ -63,12 +63,19 @@ class Method:
 
     def parts(self) -> Iterator[Part]:
         """Yield every part in the order in which it acts."""
-        yield from (*self.shape, *self.select, self.advantage, *self.normalize, *self.prune, *self.weight)
+        yield from (
+            *self.reward_transform,
+            *self.filter,
+            self.advantage,
+            *self.advantage_transform,
+            *self.prune,
+            *self.token_weight,
+        )
         yield self.objective
         yield self.aggregate
         yield from self.regularize
-        data = (self.curriculum, self.allocation, self.sampling, *self.explore, self.refill, self.replay)
-        yield from (p for p in (self.critic, *data, *self.prelude, self.learn) if p is not None)
+        data = (self.curriculum, self.allocation, self.sampling, *self.augment, self.refill, self.buffer)
+        yield from (p for p in (self.critic, *data, *self.pretrain, self.update) if p is not None)
 
     @property
     def couples(self) -> str:
@@ -79,7 +86,7 @@ class Method:
     @property
     def phases(self) -> int:
         """How many times over the optimiser steps of a rollout are taken."""
-        return 1 if self.learn is None else self.learn.phases
+        return 1 if self.update is None else self.update.phases
 
     @property
     def needs_entropy(self) -> bool:
@@ -105,41 +112,41 @@ class Method:
         Warns where the method also takes its optimiser steps in a way of its own (`learn`), which `prepare` and `loss`
         know nothing of.
         """
-        if self.learn is not None:
+        if self.update is not None:
             warnings.warn(
                 f"the method '{self.name}' acts in its optimiser steps too, and prepare and loss leave that out: "
-                f"{self.learn.words()}. Train with grouprl's trainer, or take the steps with method.learn",
+                f"{self.update.words()}. Train with grouprl's trainer, or take the steps with method.update",
                 stacklevel=2,
             )
-        return self.weigh(self.judge(batch))
+        return self.compute_loss_weights(self.compute_advantages(batch))
 
     @torch.no_grad()
-    def judge(self, batch: Batch) -> Batch:
+    def compute_advantages(self, batch: Batch) -> Batch:
         """Shape rewards, select rows and compute advantages and multipliers with statistics of the whole batch."""
         batch = _blank_outside(batch).replace(raw_reward_b=batch.reward_b)
-        for step in (*self.shape, *self.select):
+        for step in (*self.reward_transform, *self.filter):
             batch = step(batch)
         if self.critic is not None:
             batch = batch.replace(return_bt=self.critic.targets(batch))
         adv_bt = self.advantage(batch)
-        for normalize in self.normalize:
+        for normalize in self.advantage_transform:
             adv_bt = normalize(adv_bt, batch)
         batch = batch.replace(advantage_bt=torch.where(batch.active_bt, adv_bt, 0))
         for prune in self.prune:
             batch = prune(batch)
             batch = batch.replace(advantage_bt=torch.where(batch.active_bt, batch.need("advantage_bt", "prune"), 0))
-        for weight in self.weight:
+        for weight in self.token_weight:
             factor_bt = weight(batch) if batch.multiplier_bt is None else batch.multiplier_bt * weight(batch)
             batch = batch.replace(multiplier_bt=factor_bt)
         return batch
 
     @torch.no_grad()
-    def weigh(self, batch: Batch) -> Batch:
+    def compute_loss_weights(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
         weight_bt = unmasked(self.aggregate(batch), batch)
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
         for term in self.regularize:
-            batch = term.weigh(batch)
+            batch = term.compute_loss_weights(batch)
         live_bt = (batch.active_bt & ~self.zero_rows(batch)[:, None]).to(batch.dtype)
         return batch.replace(share_bt=live_bt / live_bt.sum().clamp(min=1))
 
@@ -151,9 +158,9 @@ class Method:
         `cross_bt` is Σ_a sg(softmax(z/κ))_a log π(a), with κ the method's `cross`; it reaches the parts as
         batch.stats['cross'].
 
-        `batch` holds rows of a batch that went through `prepare` (or `judge` and `weigh`). Values and metrics of the
-        micro-batches of one step add up to those of the whole step; a method with `couples` 'group' needs whole groups,
-        one with 'batch' the whole step.
+        `batch` holds rows of a batch that went through `prepare` (or `judge` and `compute_loss_weights`). Values and
+        metrics of the micro-batches of one step add up to those of the whole step; a method with `couples` 'group'
+        needs whole groups, one with 'batch' the whole step.
 
         Raises:
             InputError: wrong shapes; a group or a step that is incomplete where the loss couples its rows.

@@ -20,24 +20,24 @@ from grouprl.core.discovery import Discovered
 from grouprl.core.errors import InputError, suggest
 
 KINDS: dict[str, str] = {
-    "shape": "Batch -> Batch: changes rewards",
-    "select": "Batch -> Batch: takes rows or tokens out of the loss or the group statistics",
+    "reward_transform": "Batch -> Batch: changes rewards",
+    "filter": "Batch -> Batch: takes rows or tokens out of the loss or the group statistics",
     "advantage": "Batch -> advantage_bt",
-    "normalize": "(advantage_bt, Batch) -> advantage_bt",
+    "advantage_transform": "(advantage_bt, Batch) -> advantage_bt",
     "prune": "Batch -> Batch: takes rows out of the loss once they have advantages",
-    "weight": "Batch -> multiplier_bt: detached factors of the policy loss",
+    "token_weight": "Batch -> multiplier_bt: detached factors of the policy loss",
     "objective": "(logp_bt, Batch) -> token losses [B,T]",
     "aggregate": "Batch -> weight_bt: how token losses become one number",
     "regularize": "(logp_bt, Batch) -> extra token losses [B,T]",
     "critic": "(value_bt, Batch) -> value losses [B,T]",
-    "curriculum": "which questions are asked next",
-    "allocation": "how many answers each question gets",
-    "sampling": "how tokens are drawn: temperature and budget, question by question or token by token",
-    "explore": "what else is drawn or put in place once the answers are scored: hints, demonstrations, continuations",
+    "curriculum": "which prompts are sampled next",
+    "allocation": "how many completions each prompt gets",
+    "sampling": "how tokens are sampled: temperature and budget, prompt by prompt or token by token",
+    "augment": "what else is sampled or put in place once the completions are scored: hints, demonstrations, continuations",
     "refill": "which groups to sample anew before an update",
-    "replay": "which stored rows join the new ones",
-    "prelude": "what happens once, between the warm-up and the first step",
-    "learn": "how a judged rollout becomes optimiser steps",
+    "buffer": "which stored rows join the new ones",
+    "pretrain": "what happens once, between the warm-up and the first step",
+    "update": "how a prepared rollout becomes optimiser steps",
 }
 
 PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
@@ -53,12 +53,12 @@ class RunFacts:
     exact_sampler: bool = True
     max_length: int = 0
     prompts: int = 32
-    """Questions per rollout."""
+    """Prompts per rollout."""
     steps: int = 200
-    questions: int | None = None
-    """How many training questions there are; None when they never end."""
+    examples: int | None = None
+    """How many training prompts there are; None when they never end."""
     demonstrations: bool = True
-    """Whether the task has right answers to show."""
+    """Whether the task has correct completions to show."""
     forms: int = 2
     """How many forms of answering the task tells from each other."""
     environment: bool = False
@@ -68,11 +68,11 @@ class RunFacts:
     agents: int = 1
     """How many agents act."""
     ahead: int = 0
-    """How many steps answers may be drawn ahead of their update; 0: every answer is the current policy's."""
+    """How many steps completions may be sampled ahead of their update; 0: every completion is the current policy's."""
     fresh_old: bool = True
     """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
     kinds: Mapping[str, int] = field(default_factory=dict)
-    """How many different values 'level' and each column of the questions have, among a few questions of the run."""
+    """How many different values 'level' and each column of the prompts have, among a few prompts of the run."""
 
 
 class Part:

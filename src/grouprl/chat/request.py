@@ -16,7 +16,7 @@ from grouprl.chat.plain import check_plain, read_json
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened, suggest
 
-MOST_ANSWERS = 64
+MOST_COMPLETIONS = 64
 MOST_TOKENS = 2**20
 MOST_MESSAGES = 4096
 COOLEST, HOTTEST = 1e-4, 100.0
@@ -61,7 +61,7 @@ class ChatRequest(pydantic.BaseModel):
     max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, strict=True)
     temperature: float = Field(1.0, ge=0, le=HOTTEST, strict=True)
     top_p: float = Field(1.0, ge=1e-6, le=1, strict=True)
-    n: int = Field(1, ge=1, le=MOST_ANSWERS, strict=True)
+    n: int = Field(1, ge=1, le=MOST_COMPLETIONS, strict=True)
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, strict=True)
     stop: tuple[Annotated[str, Field(max_length=256)], ...] = Field((), max_length=16)
     logprobs: bool = Field(False, strict=True)

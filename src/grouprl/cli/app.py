@@ -22,7 +22,7 @@ QUIET = ("-q", "--quiet")
 
 NO_MEMORY = (
     "there was no memory left. What a run has written is whole: continue it with --resume where there is more memory, "
-    "or begin one with a smaller batch, shorter answers, a smaller batch.tokens_per_microbatch or a smaller model; "
+    "or begin one with a smaller batch, shorter completions, a smaller batch.tokens_per_microbatch or a smaller model; "
     "grouprl plan says what a run needs."
 )
 EPILOG = (
@@ -115,7 +115,7 @@ def in_one_line(error: GrouprlError) -> str:
 
 
 def _capital(text: str) -> str:
-    """Begin with a capital, unless the first word is a name (`batch.group`, `eval_x`) or a quotation."""
+    """Begin with a capital, unless the first word is a name (`batch.group_size`, `eval_x`) or a quotation."""
     first = text.split(maxsplit=1)[0].rstrip(",:;")
     return text[0].upper() + text[1:] if first.isalpha() else text
 
@@ -154,7 +154,7 @@ def root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (any position).")] = False,
 ) -> None:
-    """Post-train language models by reinforcement learning on groups of answers.
+    """Post-train language models by reinforcement learning on groups of completions.
 
     [bold]Begin with[/]
     grouprl train addition     train a tiny model, two to three minutes on a CPU

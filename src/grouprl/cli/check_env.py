@@ -18,7 +18,7 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.envs.findings import Episode, Finding, Report
-    from grouprl.tasks import Question, Task
+    from grouprl.tasks import Example, Task
 
 PROBLEMS = 1
 """Exit code when an environment breaks a rule."""
@@ -44,7 +44,7 @@ def check_env_command(
 
     Episodes are played with demonstrated, legal, random and nonsensical
     actions, then again with the same seed, alone and beside another object.
-    A class is asked questions whose column 'seed' differs, and reset with it.
+    A class is asked prompts whose column 'seed' differs, and reset with it.
 
     [bold]Examples[/]
     grouprl check-env guess
@@ -57,10 +57,10 @@ def check_env_command(
     """
     from grouprl.envs.check import check_environment
 
-    make, question, seed_of, agents = _target(name)
+    make, example, seed_of, agents = _target(name)
     report = check_environment(
         make,
-        question,
+        example,
         episodes=episodes,
         max_turns=max_turns,
         actions=action or (),
@@ -76,13 +76,13 @@ def check_env_command(
         raise typer.Exit(PROBLEMS)
 
 
-Target = tuple[Callable[[], Any], Callable[[int], "Question"], Callable[["Question", int], int], tuple[str, ...]]
+Target = tuple[Callable[[], Any], Callable[[int], "Example"], Callable[["Example", int], int], tuple[str, ...]]
 
 
 def _target(name: str) -> Target:
-    """Return what makes the environment, its questions, the seed of an episode, and who acts."""
+    """Return what makes the environment, its prompts, the seed of an episode, and who acts."""
     from grouprl.rewards import import_object
-    from grouprl.tasks import Question, Task, load_task, task_names
+    from grouprl.tasks import Example, Task, load_task, task_names
 
     if name.endswith((".yaml", ".yml")):
         from grouprl.config.run import load_config
@@ -99,8 +99,8 @@ def _target(name: str) -> Target:
         raise InputError(f"'{name}' is no environment", "it is a class, or a function that returns an environment")
     return (
         found,
-        lambda number: Question(f"{name}/{number}", "", {"seed": number}),
-        lambda question, episode: int(question.columns["seed"]),
+        lambda number: Example(f"{name}/{number}", "", {"seed": number}),
+        lambda example, episode: int(example.columns["seed"]),
         tuple(getattr(found, "agents", ("",))),
     )
 
@@ -115,8 +115,8 @@ def _of_task(task: Task) -> Target:
     size = task.size("train")
     return (
         task.environment,
-        lambda number: task.question("train", number if size is None else number % size),
-        lambda question, episode: episode,
+        lambda number: task.example("train", number if size is None else number % size),
+        lambda example, episode: episode,
         task.agents,
     )
 
@@ -136,7 +136,7 @@ def _show(name: str, report: Report, console: Console) -> None:
 
 def _show_episode(episode: Episode, console: Console) -> None:
     """Print how an episode went, turn by turn."""
-    console.print(Text(f"An episode ({episode.chooser} actions, question {episode.question})", style="bold"))
+    console.print(Text(f"An episode ({episode.chooser} actions, prompt {episode.example})", style="bold"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("turn", "observation", "state", "action", "reward", ""):
         table.add_column(column, overflow="fold")

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from grouprl.tasks import Task
 
 WON = 1
-"""Exit code when a hack passed, a completion broke the reward, or an honest answer was refused."""
+"""Exit code when a hack passed, a completion broke the reward, or an honest completion was refused."""
 WORDS = {
-    "passes": "is paid as a right answer",
+    "passes": "is paid as a correct completion",
     "fails": "breaks the reward: it raises, hangs or gives no finite number, and the group is lost",
     "refuses": "is right and not paid as such",
 }
@@ -37,21 +37,21 @@ def check_reward_command(
     task: Annotated[
         str | None, typer.Option(help="The task, or YAML file of a run, whose prompts are used; else the own examples.")
     ] = None,
-    questions: Annotated[int, typer.Option(min=1, help="Prompts that are attacked.")] = 4,
+    examples: Annotated[int, typer.Option(min=1, help="Prompts that are attacked.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,
     shown: Annotated[int, typer.Option(min=1, help="Findings that are listed.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
-    """Attack a reward with hacks: what would a policy be paid for without a right answer?
+    """Attack a reward with hacks: what would a policy be paid for without a correct completion?
 
-    Empty and junk texts, the prompt copied into every kind of answer, near
+    Empty and junk texts, the prompt copied into every kind of completion, near
     misses and hedges around the gold, words to the grader, endless computations,
-    programs, deep and long texts, numbers that are none. Honest answers are
+    programs, deep and long texts, numbers that are none. Honest completions are
     scored before and after, so that a reward that refuses all does not pass.
 
     [bold]Examples[/]
     grouprl check-reward math_equal
-    grouprl check-reward numeric_match --task jsonl:questions.jsonl
+    grouprl check-reward numeric_match --task jsonl:prompts.jsonl
     grouprl check-reward my_rewards.py:f --task run.yaml
     grouprl check-reward addition      the task's own reward
 
@@ -60,7 +60,7 @@ def check_reward_command(
     from grouprl.rewards.attacks import CANARY, Finding, attack
     from grouprl.rewards.workers import in_workers
 
-    reward, cases = _target(name, task, questions)
+    reward, cases = _target(name, task, examples)
     judge, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / CANARY
@@ -80,7 +80,7 @@ def check_reward_command(
         raise typer.Exit(WON)
 
 
-def _target(name: str, task: str | None, questions: int) -> tuple[Any, list[Case]]:
+def _target(name: str, task: str | None, examples: int) -> tuple[Any, list[Case]]:
     """Return the reward and what it is attacked on."""
     from grouprl.rewards import load_reward, reward_names
     from grouprl.tasks import task_names
@@ -89,7 +89,7 @@ def _target(name: str, task: str | None, questions: int) -> tuple[Any, list[Case
     if is_task or task is not None:
         found, function = _task(name if is_task else str(task))
         reward = (load_reward(function) if function else found.reward) if is_task else load_reward(name)
-        return reward, _cases(reward, found, questions)
+        return reward, _cases(reward, found, examples)
     reward = load_reward(name)
     return reward, _own_cases(reward, name)
 
@@ -106,8 +106,8 @@ def _task(name: str) -> tuple[Task, Any]:
     return load_task(name), None
 
 
-def _cases(reward: Any, task: Task, questions: int) -> list[Case]:
-    from grouprl.evaluation.sampling import question_text
+def _cases(reward: Any, task: Task, examples: int) -> list[Case]:
+    from grouprl.evaluation.sampling import example_text
     from grouprl.rewards.attacks import Case
     from grouprl.rewards.golds import own_answer
 
@@ -117,10 +117,10 @@ def _cases(reward: Any, task: Task, questions: int) -> list[Case]:
         )
     size = task.size("train")
     cases = []
-    for index in range(questions if size is None else min(size, questions)):
-        question = task.question("train", index)
-        right = task.solution(question) or own_answer(reward, question.columns)
-        cases.append(Case(question.id, question_text(question), question.columns, () if right is None else (right,)))
+    for index in range(examples if size is None else min(size, examples)):
+        example = task.example("train", index)
+        right = task.solution(example) or own_answer(reward, example.columns)
+        cases.append(Case(example.id, example_text(example), example.columns, () if right is None else (right,)))
     return cases
 
 
@@ -130,12 +130,12 @@ def _own_cases(reward: Any, name: str) -> list[Case]:
     examples = [each for each in getattr(reward, "examples", ()) if each.correct]
     if not examples:
         raise InputError(
-            f"The reward '{name}' has no examples of right answers",
+            f"The reward '{name}' has no examples of correct completions",
             "hacks are made from prompts and golds",
             "Name a task with --task, or declare known_examples.",
         )
-    asked = "What is 17 * 23 + 4?"
-    return [Case(f"example {n}", asked, each.columns, (each.completion,)) for n, each in enumerate(examples)]
+    requested = "What is 17 * 23 + 4?"
+    return [Case(f"example {n}", requested, each.columns, (each.completion,)) for n, each in enumerate(examples)]
 
 
 def _show(name: str, report: Report, note: str, shown: int, console: Console) -> None:
@@ -159,7 +159,9 @@ def _show(name: str, report: Report, note: str, shown: int, console: Console) ->
     for what, count in Counter(finding.what for finding in report.findings).items():
         console.print(Text(f"{count} × {what}: {WORDS[what]}", style="bold red"))
     if not report.controls:
-        console.print(Text("! No right answer is known, so nothing shows that honest ones are paid.", style="yellow"))
+        console.print(
+            Text("! No correct completion is known, so nothing shows that honest ones are paid.", style="yellow")
+        )
     style = "bold red" if report.findings else "bold green"
-    summary = f"{name}: {report.attacks} attacks, {len(report.findings)} findings, {report.controls} honest answers"
+    summary = f"{name}: {report.attacks} attacks, {len(report.findings)} findings, {report.controls} honest completions"
     console.print(Text(summary, style=style))

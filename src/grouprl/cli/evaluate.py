@@ -34,35 +34,35 @@ def eval_command(
         str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
     ],
     task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
-    questions: Annotated[
+    examples: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Held-out questions (default: the run's final_questions, else 1024)."),
+        typer.Option(min=1, metavar="N", help="Held-out prompts (default: the run's final_prompts, else 1024)."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Sampled answers per question (default: the largest k).")
+        int | None, typer.Option(min=1, metavar="N", help="Sampled completions per prompt (default: the largest k).")
     ] = None,
     k: Annotated[str | None, typer.Option(metavar="K,K,…", help="pass@k for these k (default: the run's).")] = None,
     greedy: Annotated[
-        bool | None, typer.Option("--greedy/--sampled", help="Only greedy or only sampled answers (default: both).")
+        bool | None, typer.Option("--greedy/--sampled", help="Only greedy or only sampled completions (default: both).")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Of the sampled answers (default: the run's, else 1).")
+        float | None, typer.Option(help="Of the sampled completions (default: the run's, else 1).")
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens per answer (default: the run's).")
+        int | None, typer.Option(min=1, metavar="N", help="Tokens per completion (default: the run's).")
     ] = None,
     checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
     reward: Annotated[
         str | None, typer.Option(metavar="PATH:FUNCTION", help="Score with this reward (default: the run's).")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Of the answers (default: the run's, else 0).")
+        int | None, typer.Option(min=0, metavar="N", help="Of the completions (default: the run's, else 0).")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")] = "auto",
-    show: Annotated[int, typer.Option(min=0, metavar="N", help="Answers to print.")] = 4,
+    show: Annotated[int, typer.Option(min=0, metavar="N", help="Completions to print.")] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Evaluate a run or any model on held-out questions: greedy accuracy and unbiased pass@k, with 95 % intervals.
+    """Evaluate a run or any model on held-out prompts: greedy accuracy and unbiased pass@k, with 95 % intervals.
 
     The evaluator is the one used while training: with the run's own settings
     the numbers are those of its record.
@@ -70,7 +70,7 @@ def eval_command(
     [bold]Examples[/]
     grouprl eval runs/addition-grpo-s0
     grouprl eval runs/addition-grpo-s0 --checkpoint 80 --greedy
-    grouprl eval runs/addition-grpo-s0 --k 1,4,16 --questions 256
+    grouprl eval runs/addition-grpo-s0 --k 1,4,16 --prompts 256
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
@@ -94,7 +94,7 @@ def eval_command(
         found = evaluate(
             subject.policy,
             subject.task,
-            questions=questions or defaults["questions"],
+            examples=examples or defaults["questions"],
             samples=0 if greedy is True else samples or max(max(ks), defaults["samples"] if k is None else 1),
             k=ks,
             temperature=defaults["temperature"] if temperature is None else temperature,
@@ -172,19 +172,19 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
 
     trained = load_trained(run, checkpoint)
     config = trained.config
-    asked = trained.task if task is None else load_task(_task_spec(task), config.seed)
+    requested = trained.task if task is None else load_task(_task_spec(task), config.seed)
     reward = config.reward if task is None else config.reward.model_copy(update={"function": None})
     defaults = {
-        "questions": config.eval.final_questions,
+        "questions": config.eval.final_prompts,
         "samples": config.eval.samples,
         "k": config.eval.k,
         "temperature": config.sampling.temperature,
-        "max_new_tokens": config.sampling.max_new_tokens or asked.max_new_tokens,
+        "max_new_tokens": config.sampling.max_new_tokens or requested.max_new_tokens,
         "seed": config.seed,
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
-    policy = trained.policy.of(asked.agents) if isinstance(trained.policy, Team) else trained.policy
-    return Subject(policy, asked, title, defaults, reward, config.sampling, acting)
+    policy = trained.policy.of(requested.agents) if isinstance(trained.policy, Team) else trained.policy
+    return Subject(policy, requested, title, defaults, reward, config.sampling, acting)
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:
@@ -217,11 +217,11 @@ def as_data(found: Evaluation, subject: Subject) -> dict[str, Any]:
 
 
 def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> None:
-    """Print the estimates, then a few answers."""
-    drawn = f", {found.samples_per_question} sampled at temperature {found.temperature:g}" if found.pass_at else ""
+    """Print the estimates, then a few completions."""
+    sampled = f", {found.samples_per_prompt} sampled at temperature {found.temperature:g}" if found.pass_at else ""
     greedy = ", greedy" if found.greedy else ""
     console.print(Text(subject.title, style="bold"), soft_wrap=True)
-    console.print(f"{subject.task.name}: {found.questions} held-out questions{greedy}{drawn}", highlight=False)
+    console.print(f"{subject.task.name}: {found.examples} held-out prompts{greedy}{sampled}", highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("estimate", justify="right", style="bold")
@@ -237,27 +237,27 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     for label, estimate in named.items():
         if estimate is not None:
             table.add_row(label, f"{estimate.value:.3f}", f"{estimate.low:.3f} – {estimate.high:.3f}")
-    table.add_row("tokens per answer", f"{found.length_mean:.1f}", "")
+    table.add_row("tokens per completion", f"{found.length_mean:.1f}", "")
     table.add_row("cut off at the limit", f"{found.truncated:.1%}", "")
     console.print(table)
-    _show_answers(found, console)
+    _show_completions(found, console)
     for note in found.notes:
         console.print(f"[yellow]note:[/] {note}", highlight=False)
     if found.failed:
-        console.print(f"[yellow]note:[/] {found.failed} answers could not be scored; they are left out")
+        console.print(f"[yellow]note:[/] {found.failed} completions could not be scored; they are left out")
 
 
-def _show_answers(found: Evaluation, console: Console) -> None:
+def _show_completions(found: Evaluation, console: Console) -> None:
     from grouprl.monitor.screen import verdict_mark
 
     if not found.samples:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("question", "greedy answer" if found.greedy else "first sampled answer", "reward"):
+    for column in ("question", "greedy completion" if found.greedy else "first sampled completion", "reward"):
         table.add_column(column, overflow="fold", justify="right" if column == "reward" else "left")
-    for question, answer, reward, correct in found.samples:
+    for prompt, completion, reward, correct in found.samples:
         mark, style = verdict_mark(correct)
-        table.add_row(Text(_clip(question)), Text(f"{mark} {_clip(answer)}", style=style), f"{reward:g}")
+        table.add_row(Text(_clip(prompt)), Text(f"{mark} {_clip(completion)}", style=style), f"{reward:g}")
     console.print(table)
 
 

@@ -71,7 +71,7 @@ def show(name: Name, as_json: Json = False) -> None:
 
 @app.command("diff")
 def diff(a: Name, b: Name, as_json: Json = False) -> None:
-    """Show in what two methods differ: parts, settings, and numbers on the same answers.
+    """Show in what two methods differ: parts, settings, and numbers on the same completions.
 
     [bold]Examples[/]
     grouprl methods diff grpo dr_grpo

@@ -35,7 +35,7 @@ def plan_command(
     [bold]Examples[/]
     grouprl plan addition
     grouprl plan addition --all
-    grouprl plan run.yaml --set batch.group=1
+    grouprl plan run.yaml --set batch.group_size=1
     grouprl plan run.yaml --json
 
     Exit code 2 if the run cannot work.
@@ -83,9 +83,9 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
 
 def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "task", plan.task
-    yield "a question", repr(plan.question) if len(plan.question) < 300 else f"{plan.question[:300]!r} …"
+    yield "a prompt", repr(plan.example) if len(plan.example) < 300 else f"{plan.example[:300]!r} …"
     if plan.answer:
-        yield "a right answer", repr(plan.answer)
+        yield "a correct completion", repr(plan.answer)
     model = plan.model
     if model is None:
         yield "model", f"{plan.config.model.name} (not on this machine)"
@@ -107,9 +107,9 @@ def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
 
 def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     b = plan.batch
-    yield "a rollout", f"{b.prompts} questions × {b.group} answers = {b.answers} answers"
+    yield "a rollout", f"{b.prompts} prompts × {b.group} completions = {b.answers} completions"
     if b.refill_rounds > 1:
-        yield "", f"groups without signal are drawn anew, up to {b.refill_rounds} times as many answers"
+        yield "", f"groups without signal are sampled anew, up to {b.refill_rounds} times as many completions"
     for number, sentence in enumerate(plan.further):
         yield "" if number else "besides", sentence
     cut = (
@@ -118,14 +118,14 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     if b.phases > 1:
         cut += f" × {b.phases} phases"
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
-    yield "an update", f"{b.answers} / {b.minibatches} = {b.rows_per_update} answers"
+    yield "an update", f"{b.answers} / {b.minibatches} = {b.rows_per_update} completions"
     if not b.prompt_tokens:
-        yield "tokens", f"answer ≤ {b.max_new_tokens}; prompts cannot be counted without the model's tokenizer"
+        yield "tokens", f"completion ≤ {b.max_new_tokens}; prompts cannot be counted without the model's tokenizer"
         return
-    yield "tokens", f"prompt ≤ {b.prompt_tokens} (seen), answer ≤ {b.max_new_tokens}, together ≤ {b.row}"
+    yield "tokens", f"prompt ≤ {b.prompt_tokens} (seen), completion ≤ {b.max_new_tokens}, together ≤ {b.row}"
     yield "", f"≤ {b.tokens_per_rollout:,} per rollout, ≤ {b.tokens_per_update:,} per update"
     yield "passes", f"≤ {b.passes_per_update} per update, of ≤ {b.tokens_per_pass:,} tokens each"
-    yield "", "(dead groups cost none; cutting changes memory, not results)"
+    yield "", "(zero-variance groups cost none; cutting changes memory, not results)"
 
 
 def _memory(plan: Plan) -> Table:

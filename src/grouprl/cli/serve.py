@@ -20,22 +20,26 @@ def serve_command(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8000,
     name: Annotated[str | None, typer.Option(help="What clients call the model (default: the source's name).")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer, where a request does not say.")] = 1024,
-    at_once: Annotated[int, typer.Option(min=1, help="Answers written at the same time.")] = 64,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens of a completion, where a request does not say.")
+    ] = 1024,
+    at_once: Annotated[int, typer.Option(min=1, help="Completions written at the same time.")] = 64,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per answer.")
+        Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per completion.")
     ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY", envvar="GROUPRL_API_KEY", help="Answer only requests with this key; may be given again."
+            metavar="KEY", envvar="GROUPRL_API_KEY", help="Completion only requests with this key; may be given again."
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A name that this machine goes by, beside its addresses and localhost."),
     ] = None,
-    answer_seconds: Annotated[float, typer.Option(min=1, help="Seconds for an answer, the waiting included.")] = 600.0,
+    answer_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds for a completion, the waiting included.")
+    ] = 600.0,
     body_mb: Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")] = 4.0,
     prompt_chars: Annotated[
         int | None,
@@ -48,9 +52,9 @@ def serve_command(
     """Serve a run's policy, or any model, to programs that speak OpenAI's chat completions.
 
     /v1/chat/completions (tools, logprobs, stop, n, seed, stream) and /v1/models.
-    Each API key has rows of its own: /v1/rows gives the exact tokens drawn for
+    Each API key has rows of its own: /v1/rows gives the exact tokens sampled for
     it, with log-probs, for an hour; --record keeps them for good. Requests that
-    come together are drawn together, those of different keys in turn. Without
+    come together are sampled together, those of different keys in turn. Without
     --api-key, a key is a name that anybody may use: take --api-key wherever
     others can reach the port.
 

@@ -1,4 +1,4 @@
-"""`grouprl show`: an answer or an episode of a run, turn by turn."""
+"""`grouprl show`: a completion or an episode of a run, turn by turn."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from grouprl.core.terminal import Terminal
 def show_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     step: Annotated[int | None, typer.Option(min=1, help="Step; by default the last that was stored.")] = None,
-    question: Annotated[str | None, typer.Option(help="Id of a question, as --list shows it.")] = None,
-    answer: Annotated[int | None, typer.Option(help="Number of the answer to it.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Id of a prompt, as --list shows it.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Number of the completion to it.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List what the step holds instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: print plain data for programs.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Marks instead of colours; always so in a pipe.")] = False,
 ) -> None:
-    """Show an answer or an episode: turns, agents, what the environment said, rewards, advantages per turn.
+    """Show a completion or an episode: turns, agents, what the environment said, rewards, advantages per turn.
 
-    By default of the last stored step the first question whose answers differ
+    By default of the last stored step the first prompt whose completions differ
     in reward. Tokens are coloured by what training did to them.
 
     [bold]Examples[/]
     grouprl show runs/keys-grpo-s0 --list
     grouprl show runs/keys-grpo-s0 --list --json
     grouprl show runs/keys-grpo-s0
-    grouprl show runs/keys-grpo-s0 --step 40 --question keys/train/17 --answer 3
+    grouprl show runs/keys-grpo-s0 --step 40 --prompt keys/train/17 --completion 3
     """
     from grouprl.view.trajectory import find, of_step
     from grouprl.view.trajectory_text import entries, lines, table
@@ -45,5 +45,5 @@ def show_command(
     if listed:
         console.print(table(of_step(run, step)))
         return
-    for line in lines(find(run, step, question, answer), plain=plain or not console.is_terminal):
+    for line in lines(find(run, step, prompt, sample), plain=plain or not console.is_terminal):
         console.print(line, soft_wrap=plain or not console.is_terminal)

@@ -36,14 +36,14 @@ def tasks_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
-    """List what can be trained on, or show one task: questions, answers, options, levels.
+    """List what can be trained on, or show one task: prompts, completions, options, levels.
 
     [bold]Examples[/]
     grouprl tasks
     grouprl tasks countdown
     grouprl tasks countdown --json
     grouprl tasks jsonl                            its options
-    grouprl tasks jsonl:questions.jsonl            its questions
+    grouprl tasks jsonl:prompts.jsonl            its prompts
     grouprl train addition --set task=sorting --set task.length=6
     """
     from grouprl.cli.listing import listed_tasks
@@ -89,8 +89,8 @@ def task_data(name: str) -> dict[str, Any]:
     if task is None:
         return found
     size = task.size("eval")
-    questions = [task.question("eval", index) for index in range(EXAMPLES if size is None else min(EXAMPLES, size))]
-    examples = [{"prompt": question.prompt, "answer": task.solution(question)} for question in questions]
+    examples = [task.example("eval", index) for index in range(EXAMPLES if size is None else min(EXAMPLES, size))]
+    examples = [{"prompt": example.prompt, "answer": task.solution(example)} for example in examples]
     sizes = {split: task.size(split) for split in ("train", "eval")}
     return {**found, "questions": sizes, "max_new_tokens": task.max_new_tokens, "examples": examples}
 
@@ -109,7 +109,7 @@ def _options(made: type[Task]) -> list[dict[str, Any]]:
 
 
 def show_task(name: str, console: Console) -> None:
-    """Print one task. An adapter without its argument ("jsonl") is shown without questions."""
+    """Print one task. An adapter without its argument ("jsonl") is shown without prompts."""
     from grouprl.tasks import load_task, task_names
     from grouprl.tasks.registry import task_class
 
@@ -146,21 +146,21 @@ def _show_all(found: list[ListedTask], console: Console) -> None:
 def _show_facts(task: Task, console: Console) -> None:
     sizes = {split: task.size(split) for split in ("train", "eval")}
     counts = "  ".join(f"{split}: {'endless' if n is None else n}" for split, n in sizes.items())
-    console.print(f"questions  {counts}   tokens per answer  at most {task.max_new_tokens}", highlight=False)
+    console.print(f"prompts  {counts}   tokens per completion  at most {task.max_new_tokens}", highlight=False)
 
 
 def _show_examples(task: Task, console: Console) -> None:
     size = task.size("eval")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("question", overflow="fold")
-    table.add_column("a right answer", overflow="fold", style="green")
+    table.add_column("a correct completion", overflow="fold", style="green")
     table.add_column("demonstrations for a warm-up", overflow="fold")
     for index in range(EXAMPLES if size is None else min(EXAMPLES, size)):
-        question = task.question("eval", index)
-        shown = {task.demonstration(question, seed) for seed in range(3)} - {None}
+        example = task.example("eval", index)
+        shown = {task.demonstration(example, seed) for seed in range(3)} - {None}
         table.add_row(
-            Text(_visible(_text(question.prompt))),
-            Text(_visible(task.solution(question) or "—")),
+            Text(_visible(_text(example.prompt))),
+            Text(_visible(task.solution(example) or "—")),
             Text("   ".join(_visible(text) for text in sorted(map(str, shown))) or "none"),
         )
     console.print(table)

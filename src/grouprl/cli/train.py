@@ -59,7 +59,7 @@ def train_command(
     grouprl train addition --set steps=10 --profile     where a step's time goes
 
     --profile prints, and writes to profile.md in the run folder, what each
-    part of a step takes (choosing, reading prompts, drawing: products,
+    part of a step takes (choosing, reading prompts, sampling: products,
     attention, sampling; rewards, forward, backward, optimiser, records),
     what its matrix products alone would take on this machine, and hence
     what share of a step is useful arithmetic. It changes no result.

@@ -23,7 +23,7 @@ LORA_FACTOR = 10.0
 STILL = 0.1
 """Nats by which a whole run can move a log-prob, below which evaluation cannot tell the policy from where it began.
 
-`nim` of docs/environments.md: 0.004 changes one answer in some hundred, 1.1 is learning that can be measured."""
+`nim` of docs/environments.md: 0.004 changes one completion in some hundred, 1.1 is learning that can be measured."""
 FAST = 3.0
 """Nats of one optimiser step above which it overturns the policy rather than improves it."""
 

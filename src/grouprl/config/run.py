@@ -80,7 +80,7 @@ class Config(Section):
         if max(self.eval.k) > self.eval.samples:
             raise ValueError(
                 f"eval.k asks for pass@{max(self.eval.k)} but eval.samples = {self.eval.samples}; "
-                "pass@k needs at least k samples per question"
+                "pass@k needs at least k samples per prompt"
             )
         return self
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 from pydantic import Field
 
 from grouprl.config.yaml_files import check_plain
+from grouprl.core.renamed import with_new_names
 
 WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 """Numbers such as 1e-3, which YAML 1.1 takes for text."""
@@ -43,6 +44,16 @@ class Section(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
+
+    old_names: ClassVar[Mapping[str, str]] = {}
+    """Keys of the version before and what they are called now."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _by_new_names(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not cls.old_names:
+            return value
+        return with_new_names(value, cls.old_names, f"{cls.__name__.lower()}.")
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -90,8 +101,8 @@ class Model(Section):
     packing: Switch = "auto"
     """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
     shared_prefix: Switch = "auto"
-    """A prompt goes through the model once for all its answers in a pass, and so does what they begin with alike where
-    the engine is lean; changes no result."""
+    """A prompt goes through the model once for all its completions in a pass, and so does what they begin with alike
+    where the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"
@@ -103,37 +114,43 @@ class Model(Section):
 class Warmup(Section):
     """Supervised steps on the task's demonstrations before reinforcement begins; 0 steps: none."""
 
+    old_names = {"rise": "warmup_steps"}
+
     steps: Whole = 0
     batch: Count = 128
     lr: Positive = 3e-3
-    rise: Whole = 30
+    warmup_steps: Whole = 30
     """Steps over which the learning rate rises linearly; then it falls linearly to a tenth."""
 
 
 class BatchPlan(Section):
-    """How many answers are drawn and how they are cut into optimiser steps."""
+    """How many completions are sampled and how they are cut into optimiser steps."""
+
+    old_names = {"group": "group_size"}
 
     prompts: Count = 32
-    """Questions per rollout."""
-    group: Count = 16
-    """Answers per question."""
+    """Prompts per rollout."""
+    group_size: Count = 16
+    """Completions per prompt."""
     minibatches: Count = 1
     """Optimiser steps that share one pass over a rollout; groups are kept whole."""
     epochs: Count = 1
     """Passes over each rollout."""
     tokens_per_microbatch: Count = 16384
-    """Upper limit of tokens (prompt and answer) that go through the model at once; changes memory, not results."""
+    """Upper limit of tokens (prompt and completion) that go through the model at once; changes memory, not results."""
 
 
 class Data(Section):
-    """Which of the task's training questions are used."""
+    """Which of the task's training prompts are used."""
 
-    questions: Count | None = None
-    """Only the first so many training questions; None: all. Curricula that come back to questions need an end."""
+    old_names = {"questions": "prompts"}
+
+    prompts: Count | None = None
+    """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
 
 
 class Sampling(Section):
-    """How answers are drawn in training."""
+    """How completions are sampled in training."""
 
     temperature: Positive = 1.0
     max_new_tokens: Count | None = None
@@ -141,7 +158,7 @@ class Sampling(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Whole = 0
     stop: tuple[str, ...] = ()
-    """Texts that end an answer, or a turn, as an end token does, beside those of the task; they stay in it."""
+    """Texts that end a completion, or a turn, as an end token does, beside those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
     """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written all
     the same, or go on in a new row with the rewritten history as its prompt."""
@@ -150,6 +167,8 @@ class Sampling(Section):
 class Optim(Section):
     """The optimiser and its schedule."""
 
+    old_names = {"final": "min_lr_ratio", "rise": "warmup_steps"}
+
     name: str = "adamw"
     """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
     settings: dict[str, Any] = {}
@@ -157,9 +176,9 @@ class Optim(Section):
     lr: Positive = 1e-6
     """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    final: Share = 0.05
+    min_lr_ratio: Share = 0.05
     """Learning rate at the end, as a share of `lr` (linear and cosine)."""
-    rise: Whole = 0
+    warmup_steps: Whole = 0
     """Steps over which the learning rate rises linearly from 0."""
     betas: tuple[Share, Share] = (0.9, 0.95)
     """Of optimisers that have betas."""
@@ -169,16 +188,18 @@ class Optim(Section):
 
 
 class Eval(Section):
-    """Evaluation on held-out questions, before, during and after training."""
+    """Evaluation on held-out prompts, before, during and after training."""
+
+    old_names = {"questions": "prompts", "final_questions": "final_prompts"}
 
     every: Whole = 20
     """Steps between evaluations; 0: only before and after."""
-    questions: Count = 256
-    """Held-out questions used while training."""
-    final_questions: Count = 1024
-    """Held-out questions used before and after training."""
+    prompts: Count = 256
+    """Held-out prompts used while training."""
+    final_prompts: Count = 1024
+    """Held-out prompts used before and after training."""
     samples: Count = 1
-    """Sampled answers per question."""
+    """Sampled completions per prompt."""
     k: tuple[Count, ...] = (1,)
     """pass@k for these k; each at most `samples`."""
 
@@ -190,22 +211,23 @@ class Reward(Section):
     """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
     these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
     correct_at: Float = 1.0
-    """An answer counts as correct from this total reward on, unless the reward says `correct` itself."""
+    """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
-    """What becomes of an answer whose reward or environment failed: it is left out, or its whole group, or it is worth
-    0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
+    """What becomes of a completion whose reward or environment failed: it is left out, or its whole group, or it is
+    worth 0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
     max_failed_fraction: Share = 0.1
-    """More failures than this share of 1024 answers (demonstrations of the warm-up count among them) stop the run."""
+    """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
+    run."""
     workers: Whole | Literal["auto"] = "auto"
     """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
     once; what it prints is shown only when it fails."""
     timeout: Positive = 10.0
-    """Seconds per answer, in workers; a reward that takes the whole batch in one call has the sum."""
+    """Seconds per completion, in workers; a reward that takes the whole batch in one call has the sum."""
     memory_gb: Positive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
-    """Whether the reward is tried on its known-right and known-wrong answers before the run."""
+    """Whether the reward is tried on its known-right and known-wrong completions before the run."""
 
 
 class Acting(Section):
@@ -234,12 +256,14 @@ class Run(Section):
     threads: Count | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: Whole = 0
-    """How many steps answers may be drawn ahead of their update, in a process of their own. 0: drawing and training
-    take turns, and every answer is the current policy's."""
+    """How many steps completions may be sampled ahead of their update, in a process of their own. 0: sampling and
+    training take turns, and every completion is the current policy's."""
     samplers: Count = 1
-    """With `async_steps`: how many processes draw; the questions of a step go to one of them."""
+    """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""
     partial: bool = True
-    """With `async_steps`: whether answers that are being drawn go on with new weights as soon as there are some."""
+    """With `async_steps`: whether completions that are being sampled go on with new weights as soon as there are
+    some."""
     proximal: Literal["recompute", "sampler"] = "recompute"
-    """With `async_steps`: where the old log-probs of answers drawn by earlier weights come from. `recompute`: from the
-    policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were drawn with."""
+    """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:
+    from the policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were sampled
+    with."""

@@ -19,7 +19,7 @@ from grouprl.core.batch_rules import BT, BT_MAPPINGS, check
 from grouprl.core.errors import InputError
 
 SOURCES = {
-    "drawn": 0,
+    "sampled": 0,
     "guided": 1,
     "demonstration": 2,
     "replay": 3,
@@ -28,9 +28,9 @@ SOURCES = {
     "extra": 6,
     "review": 7,
 }
-"""Where a row can come from: drawn for this step, drawn with a hint, written by the task, drawn in an earlier step,
-drawn by the initial policy, a question about the rightness of an answer, drawn besides the group, the policy's review
-of an episode."""
+"""Where a row can come from: sampled for this step, sampled with a hint, written by the task, sampled in an earlier
+step, sampled by the initial policy, a prompt about the rightness of a completion, sampled besides the group, the
+policy's review of an episode."""
 
 
 class Rows(Protocol):
@@ -52,7 +52,7 @@ class Batch:
     mask_bt: Tensor
     """[B,T] bool: positions that the policy itself wrote."""
     group_b: Tensor
-    """[B] int64: which question a sequence answers. Rows of one group need not be adjacent."""
+    """[B] int64: which prompt a sequence completions. Rows of one group need not be adjacent."""
     reward_b: Tensor
     """[B] float: the scalar reward of each sequence."""
     rewards: Mapping[str, Tensor] = field(default_factory=dict)
@@ -60,21 +60,21 @@ class Batch:
     old_bt: Tensor | None = None
     """[B,T]: log-prob under the policy at the start of this update (the proximal policy)."""
     behavior_bt: Tensor | None = None
-    """[B,T]: log-prob under the sampler that really drew the token."""
+    """[B,T]: log-prob under the sampler that really sampled the token."""
     ref_bt: Tensor | None = None
     """[B,T]: log-prob under the reference policy."""
     entropy_bt: Tensor | None = None
     """[B,T]: entropy of the policy's distribution at each position, in nats, no gradient."""
     token_bt: Tensor | None = None
-    """[B,T] int64: id of each token, for methods that compare answers token by token; anything outside the mask."""
+    """[B,T] int64: id of each token, for methods that compare completions token by token; anything outside the mask."""
     value_bt: Tensor | None = None
     """[B,T]: critic's value of the state before each token, no gradient."""
     greedy_reward_b: Tensor | None = None
-    """[B]: reward of the greedy answer to the same question (ReMax)."""
+    """[B]: reward of the greedy completion of the same prompt (ReMax)."""
     token_reward_bt: Tensor | None = None
     """[B,T]: rewards per token, added to the sequence reward that sits on the last action token."""
     version_bt: Tensor | None = None
-    """[B,T] int64: how many steps the policy that drew each token had been trained for, -1 outside; None: as many as
+    """[B,T] int64: how many steps the policy that sampled each token had been trained for, -1 outside; None: as many as
     now."""
     turn_bt: Tensor | None = None
     """[B,T] int64: turn of each token, -1 outside."""
@@ -89,21 +89,21 @@ class Batch:
     parent_b: Tensor | None = None
     """[B] int64: row of the sequence that called this one, -1 for none."""
     keys: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further named groupings, each [B] int64: 'answer' (equal final answers), 'form', 'variant', 'budget' …"""
+    """Further named groupings, each [B] int64: 'completion' (equal final completions), 'form', 'variant', 'budget' …"""
     source_b: Tensor | None = None
-    """[B] int64: where a row comes from, one of the codes of `SOURCES`; None means all drawn for this step."""
+    """[B] int64: where a row comes from, one of the codes of `SOURCES`; None means all sampled for this step."""
     marks: Mapping[str, Tensor] = field(default_factory=dict)
     """Named sets of tokens, each [B,T] bool: 'plan' (planning phrases) …"""
     stats: Mapping[str, Tensor] = field(default_factory=dict)
     """Statistics of the policy computed on demand, each [B,T], no gradient: 'certainty', 'logp@1.2', 'influence' …"""
     past: Mapping[str, Tensor] = field(default_factory=dict)
-    """What was known of the question before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
+    """What was known of the prompt before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
     step: int | None = None
     """Number of this step of the run, from 0."""
     steps: int | None = None
     """How many steps the run has."""
     last_entropy: float | None = None
-    """Mean token entropy of the answers of the previous step, in nats; None in the first."""
+    """Mean token entropy of the completions of the previous step, in nats; None in the first."""
     truncated_b: Tensor | None = None
     """[B] bool: the sequence hit a limit instead of ending by itself."""
     correct_b: Tensor | None = None
@@ -259,15 +259,15 @@ class Batch:
 _REMEDY = {
     "ref_bt": "Give the run a reference model (model.reference: initial) or drop the term that needs it.",
     "value_bt": "Give the policy a value head: the method needs a critic.",
-    "greedy_reward_b": "Draw one greedy answer per question (the data plan of the method asks for it).",
+    "greedy_reward_b": "Sample one greedy completion per prompt (the data plan of the method asks for it).",
     "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
     "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
-    "entropy_bt": "Ask the policy for entropies (policy.logp(…, entropy=True)).",
+    "entropy_bt": "RolloutRequest the policy for entropies (policy.logp(…, entropy=True)).",
     "token_bt": "Pass token_bt, the id of each token.",
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
     "correct_b": "Pass correct_b, the raw correctness of each sequence.",
     "max_length": "Pass max_length, the largest completion length.",
-    "version_bt": "Pass version_bt, how many steps the policy had been trained for that drew each token.",
+    "version_bt": "Pass version_bt, how many steps the policy had been trained for that sampled each token.",
     "step": "Pass step=…, the number of the step from 0.",
     "steps": "Pass steps=…, how many steps the run has.",
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
@@ -276,7 +276,7 @@ _REMEDY = {
     "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
     "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",
     "stats": "Pass stats={{'{key}': …}}, [B,T] (policy.statistics computes it).",
-    "past": "Pass past={{'{key}': …}}, [B]: what was known of the question before.",
+    "past": "Pass past={{'{key}': …}}, [B]: what was known of the prompt before.",
 }
 
 

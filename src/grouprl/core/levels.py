@@ -142,7 +142,9 @@ def relative(
     if alone == "refuse" and bool(lone_n.any()):
         bad = int(id_n[lone_n][0])
         raise InputError(
-            f"group {bad} has one member", "a group baseline compares several answers", "Draw at least two per question"
+            f"group {bad} has one member",
+            "a group baseline compares several completions",
+            "Sample at least two per prompt",
         )
     centered_n = value_n - _center(value_n, id_n, weight_n, center)
     out_n = centered_n / _divisor(value_n, id_n, weight_n, scale, eps)

@@ -18,10 +18,10 @@ from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 METHODS = ("reset", "step", "score", "close")
-PER_QUESTION = 16
+PER_PROMPT = 16
 """Episodes of one question: beginnings are compared, and states can repeat."""
 HOPELESS = 8
 """Episodes after which an environment of which none could be played is given up."""
@@ -38,12 +38,12 @@ class _Stop(Exception):
 
 def check_environment(
     make: Callable[[], Any],
-    question: Callable[[int], Question],
+    example: Callable[[int], Example],
     *,
     episodes: int = 64,
     max_turns: int = 200,
     actions: Sequence[str] = (),
-    seed_of: Callable[[Question, int], int] = lambda question, episode: episode,
+    seed_of: Callable[[Example, int], int] = lambda example, episode: episode,
     seconds: float = 10.0,
     agents: Sequence[str] = ("",),
 ) -> Report:
@@ -67,7 +67,7 @@ def check_environment(
     examiner = _Examiner(make, max_turns, actions, seconds, agents)
     played: list[Episode] = []
     for number in range(episodes):
-        asked = question(number // PER_QUESTION)
+        asked = example(number // PER_PROMPT)
         episode = examiner.examine(asked, seed_of(asked, number), number)
         if episode is not None:
             played.append(episode)
@@ -89,31 +89,31 @@ class _Examiner:
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds
         self.findings = Findings()
 
-    def examine(self, question: Question, seed: int, number: int) -> Episode | None:
+    def examine(self, example: Example, seed: int, number: int) -> Episode | None:
         """Play an episode, play it again, and try what must not be done; None if it could not be played."""
-        self.findings.episode = f"question {question.id}, seed {seed}"
+        self.findings.episode = f"question {example.id}, seed {seed}"
         try:
             environment = self._made()
             can_show = callable(getattr(environment, "demonstrate", None))
             choosers = ("demonstrated", "legal", "random") if can_show else ("legal", "random")
             chooser = "nonsense" if number % 8 == 7 else choosers[number % len(choosers)]
-            episode = self._play(environment, question, seed, chooser, number)
+            episode = self._play(environment, example, seed, chooser, number)
             if episode.ended:
                 self._after_the_end(environment)
             self._close(environment)
-            self._compare(episode, self._replay(episode, question, None), "alone")
+            self._compare(episode, self._replay(episode, example, None), "alone")
             other = self._made()
-            self._compare(episode, self._replay(episode, question, other), "beside another object")
+            self._compare(episode, self._replay(episode, example, other), "beside another object")
             self._close(other)
-            self._second_reset(question, seed, episode)
+            self._second_reset(example, seed, episode)
         except _Stop:
             return None
         return episode
 
-    def _play(self, environment: Any, question: Question, seed: int, chooser: str, number: int) -> Episode:
-        first = self._reset(environment, question, seed)
+    def _play(self, environment: Any, example: Example, seed: int, chooser: str, number: int) -> Episode:
+        first = self._reset(environment, example, seed)
         chooser = "random" if chooser == "legal" and not first.legal else chooser
-        episode = Episode(question.id, seed, chooser, first)
+        episode = Episode(example.id, seed, chooser, first)
         rng = random.Random(number)
         while len(episode.steps) < self.max_turns and not episode.ended:
             action = self._choose(environment, episode, rng)
@@ -126,12 +126,12 @@ class _Examiner:
         self._score(environment, episode)
         return episode
 
-    def _replay(self, episode: Episode, question: Question, other: Any) -> Episode:
+    def _replay(self, episode: Episode, example: Example, other: Any) -> Episode:
         """Play the same actions in a fresh object, with steps of another object in between."""
         environment = self._made()
         if other is not None:
-            self._reset(other, question, episode.seed + 1)
-        again = Episode(episode.question, episode.seed, "", self._reset(environment, question, episode.seed))
+            self._reset(other, example, episode.seed + 1)
+        again = Episode(episode.example, episode.seed, "", self._reset(environment, example, episode.seed))
         other_ended = other is None
         for action in episode.actions:
             if not other_ended:
@@ -158,16 +158,16 @@ class _Examiner:
             what = f"The same episode, played again {how}, gave {after} where it had given {before}"
             self.findings.add(name, what, rule, remedy, turn=turn)
 
-    def _second_reset(self, question: Question, seed: int, episode: Episode) -> None:
+    def _second_reset(self, example: Example, seed: int, episode: Episode) -> None:
         """Reset an object twice: it may refuse, but it must not begin differently."""
         environment = self._made()
-        self._reset(environment, question, seed)
+        self._reset(environment, example, seed)
         try:
             if episode.actions:
                 with self._limit("step"):
                     environment.step(episode.actions[0])
             with self._limit("reset"):
-                second = environment.reset(question, seed)
+                second = environment.reset(example, seed)
         except (Exception, SystemExit):
             return
         finally:
@@ -217,8 +217,8 @@ class _Examiner:
             raise _Stop
         episode.steps.append(step)
 
-    def _reset(self, environment: Any, question: Question, seed: int) -> Any:
-        first = self.call("reset", environment.reset, question, seed)
+    def _reset(self, environment: Any, example: Example, seed: int) -> Any:
+        first = self.call("reset", environment.reset, example, seed)
         if not examine_observation(first, None, self.findings, self.agents):
             raise _Stop
         return first

@@ -11,7 +11,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 
 class ControlEnvironment:
@@ -32,16 +32,16 @@ class ControlEnvironment:
         self._env: Any = None
         self._playing, self._total, self._used = False, 0.0, False
 
-    def reset(self, question: Question, seed: int) -> np.ndarray:
+    def reset(self, example: Example, seed: int) -> np.ndarray:
         """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
         if self._used:
             raise self._misuse("reset() was called twice")
-        if "seed" not in question.columns:
-            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the episode begins")
+        if "seed" not in example.columns:
+            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._used, self._playing = self._make(), True, True
-        found, _ = self._env.reset(seed=int(question.columns["seed"]))
+        found, _ = self._env.reset(seed=int(example.columns["seed"]))
         self._env.unwrapped.np_random = np_random(seed)[0]
         return _flat(found)
 

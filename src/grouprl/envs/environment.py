@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # tasks are built on environments, so environments import no task
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Step:
 class Environment(Protocol):
     """One episode. Objects are single-use: `reset` once, `step` until the end, `score`, `close`."""
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode that (question, seed) determine; the first observation is the prompt."""
         ...
 

@@ -54,7 +54,7 @@ class Findings:
 class Episode:
     """An episode that was played: who chose, what was seen, done and given."""
 
-    question: str
+    example: str
     seed: int
     chooser: str
     first: Observation

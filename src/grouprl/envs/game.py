@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Game(ABC):
         """Whether who acts next knows nothing of what it saw before."""
         return False
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode.
 
         Raises:
@@ -89,14 +89,14 @@ class Game(ABC):
             raise self._misuse("reset() was called twice")
         self._phase = "playing"
         try:
-            self.begin(question.columns, random.Random(seed))
+            self.begin(example.columns, random.Random(seed))
         except KeyError as error:
             raise InputError(
-                f"{type(self).__name__} was given question '{question.id}', which has no column {error}",
+                f"{type(self).__name__} was given question '{example.id}', which has no column {error}",
                 "the columns describe where the episode begins",
                 "Take the questions of the task that belongs to it.",
             ) from error
-        return self._observe(str(question.prompt))
+        return self._observe(str(example.prompt))
 
     def step(self, action: str) -> Step:
         """Act.

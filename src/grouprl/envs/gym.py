@@ -12,7 +12,7 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import Wording, countable, spell
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 
 class GymEnvironment:
@@ -54,16 +54,16 @@ class GymEnvironment:
         self._phase, self._turns, self._total = "new", 0, 0.0
         self._text, self._state, self._legal = "", "", self._wording.words
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
-        if "seed" not in question.columns:
-            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the episode begins")
+        if "seed" not in example.columns:
+            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
-        found, info = self._env.reset(seed=int(question.columns["seed"]))
+        found, info = self._env.reset(seed=int(example.columns["seed"]))
         self._env.unwrapped.np_random = np_random(seed)[0]
         return self._observe(found, info, self._instructions)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 MODEL = "policy"
 """What programs call the model."""
@@ -43,7 +43,7 @@ Ending = Finished | Crashed
 class Launch(Protocol):
     """Starts a program."""
 
-    def __call__(self, question: Question, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
+    def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
         """Start the program for a question; `told` hears how it ends. Return what stops it."""
         ...
 
@@ -58,13 +58,13 @@ class FunctionLaunch:
 
     function: Callable[..., Any]
 
-    def __call__(self, question: Question, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
+    def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
         """Start the function."""
-        given = {**question.columns, "base_url": url, "api_key": key}
+        given = {**example.columns, "base_url": url, "api_key": key}
 
         def run() -> None:
             try:
-                found = self.function(question.prompt, **accepted(self.function, given))
+                found = self.function(example.prompt, **accepted(self.function, given))
                 told(Finished(asyncio.run(found) if inspect.iscoroutine(found) else found))
             except (Exception, SystemExit) as error:
                 told(Crashed(f"{type(error).__name__}: {error}"[:LONGEST_COMPLAINT]))
@@ -83,9 +83,9 @@ class CommandLaunch:
 
     command: tuple[str, ...]
 
-    def __call__(self, question: Question, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
+    def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
         """Start the command. Raises InputError if it cannot be started."""
-        prompt = question.prompt if isinstance(question.prompt, str) else json.dumps(question.prompt)
+        prompt = example.prompt if isinstance(example.prompt, str) else json.dumps(example.prompt)
         where = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key, "OPENAI_MODEL": MODEL}
         words = [word.replace("{prompt}", prompt) for word in self.command]
         pipe = subprocess.PIPE

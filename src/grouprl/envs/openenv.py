@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 LARGEST_MESSAGE = 16 << 20
 """Bytes of an observation."""
@@ -95,7 +95,7 @@ class OpenEnvEnvironment:
         self._held = contextlib.ExitStack()
         self._phase, self._total = "new", 0.0
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Open a session and begin.
 
         Raises:
@@ -104,10 +104,10 @@ class OpenEnvEnvironment:
         """
         if self._phase != "new":
             raise InputError("reset() was called twice", "an object is one episode: reset, step until the end, close")
-        if "seed" not in question.columns:
-            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the episode begins")
+        if "seed" not in example.columns:
+            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
         self._socket, self._phase = self._opened(), "playing"
-        data = self._asked({"type": "reset", "data": {**self._options, "seed": int(question.columns["seed"])}})
+        data = self._asked({"type": "reset", "data": {**self._options, "seed": int(example.columns["seed"])}})
         return Observation(self._instructions + self._wording.observation(data["observation"]))
 
     def step(self, action: str) -> Step:

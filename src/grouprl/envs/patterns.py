@@ -23,7 +23,7 @@ FEW_TURNS = 6
 def examine_episodes(played: Sequence[Episode], findings: Findings) -> None:
     """Note what is wrong with all episodes together."""
     for episode in played:
-        findings.episode = f"question {episode.question}, seed {episode.seed}"
+        findings.episode = f"question {episode.example}, seed {episode.seed}"
         _examine_growth(episode, findings)
     findings.episode = "all episodes"
     _examine_beginnings(played, findings)
@@ -75,11 +75,11 @@ def _examine_growth(episode: Episode, findings: Findings) -> None:
 def _examine_beginnings(played: Sequence[Episode], findings: Findings) -> None:
     firsts: dict[str, set[str]] = defaultdict(set)
     for episode in played:
-        firsts[episode.question].add(episode.first.text)
-    for question, texts in firsts.items():
+        firsts[episode.example].add(episode.first.text)
+    for example, texts in firsts.items():
         if len(texts) > 1:
             one, two, *_ = sorted(texts)
-            what = f"Question {question} began with {_cut(one)} and, with another seed, with {_cut(two)}"
+            what = f"Question {example} began with {_cut(one)} and, with another seed, with {_cut(two)}"
             rule = "the question alone decides the first observation: the answers of a group begin alike"
             findings.add("beginning", what, rule, "Use the question for the beginning, the seed for what follows.")
             return
@@ -90,7 +90,7 @@ def _visits(played: Sequence[Episode]) -> Iterator[tuple[tuple[str, str], Observ
     for episode in played:
         for step in episode.steps:
             if step.observation.state and step.valid and not (step.terminated or step.truncated):
-                yield (episode.question, step.observation.state), step.observation
+                yield (episode.example, step.observation.state), step.observation
 
 
 def _examine_states(played: Sequence[Episode], findings: Findings) -> None:

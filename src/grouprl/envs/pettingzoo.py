@@ -11,7 +11,7 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import Wording, countable, number_words, spell
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 MASK = "action_mask"
 
@@ -47,20 +47,20 @@ class PettingZooEnvironment:
         self._text, self._state = "", ""
         self._legal: tuple[str, ...] = ()
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
-        if "seed" not in question.columns:
-            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the episode begins")
+        if "seed" not in example.columns:
+            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
-        self._env.reset(seed=int(question.columns["seed"]))
+        self._env.reset(seed=int(example.columns["seed"]))
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
         self._totals = dict.fromkeys(self._env.possible_agents, 0.0)
-        self._luck = random.Random(int(question.columns["seed"]))  # who opens, opens alike for all answers
+        self._luck = random.Random(int(example.columns["seed"]))  # who opens, opens alike for all answers
         self._totals.update(self._pass_on()[0])
         self._luck = random.Random(seed)
         if not self._env.agents or self._env.agent_selection in self._others:

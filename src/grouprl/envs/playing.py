@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from grouprl.envs.environment import Demonstrator, Environment, Step, worth
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 
-def total_reward(environment: Environment, question: Question, actions: Iterable[str], seed: int = 0) -> float:
+def total_reward(environment: Environment, example: Example, actions: Iterable[str], seed: int = 0) -> float:
     """Play the actions until they or the episode end, close the environment, and return the sum of all rewards.
 
     That is the rewards of the turns and the components of `score` beside `correct` and counts.
     """
     try:
-        environment.reset(question, seed)
+        environment.reset(example, seed)
         total = 0.0
         for action in actions:
             step = environment.step(action)
@@ -31,14 +31,14 @@ def total_reward(environment: Environment, question: Question, actions: Iterable
 
 
 def demonstrated_actions(
-    make: Callable[[], Environment], question: Question, rng: random.Random, max_turns: int, seed: int = 0
+    make: Callable[[], Environment], example: Example, rng: random.Random, max_turns: int, seed: int = 0
 ) -> tuple[str, ...] | None:
     """Return the actions of an episode that the environment demonstrates itself; None if it cannot."""
     environment = make()
     if not isinstance(environment, Demonstrator):
         return None
     try:
-        environment.reset(question, seed)
+        environment.reset(example, seed)
         actions: list[str] = []
         while len(actions) < max_turns:
             actions.append(environment.demonstrate(rng))

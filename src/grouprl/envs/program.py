@@ -28,7 +28,7 @@ from grouprl.envs.launch import MODEL, Crashed, Finished, Launch
 if TYPE_CHECKING:
     import random
 
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class ProgramEnvironment:
         self._contexts: dict[str, _Context] = {}
         self._end: Finished | Crashed | None = None
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Start the program; its first request is the first observation.
 
         Raises:
             InputError: if the object was used before, or the program ends without a request.
         """
         if not self._begun:
-            self._start(question)
+            self._start(example)
         self._begun = False
         shown = self._wait()
         if shown is None:
@@ -121,7 +121,7 @@ class ProgramEnvironment:
 
     def close(self) -> None:
         """Stop the program; what it still asks is refused."""
-        Desk.here().sessions.pop(self._key, None)
+        RunContext.here().sessions.pop(self._key, None)
         if self._stop is not None:
             self._stop()
         while self._asked is not None or not self._events.empty():
@@ -130,13 +130,13 @@ class ProgramEnvironment:
             if isinstance(waiting, Asked) and not waiting.reply.done():
                 waiting.reply.set_exception(Refusal("The episode is over", status=410))
 
-    def _start(self, question: Question) -> None:
+    def _start(self, example: Example) -> None:
         if self._stop is not None:
             raise InputError("reset() was called twice", "an object is one run of the program")
-        self._columns = question.columns
-        desk = Desk.here()
-        desk.sessions[self._key] = _Session(self._events, self._agents)
-        self._stop = self._launch(question, desk.url, self._key, self._events.put)
+        self._columns = example.columns
+        context = RunContext.here()
+        context.sessions[self._key] = _Session(self._events, self._agents)
+        self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
         if self._asked is None:
@@ -194,10 +194,10 @@ class DemonstratedProgram(ProgramEnvironment):
         return self._expert(self._asked.request.messages, rng, **self._columns)
 
 
-class Desk:
+class RunContext:
     """The endpoint of this process: requests go to the environment whose key they bear."""
 
-    _here: Desk | None = None
+    _here: RunContext | None = None
     _lock = threading.Lock()
 
     def __init__(self) -> None:
@@ -206,11 +206,11 @@ class Desk:
         self.url = Endpoint(self, limits=Limits(answer_seconds=None)).url
 
     @classmethod
-    def here(cls) -> Desk:
+    def here(cls) -> RunContext:
         """Return this process's desk; it is opened when it is first needed."""
         with cls._lock:
             if cls._here is None or cls._here.pid != os.getpid():
-                cls._here = Desk()
+                cls._here = RunContext()
             return cls._here
 
     @property

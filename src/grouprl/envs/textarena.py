@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
 """How TextArena's games write actions."""
@@ -58,13 +58,13 @@ class TextArenaEnvironment:
         self._phase, self._seen = "new", ""
         self._outcomes: dict[int, float] = {}
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin the game. Raises InputError if the object was used before or the question has no seed."""
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
-        if "seed" not in question.columns:
-            raise InputError(f"Question '{question.id}' has no column 'seed'", "it says how the game begins")
-        begin = int(question.columns["seed"])
+        if "seed" not in example.columns:
+            raise InputError(f"Question '{example.id}' has no column 'seed'", "it says how the game begins")
+        begin = int(example.columns["seed"])
         self._luck, self._phase = random.Random(begin).getstate(), "playing"
         with self._own_luck():
             self._game, self._change = unwrapped(self._make())

@@ -1,4 +1,4 @@
-"""Estimates from answers that are right or wrong: unbiased pass@k, Wilson intervals."""
+"""Estimates from completions that are right or wrong: unbiased pass@k, Wilson intervals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from grouprl.core.errors import InputError
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: intervals cover 95 %."""
 INTERVAL = (
-    "95 %: of shares Wilson's, with the effective number of questions where several answers share one; of rewards "
-    "Student's t over questions"
+    "95 %: of shares Wilson's, with the effective number of prompts where several completions share one; of rewards "
+    "Student's t over prompts"
 )
 
 
 class Estimate(NamedTuple):
-    """A mean over questions and the ends of its 95 % interval."""
+    """A mean over prompts and the ends of its 95 % interval."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that k answers, drawn without replacement from n of which c are correct, hold a correct one.
+    """Chance that k completions, sampled without replacement from n of which c are correct, hold a correct one.
 
     1 - C(n-c, k) / C(n, k), the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, section 2.1).
 
@@ -41,16 +41,20 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def pass_at_k_each(n_q: ArrayLike, c_q: ArrayLike, k: int) -> NDArray[np.float64]:
-    """`pass_at_k` of every question: n_q answers, c_q of them correct, both [Q]."""
-    answers_q, correct_q = np.asarray(n_q, dtype=np.int64), np.asarray(c_q, dtype=np.int64)
-    if k < 1 or bool((answers_q < k).any()):
-        raise InputError(f"pass@{k} of {answers_q.min()} answers", "k lies in 1..n", "Draw at least k answers")
-    if bool(((correct_q < 0) | (correct_q > answers_q)).any()):
-        raise InputError(f"{correct_q.tolist()} correct of {answers_q.tolist()} answers", "0 <= c <= n for each")
-    wrong_q = answers_q - correct_q
-    fail_q = np.ones(len(answers_q))
+    """`pass_at_k` of every prompt: n_q completions, c_q of them correct, both [Q]."""
+    completions_q, correct_q = np.asarray(n_q, dtype=np.int64), np.asarray(c_q, dtype=np.int64)
+    if k < 1 or bool((completions_q < k).any()):
+        raise InputError(
+            f"pass@{k} of {completions_q.min()} completions", "k lies in 1..n", "Sample at least k completions"
+        )
+    if bool(((correct_q < 0) | (correct_q > completions_q)).any()):
+        raise InputError(
+            f"{correct_q.tolist()} correct of {completions_q.tolist()} completions", "0 <= c <= n for each"
+        )
+    wrong_q = completions_q - correct_q
+    fail_q = np.ones(len(completions_q))
     for i in range(k):
-        fail_q *= np.maximum(wrong_q - i, 0) / (answers_q - i)
+        fail_q *= np.maximum(wrong_q - i, 0) / (completions_q - i)
     return 1.0 - fail_q
 
 
@@ -81,9 +85,9 @@ def t_quantile(df: int) -> float:
 
 
 def mean_interval(value_q: NDArray[np.float64]) -> Estimate:
-    """Mean and 95 % interval (Student's t) of per-question values of any range, [Q].
+    """Mean and 95 % interval (Student's t) of per-prompt values of any range, [Q].
 
-    Questions are the independent units. Of a single question nothing is known: its interval is unbounded.
+    Prompts are the independent units. Of a single prompt nothing is known: its interval is unbounded.
     """
     count, mean = len(value_q), float(value_q.mean())
     if count == 1:
@@ -92,14 +96,15 @@ def mean_interval(value_q: NDArray[np.float64]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def interval(value_q: NDArray[np.float64], answers: int) -> Estimate:
-    """Mean and 95 % interval of per-question values in [0, 1], [Q], with `answers` drawn per question.
+def interval(value_q: NDArray[np.float64], completions: int) -> Estimate:
+    """Mean and 95 % interval of per-prompt values in [0, 1], [Q], with `completions` sampled per prompt.
 
-    Questions are the independent units. Wilson's interval with the effective sample size p(1-p) / Var(mean)
-    (Dean and Pagano 2015, Survey Methodology), at least Q and at most all answers; with one answer per question this
-    is Wilson's interval itself. It neither leaves [0, 1] nor shrinks to a point when all answers are right or wrong.
+    Prompts are the independent units. Wilson's interval with the effective sample size p(1-p) / Var(mean)
+    (Dean and Pagano 2015, Survey Methodology), at least Q and at most all completions; with one completion per prompt
+    this is Wilson's interval itself. It neither leaves [0, 1] nor shrinks to a point when all completions are right or
+    wrong.
     """
     count, p = len(value_q), float(value_q.mean())
     spread = float(value_q.var())
-    effective = count * p * (1 - p) / spread if spread > 0 else count * (answers if 0 < p < 1 else 1)
-    return wilson(p, min(max(effective, count), count * answers))
+    effective = count * p * (1 - p) / spread if spread > 0 else count * (completions if 0 < p < 1 else 1)
+    return wilson(p, min(max(effective, count), count * completions))

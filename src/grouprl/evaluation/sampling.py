@@ -1,4 +1,4 @@
-"""Drawing and scoring the answers, or episodes, of an evaluation."""
+"""Sampling and scoring the completions, or episodes, of an evaluation."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episode_rows import environments, score_outcomes, with_function
 from grouprl.rollout.episodes import Episodes, Start, play
 from grouprl.rollout.samples import join_scores
-from grouprl.rollout.seeds import answer_seed
+from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
-from grouprl.tasks.task import Message, Question, Task
+from grouprl.tasks.task import Example, Message, Task
 
 Progress = Callable[[int, int], None]
-"""Called with (answers written, answers in all)."""
+"""Called with (completions written, completions in all)."""
 
 
 class Sample(NamedTuple):
-    """One held-out question with the policy's answer: the greedy one where it was drawn, else the first sample.
+    """One held-out prompt with the policy's completion: the greedy one where it was sampled, else the first sample.
 
     `correct` is None where the reward is graded, so that nobody says what is right.
     """
 
-    question: str
-    answer: str
+    example: str
+    completion: str
     reward: float
     correct: bool | None
 
 
 @dataclass(frozen=True)
-class Answers:
-    """R answers, those of one question next to each other, and their verdicts."""
+class Completions:
+    """R completions, those of one prompt next to each other, and their verdicts."""
 
     texts: list[str]
     length_b: NDArray[np.float64]
@@ -54,16 +54,16 @@ class Answers:
     each: int
 
     def reward(self) -> Estimate:
-        """Mean over questions of the mean reward of their scored answers."""
+        """Mean over prompts of the mean reward of their scored completions."""
         return self._mean(self.scores.reward_b)
 
     def components(self) -> dict[str, Estimate]:
-        """The same for each component of the reward, over the answers that have it."""
+        """The same for each component of the reward, over the completions that have it."""
         values = {name: np.where(self.kept_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
         return {name: self._mean(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
 
     def _mean(self, value_b: NDArray[np.float64]) -> Estimate:
-        """Estimate the mean over questions of [R] values; NaN: the answer has none. Shares have Wilson's interval."""
+        """Estimate the mean over prompts of [R] values; NaN: the completion has none. Shares have Wilson's interval."""
         value_qs = value_b.reshape(-1, self.each)
         known_qs = np.isfinite(value_qs) & self.kept_b.reshape(-1, self.each)
         asked_q = known_qs.any(1)
@@ -72,30 +72,30 @@ class Answers:
         return interval(value_q, self.each) if shares else mean_interval(value_q)
 
     def pass_at(self, k: int) -> Estimate:
-        """pass@k over the questions of which at least k answers could be scored."""
+        """pass@k over the prompts of which at least k completions could be scored."""
         n_q = self.kept_b.reshape(-1, self.each).sum(1)
         c_q = (self.scores.correct_b & self.kept_b).reshape(-1, self.each).sum(1)
         enough_q = n_q >= k
         if not enough_q.any():
-            raise RunError(f"pass@{k}: the reward left no question with {k} scored answers")
+            raise RunError(f"pass@{k}: the reward left no prompt with {k} scored completions")
         return interval(pass_at_k_each(n_q[enough_q], c_q[enough_q], k), self.each)
 
-    def show(self, asked: Sequence[Question], count: int) -> tuple[Sample, ...]:
-        """Return the first answer to each of the first `count` questions, where it could be scored."""
-        rows = range(0, min(count, len(asked)) * self.each, self.each)
+    def show(self, requested: Sequence[Example], count: int) -> tuple[Sample, ...]:
+        """Return the first completion to each of the first `count` prompts, where it could be scored."""
+        rows = range(0, min(count, len(requested)) * self.each, self.each)
         reward_b, correct_b, graded = self.scores.reward_b, self.scores.correct_b, self.scores.graded
         return tuple(
             Sample(
-                question_text(question), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row])
+                example_text(example), self.texts[row], float(reward_b[row]), None if graded else bool(correct_b[row])
             )
-            for question, row in zip(asked, rows, strict=False)
+            for example, row in zip(requested, rows, strict=False)
             if self.kept_b[row]
         )
 
 
 @dataclass(frozen=True)
 class Examiner:
-    """The policy, the reward and how answers are drawn."""
+    """The policy, the reward and how completions are sampled."""
 
     policy: Any
     task: Task
@@ -109,18 +109,18 @@ class Examiner:
     added: Reward | None
     stop: tuple[str, ...]
     sampler: Sampler[Any, int]
-    """Every answer comes from it."""
+    """Every completion comes from it."""
 
-    def answer(
-        self, asked: Sequence[Question], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
-    ) -> Answers:
-        """Draw `each` answers per question, as many questions at a time as `batch_rows` allows, and score them."""
+    def completion(
+        self, requested: Sequence[Example], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
+    ) -> Completions:
+        """Sample `each` completions per prompt, as many prompts at a time as `batch_rows` allows, and score them."""
         if isinstance(self.task, StoredRows):
-            return self._likeliest(asked)
+            return self._likeliest(requested)
         at_once = max(1, self.batch_rows // each)
         make = environments(self.task)
         if make is not None:
-            return self._play(make, asked, each, seeds, greedy, meter)
+            return self._play(make, requested, each, seeds, greedy, meter)
         if isinstance(self.policy, Team):
             raise InputError(
                 f"the task '{self.task.name}' is answered by one policy",
@@ -130,39 +130,41 @@ class Examiner:
         texts: list[str] = []
         lengths: list[int] = []
         truncated: list[bool] = []
-        for start in range(0, len(asked), at_once):
+        for start in range(0, len(requested), at_once):
             part = slice(start, start + at_once)
-            prompts = [tuple(ids) for ids in self.policy.encode_prompts([question.prompt for question in asked[part]])]
-            drawn = self.sampler.sample(
+            prompts = [
+                tuple(ids) for ids in self.policy.encode_prompts([example.prompt for example in requested[part]])
+            ]
+            sampled = self.sampler.sample(
                 [
                     Request(prompt, self.max_new_tokens, seed, self.temperature, greedy, stop_texts=self.stop)
                     for prompt, row in zip(prompts, seeds[part], strict=True)
                     for seed in row
                 ]
             )
-            texts += self.policy.decode_all(drawn.actions)
-            lengths += [len(ids) for ids in drawn.actions]
-            truncated += drawn.truncated_b.tolist()
-            meter.add(len(drawn))
-        return self._score(asked, each, texts, lengths, truncated)
+            texts += self.policy.decode_all(sampled.actions)
+            lengths += [len(ids) for ids in sampled.actions]
+            truncated += sampled.truncated_b.tolist()
+            meter.add(len(sampled))
+        return self._score(requested, each, texts, lengths, truncated)
 
     def _play(
         self,
         make: Callable[[], Environment],
-        asked: Sequence[Question],
+        requested: Sequence[Example],
         each: int,
         seeds: list[list[int]],
         greedy: bool,
         meter: Meter,
-    ) -> Answers:
-        """Play `each` episodes per question, as many at a time as `batch_rows` allows; all have luck of their own.
+    ) -> Completions:
+        """Play `each` episodes per prompt, as many at a time as `batch_rows` allows; all have luck of their own.
 
         An episode of several agents is judged by its first one.
         """
-        drawn = [seed for row in seeds for seed in row]
+        sampled = [seed for row in seeds for seed in row]
         starts = [
-            Start(question, answer_seed("environment", 0, q, s), drawn[q * each + s], temperature=self.temperature)
-            for q, question in enumerate(asked)
+            Start(example, sample_seed("environment", 0, q, s), sampled[q * each + s], temperature=self.temperature)
+            for q, example in enumerate(requested)
             for s in range(each)
         ]
         scores: list[Scores] = []
@@ -172,10 +174,10 @@ class Examiner:
         for at in range(0, len(starts), self.batch_rows):
             episodes = self._episodes(make, starts[at : at + self.batch_rows], greedy)
             part = starts[at : at + self.batch_rows]
-            ids = [f"{start.question.id}#{(at + i) % each}" for i, start in enumerate(part)]
+            ids = [f"{start.example.id}#{(at + i) % each}" for i, start in enumerate(part)]
             stated = score_outcomes(episodes, ids, self.correct_at)
             if self.added is not None:
-                columns = [start.question.columns for start in part]
+                columns = [start.example.columns for start in part]
                 more = score(self.added, episodes.transcripts, columns, ids=ids, correct_at=self.correct_at)
                 stated = with_function(stated, more, reward_name(self.added))
             scores.append(stated)
@@ -183,15 +185,15 @@ class Examiner:
             lengths += episodes.per_episode(episodes.mask_bt.sum(1)).tolist()
             truncated += (episodes.per_episode(episodes.rollout.truncated_b.numpy()) > 0).tolist()
             meter.add(len(part))
-        return self._answers(join_scores(scores), each, texts, lengths, truncated)
+        return self._completions(join_scores(scores), each, texts, lengths, truncated)
 
-    def _likeliest(self, asked: Sequence[Question]) -> Answers:
-        """Return the stored completion to each question that the policy finds likeliest."""
+    def _likeliest(self, requested: Sequence[Example]) -> Completions:
+        """Return the stored completion to each prompt that the policy finds likeliest."""
         assert isinstance(self.task, StoredRows)
-        found = [likeliest(self.task, self.policy, question, self.max_new_tokens) for question in asked]
+        found = [likeliest(self.task, self.policy, example, self.max_new_tokens) for example in requested]
         rows = [row for row, _ in found]
         late = [row.truncated for row in rows]
-        return self._answers(scores_of(rows), 1, [row.completion for row in rows], [n for _, n in found], late)
+        return self._completions(scores_of(rows), 1, [row.completion for row in rows], [n for _, n in found], late)
 
     def _episodes(self, make: Callable[[], Environment], starts: Sequence[Start], greedy: bool) -> Episodes:
         if self.task.spaces is not None:
@@ -219,25 +221,25 @@ class Examiner:
         )
 
     def _score(
-        self, asked: Sequence[Question], each: int, texts: list[str], lengths: list[int], truncated: list[bool]
-    ) -> Answers:
-        rows = [question for question in asked for _ in range(each)]
-        ids = [f"{question.id}#{row % each}" for row, question in enumerate(rows)]
-        columns = [question.columns for question in rows]
+        self, requested: Sequence[Example], each: int, texts: list[str], lengths: list[int], truncated: list[bool]
+    ) -> Completions:
+        rows = [example for example in requested for _ in range(each)]
+        ids = [f"{example.id}#{row % each}" for row, example in enumerate(rows)]
+        columns = [example.columns for example in rows]
         scores = score(self.reward, texts, columns, ids=ids, correct_at=self.correct_at)
-        return self._answers(scores, each, texts, lengths, truncated)
+        return self._completions(scores, each, texts, lengths, truncated)
 
-    def _answers(
+    def _completions(
         self, scores: Scores, each: int, texts: list[str], lengths: list[int], truncated: list[bool]
-    ) -> Answers:
+    ) -> Completions:
         kept_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(texts)) // each)
         if not kept_b.any():
-            raise RunError(f"None of the {len(texts)} answers could be scored. For instance {scores.problems[0]}")
-        return Answers(texts, np.array(lengths, float), np.array(truncated, float), scores, kept_b, each)
+            raise RunError(f"None of the {len(texts)} completions could be scored. For instance {scores.problems[0]}")
+        return Completions(texts, np.array(lengths, float), np.array(truncated, float), scores, kept_b, each)
 
 
 class Meter:
-    """Counts answers for the progress callback."""
+    """Counts completions for the progress callback."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
@@ -249,9 +251,9 @@ class Meter:
             self.progress(self.done, self.total)
 
 
-def question_text(question: Question) -> str:
+def example_text(example: Example) -> str:
     """Return the prompt as one text: chat messages as `role: content` lines."""
-    return prompt_text(question.prompt)
+    return prompt_text(example.prompt)
 
 
 def prompt_text(prompt: str | tuple[Message, ...]) -> str:

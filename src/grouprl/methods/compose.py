@@ -20,15 +20,36 @@ from typing import Any
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part, build_part, checked, own_names
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.renamed import with_new_names
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
 from grouprl.methods.registry import CATALOGUE, Entry
 
-LISTS = ("shape", "select", "normalize", "prune", "weight", "regularize", "explore", "prelude")
+LISTS = (
+    "reward_transform",
+    "filter",
+    "advantage_transform",
+    "prune",
+    "token_weight",
+    "regularize",
+    "augment",
+    "pretrain",
+)
 """Stages that hold any number of parts."""
 REQUIRED = ("objective", "advantage", "aggregate")
 """Stages that every method has."""
 STAGES = tuple(KINDS)
+OLD_STAGES = {
+    "shape": "reward_transform",
+    "select": "filter",
+    "normalize": "advantage_transform",
+    "weight": "token_weight",
+    "explore": "augment",
+    "replay": "buffer",
+    "prelude": "pretrain",
+    "learn": "update",
+}
+"""What stages were called in the version before."""
 FLAGS = ("greedy_baseline", "on_policy")
 BY_YOU = "set by you"
 OF_PART = "default of the part"
@@ -51,7 +72,7 @@ class Resolved:
 
 def compose(spec: str | Mapping[str, Any]) -> Resolved:
     """Build the method that `spec` describes; InputError on unknown names and keys and on contradictions."""
-    name, base, rest = read_names({"base": spec} if isinstance(spec, str) else spec)
+    name, base, rest = read_names({"base": spec} if isinstance(spec, str) else _by_new_names(spec))
     if base is None:
         resolved = _from_parts(name, rest)
     else:
@@ -60,6 +81,14 @@ def compose(spec: str | Mapping[str, Any]) -> Resolved:
         resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in mine})
         resolved = replace(resolved, notes=(*renamed, *resolved.notes))
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
+
+
+def _by_new_names(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a specification whose stages have today's names."""
+    data = with_new_names(spec, OLD_STAGES, "method.")
+    if isinstance(data.get("add"), Mapping):
+        data["add"] = with_new_names(data["add"], OLD_STAGES, "method.add.")
+    return data
 
 
 def as_data(method: Method) -> dict[str, Any]:
@@ -138,10 +167,10 @@ def _override(
         origin |= _marks(stage, items, parts[stage][start:], start)
     flags = {flag: _flag(flag, spec[flag]) for flag in FLAGS if flag in spec}
     method = build(parts | flags)
-    return Resolved(method, base, origin | dict.fromkeys(flags, BY_YOU), _judged(method, entry), tuple(notes))
+    return Resolved(method, base, origin | dict.fromkeys(flags, BY_YOU), _prepared(method, entry), tuple(notes))
 
 
-def _judged(method: Method, entry: Entry | None) -> tuple[str, ...]:
+def _prepared(method: Method, entry: Entry | None) -> tuple[str, ...]:
     """Return the warnings about a method; InputError where its parts contradict each other.
 
     Entries as published are never judged: what the entry itself has at its defaults is not said of a change of it,

@@ -12,7 +12,7 @@ from grouprl.core.batch import Batch
 Refusal = tuple[str, str, str]
 """What, rule, remedy: the three sentences of an InputError."""
 ASKING = ("curriculum", "allocation", "sampling", "refill")
-"""Stages that act on questions that are asked."""
+"""Stages that act on prompts that are sampled."""
 
 
 def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], list[str]]:
@@ -23,14 +23,14 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
     refusals = [
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
         *(_greedy(method) if {"advantage"} & set(touched) else []),
-        *(_single_answers(method) if {"replay", "normalize"} & set(touched) else []),
-        *(_before_training(method) if {"curriculum", "replay", "prelude", "critic"} & set(touched) else []),
+        *(_single_completions(method) if {"buffer", "advantage_transform"} & set(touched) else []),
+        *(_before_training(method) if {"curriculum", "buffer", "pretrain", "critic"} & set(touched) else []),
     ]
     warnings = [
         *(_ratio_and_aggregate(method) if {"objective", "aggregate"} & set(touched) else []),
-        *(_two_kl_terms(method) if {"shape", "regularize"} & set(touched) else []),
+        *(_two_kl_terms(method) if {"reward_transform", "regularize"} & set(touched) else []),
         *(_on_policy(method) if {"objective"} & set(touched) else []),
-        *(_for_nothing(method) if {"explore", "shape", "replay", *ASKING} & set(touched) else []),
+        *(_for_nothing(method) if {"augment", "reward_transform", "buffer", *ASKING} & set(touched) else []),
     ]
     return refusals, warnings
 
@@ -47,7 +47,7 @@ def _ratio_and_aggregate(method: Method) -> list[str]:
 
 
 def _sequences_weigh_the_same(method: Method) -> bool:
-    """Whether two answers of 1 and 3 tokens get the same total weight."""
+    """Whether two completions of 1 and 3 tokens get the same total weight."""
     mask_bt = torch.tensor([[True, False, False], [True, True, True]])
     group_b, reward_b = torch.zeros(2, dtype=torch.int64), torch.tensor([1.0, 0.0])
     batch = Batch(mask_bt=mask_bt, group_b=group_b, reward_b=reward_b, max_length=4)
@@ -57,7 +57,7 @@ def _sequences_weigh_the_same(method: Method) -> bool:
 
 def _critic_and_advantage(method: Method) -> list[Refusal]:
     reads_values = "value_bt" in method.advantage.needs()
-    given = any("value_bt" in part.supplies() for part in method.prelude)
+    given = any("value_bt" in part.supplies() for part in method.pretrain)
     if reads_values and method.critic is None and not given:
         return [
             (
@@ -79,16 +79,16 @@ def _critic_and_advantage(method: Method) -> list[Refusal]:
 
 def _before_training(method: Method) -> list[Refusal]:
     """Parts that read what a prelude finds out, without it; a critic's pre-training without a critic."""
-    names = {part.name for part in method.prelude}
-    readers = [part for part in (method.curriculum, method.replay) if part is not None]
+    names = {part.name for part in method.pretrain}
+    readers = [part for part in (method.curriculum, method.buffer) if part is not None]
     found = [
         (
-            f"{part.kind} '{part.name}' without the prelude 'initial_answers'",
+            f"{part.kind} '{part.name}' without the prelude 'initial_completions'",
             "it chooses by what the policy could do before training, which only that prelude finds out",
-            "Set prelude: [initial_answers]",
+            "Set prelude: [initial_completions]",
         )
         for part in readers
-        if part.name in ("initial_rate", "reference_rows") and "initial_answers" not in names
+        if part.name in ("initial_rate", "reference_rows") and "initial_completions" not in names
     ]
     if "value_pretraining" in names and method.critic is None:
         rule = "it fits the head of a critic, and no part trains one"
@@ -96,15 +96,15 @@ def _before_training(method: Method) -> list[Refusal]:
     return found
 
 
-def _single_answers(method: Method) -> list[Refusal]:
-    if method.replay is None or method.replay.name != "sample_buffer":
+def _single_completions(method: Method) -> list[Refusal]:
+    if method.buffer is None or method.buffer.name != "sample_buffer":
         return []
-    if any(part.name == "stored_advantage" for part in method.normalize):
+    if any(part.name == "stored_advantage" for part in method.advantage_transform):
         return []
     return [
         (
             "replay 'sample_buffer' without normalize 'stored_advantage'",
-            "it brings back single answers, which have no group to be judged in but the advantage they had",
+            "it brings back single completions, which have no group to be judged in but the advantage they had",
             "Set select: [replay_apart] and normalize: [stored_advantage], or start from {base: skywork_r1v2}",
         )
     ]
@@ -113,16 +113,16 @@ def _single_answers(method: Method) -> list[Refusal]:
 def _for_nothing(method: Method) -> list[str]:
     """Parts whose work nobody uses."""
     found = []
-    if any(p.name == "continuations" for p in method.explore) and "rewards.continuations" not in method.needs():
+    if any(p.name == "continuations" for p in method.augment) and "rewards.continuations" not in method.needs():
         found.append(
-            "explore: continuations draws answers for nothing: no part reads how many were right. "
+            "explore: continuations samples completions for nothing: no part reads how many were right. "
             "Add shape: [continuation_reward]"
         )
-    if method.replay is not None and method.replay.name == "demonstrations":
+    if method.buffer is not None and method.buffer.name == "demonstrations":
         stages = [(stage, getattr(method, stage)) for stage in ASKING]
         idle = [f"{stage}: {p.name}" for stage, p in stages if p is not None]
-        idle += [f"explore: {p.name}" for p in method.explore]
-        found += [f"{name} has no effect: with replay: demonstrations no question is asked" for name in idle]
+        idle += [f"explore: {p.name}" for p in method.augment]
+        found += [f"{name} has no effect: with replay: demonstrations no prompt is asked" for name in idle]
     return found
 
 
@@ -130,8 +130,8 @@ def _greedy(method: Method) -> list[Refusal]:
     if "greedy_reward_b" in method.advantage.needs() and not method.greedy_baseline:
         return [
             (
-                f"advantage '{method.advantage.name}' without greedy answers",
-                "it compares each reward with that of a greedy answer, which is drawn only when asked for",
+                f"advantage '{method.advantage.name}' without greedy completions",
+                "it compares each reward with that of a greedy completion, which is sampled only when asked for",
                 "Set greedy_baseline: true",
             )
         ]
@@ -140,7 +140,10 @@ def _greedy(method: Method) -> list[Refusal]:
 
 def _two_kl_terms(method: Method) -> list[str]:
     terms = [
-        f"{stage}: {p.name}" for stage in ("shape", "regularize") for p in getattr(method, stage) if _is_kl(p.name)
+        f"{stage}: {p.name}"
+        for stage in ("reward_transform", "regularize")
+        for p in getattr(method, stage)
+        if _is_kl(p.name)
     ]
     if len(terms) < 2:
         return []

@@ -1,4 +1,4 @@
-"""The exact difference of two methods: part by part, setting by setting, and in numbers on the same answers."""
+"""The exact difference of two methods: part by part, setting by setting, and in numbers on the same completions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from grouprl.methods.registry import Entry
 
 
 @dataclass(frozen=True)
-class Example:
-    """Answers on which two methods are compared; `log_ratio` is logp - old_logp at the tokens of each answer."""
+class KnownExample:
+    """Completions on which two methods are compared; `log_ratio` is logp - old_logp at the tokens of each
+    completion."""
 
     title: str
     rewards: tuple[float, ...]
@@ -27,22 +28,22 @@ class Example:
 
 
 EXAMPLES = (
-    Example("one right answer of four, on policy", (1, 0, 0, 0), (4, 2, 2, 1)),
-    Example(
+    KnownExample("one correct completion of four, on policy", (1, 0, 0, 0), (4, 2, 2, 1)),
+    KnownExample(
         "the same after the policy has moved (ratios between 0.61 and 1.65)",
         (1, 0, 0, 0),
         (4, 2, 2, 1),
         ((0.1, 0.5, -0.4, 0.0), (0.3, -0.5), (-0.1, 0.05), (-0.3,)),
     ),
-    Example("a mixed group beside an easy one", (1, 0, 1, 1, 1, 0), (2, 1, 2, 2, 1, 1), groups=(0, 0, 1, 1, 1, 1)),
+    KnownExample("a mixed group beside an easy one", (1, 0, 1, 1, 1, 0), (2, 1, 2, 2, 1, 1), groups=(0, 0, 1, 1, 1, 1)),
 )
 
 
-def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
+def example_batch(example: KnownExample, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
     """Return the batch and the log-probs of an example; what a method may need beyond it is neutral.
 
     The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated;
-    one variant of each question, a plan for each answer, no budget, nothing known from before, the run's first step.
+    one variant of each prompt, a plan for each completion, no budget, nothing known from before, the run's first step.
     """
     length_b = torch.tensor(example.lengths)
     b, t = len(length_b), int(length_b.max())
@@ -75,7 +76,7 @@ def example_batch(example: Example, dtype: torch.dtype = torch.float64) -> tuple
 
 
 def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
-    """Add the neutral entries of the batch's mappings, and one score per answer as its only segment."""
+    """Add the neutral entries of the batch's mappings, and one score per completion as its only segment."""
     zero_b, zero = torch.zeros_like(batch.reward_b), torch.zeros_like(batch.group_b)
     return batch.replace(
         turn_reward_bs=batch.reward_b[:, None],
@@ -112,10 +113,10 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     )
 
 
-def numbers(method: Method, example: Example) -> list[dict[str, Any]]:
-    """Return what is known of each answer of the example, and its advantages and dLoss/dlogp per token."""
+def numbers(method: Method, example: KnownExample) -> list[dict[str, Any]]:
+    """Return what is known of each completion of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
-    ready = method.weigh(method.judge(batch))
+    ready = method.compute_loss_weights(method.compute_advantages(batch))
     logp_bt.requires_grad_()
     cross_bt = None if method.cross is None else torch.zeros_like(ready.mask_bt, dtype=logp_bt.dtype)
     value = method.loss(logp_bt, ready, batch.entropy_bt, cross_bt).value

@@ -143,7 +143,7 @@ def value_words(value: Any) -> str:
 
 
 def difference(a: Entry, b: Entry) -> RenderableType:
-    """Return two methods side by side: the parts and settings that differ, and numbers on the same answers."""
+    """Return two methods side by side: the parts and settings that differ, and numbers on the same completions."""
     data = contrast(a, b)
     title = Text.assemble((data["a"], "bold cyan"), "  against  ", (data["b"], "bold green"))
     blocks: list[RenderableType] = [title]
@@ -204,6 +204,6 @@ def _numbers(data: dict[str, Any], example: dict[str, Any]) -> RenderableType:
 
 
 def _tokens(values: Sequence[float], digits: int = 4) -> str:
-    """Numbers of an answer's tokens, once when they are all the same."""
+    """Numbers of a completion's tokens, once when they are all the same."""
     words = [f"{v + 0.0:.{digits}f}" for v in values]
     return words[0] if len(set(words)) == 1 else "\n".join(words)

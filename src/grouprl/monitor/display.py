@@ -71,7 +71,7 @@ class Display:
             self._print(Text(f"── {self._screen.title}" + (f", {total} steps" if total and name != "eval" else "")))
 
     def progress(self, done: int, total: int) -> None:
-        """Move the bar of a phase that has no records (an evaluation: answers written of all)."""
+        """Move the bar of a phase that has no records (an evaluation: completions written of all)."""
         self._screen.move(done, total)
 
     def step(
@@ -80,7 +80,7 @@ class Display:
         samples: Sequence[Sample] | None = None,
         findings: Sequence[Finding] = (),
     ) -> None:
-        """Show one record of `metrics.jsonl`, a few answers of the step, and the findings so far."""
+        """Show one record of `metrics.jsonl`, a few completions of the step, and the findings so far."""
         self._screen.take(record, samples, findings)
         if self.live:
             self._start()
@@ -93,7 +93,7 @@ class Display:
         self._print(Text(text))
 
     def close(self) -> None:
-        """Draw the last state, stop the live screen and give the terminal back. May be called twice."""
+        """Sample the last state, stop the live screen and give the terminal back. May be called twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -45,16 +45,16 @@ class Finding:
 class HealthFacts:
     """What the findings must know about the run besides its metrics."""
 
-    answers: int = 0
-    """Answers of one rollout batch (questions x answers per question); 0 if unknown."""
+    completions: int = 0
+    """Completions of one rollout batch (prompts x completions per prompt); 0 if unknown."""
     updates_per_rollout: int = 1
     """Optimiser steps taken on one rollout batch."""
     exact_sampler: bool = True
     """Whether the sampler runs the trainer's own weights in the trainer's precision."""
     ahead: int = 0
-    """How many steps answers may be drawn ahead of their update."""
+    """How many steps completions may be sampled ahead of their update."""
     grouped: bool = True
-    """Whether answers to a question are compared with each other, so that equal rewards leave nothing to learn."""
+    """Whether completions of a prompt are compared with each other, so that equal rewards leave nothing to learn."""
     waits: int = 0
     """Steps at the beginning in which the policy is not trained."""
     clips: bool = False
@@ -62,12 +62,12 @@ class HealthFacts:
     kl_weight: float | None = None
     """Weight of the KL term to the reference; None if the method has none."""
     refill: bool = False
-    """Whether dead groups are replaced by further sampling."""
+    """Whether zero-variance groups are replaced by further sampling."""
     refill_max_rounds: int = 0
     filters: tuple[str, ...] = ()
-    """Names of the selection rules that drop answers."""
+    """Names of the selection rules that drop completions."""
     max_tokens: int = 0
-    """Token limit of an answer; 0 if unknown."""
+    """Token limit of a completion; 0 if unknown."""
     reach: float = 0.0
     """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
     unknown."""

@@ -1,4 +1,4 @@
-"""What is recorded of a step: metrics of the collected answers, and the answers themselves."""
+"""What is recorded of a step: metrics of the collected completions, and the completions themselves."""
 
 from __future__ import annotations
 
@@ -18,67 +18,68 @@ from grouprl.core.batch import SOURCES, Batch
 from grouprl.evaluation.sampling import prompt_text
 from grouprl.rollout.collector import sample_id
 from grouprl.rollout.episode_rows import turn_metrics
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.samples import ScoredSamples, subset
 from grouprl.storage.run_folder import replacing
 
 
-def collected_metrics(collected: Collected) -> dict[str, float]:
+def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
     """Metrics of all rows of a step (also of those not trained on).
 
-    Rewards, lengths and entropies are those of answers drawn in the ordinary way, without hints or demonstrations;
-    they are missing where there is none.
+    Rewards, lengths and entropies are those of completions sampled in the ordinary way, without hints or
+    demonstrations; they are missing where there is none.
     """
-    drawn = subset(collected, collected.source_b == SOURCES["drawn"])
+    sampled = subset(samples, samples.source_b == SOURCES["sampled"])
     metrics = {
-        "reward_errors": float(collected.scores.failed_b.sum()),
-        "reward_timeouts": float((collected.scores.status_b == "timeout").sum()),
-        **_environment_errors(collected),
-        "rows_dropped": float((~collected.kept_b).sum()),
-        "tokens": float(collected.length_b.sum()),
+        "reward_errors": float(samples.scores.failed_b.sum()),
+        "reward_timeouts": float((samples.scores.status_b == "timeout").sum()),
+        **_environment_errors(samples),
+        "rows_dropped": float((~samples.kept_b).sum()),
+        "tokens": float(samples.length_b.sum()),
     }
-    return metrics | _drawn_metrics(drawn) if len(drawn) else metrics
+    return metrics | _sampled_metrics(sampled) if len(sampled) else metrics
 
 
-def _environment_errors(collected: Collected) -> dict[str, float]:
+def _environment_errors(samples: ScoredSamples) -> dict[str, float]:
     """How many of the rows without a score the environment failed on, where there is one."""
-    if collected.records is None:
+    if samples.records is None:
         return {}
-    return {"environment_errors": float(sum(problem.by == "environment" for problem in collected.scores.problems))}
+    return {"environment_errors": float(sum(problem.by == "environment" for problem in samples.scores.problems))}
 
 
-def _drawn_metrics(drawn: Collected) -> dict[str, float]:
-    scores, ok_b = drawn.scores, drawn.scores.ok_b
-    lengths_b, acted_bt = drawn.length_b, drawn.acted_bt
+def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
+    scores, ok_b = sampled.scores, sampled.scores.ok_b
+    lengths_b, acted_bt = sampled.length_b, sampled.acted_bt
     metrics = {
         "length_mean": float(lengths_b.mean()),
         "length_max": float(lengths_b.max()),
-        "truncated_fraction": float(drawn.rollout.truncated_b.float().mean()),
+        "truncated_fraction": float(sampled.rollout.truncated_b.float().mean()),
     }
     if acted_bt.any():
-        metrics["entropy"] = float(drawn.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean())
+        metrics["entropy"] = float(sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt].mean())
     if ok_b.any():
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
-            "pass@1": float(scores.correct_b[ok_b & drawn.first_b].mean()) if (ok_b & drawn.first_b).any() else 0.0,
-            **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], drawn.group_b[ok_b]),
+            "pass@1": float(scores.correct_b[ok_b & sampled.first_b].mean()) if (ok_b & sampled.first_b).any() else 0.0,
+            **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b]),
         }
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
-    metrics |= turn_metrics(drawn.extras) | agent_metrics(drawn)
+    metrics |= turn_metrics(sampled.extras) | agent_metrics(sampled)
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
 
 
-def agent_metrics(drawn: Collected) -> dict[str, float]:
+def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
     """Mean reward of the rows of each agent, where there are several."""
-    names = [None if record is None else record.agent for record in drawn.records or ()]
+    names = [None if record is None else record.agent for record in sampled.records or ()]
     found = {name: [row for row, other in enumerate(names) if other == name] for name in names if name}
-    reward_b, ok_b = drawn.scores.reward_b, drawn.scores.ok_b
+    reward_b, ok_b = sampled.scores.reward_b, sampled.scores.ok_b
     scored = {name: [row for row in rows if ok_b[row]] for name, rows in found.items()}
     return {f"agent_reward/{name}": float(reward_b[rows].mean()) for name, rows in scored.items() if rows}
 
 
 def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray) -> dict[str, float]:
-    """Shares of groups whose rewards are all equal: in all, with every answer right, with every answer wrong."""
+    """Shares of groups whose rewards are all equal: in all, with every completion right, with every completion
+    wrong."""
     groups, index_b = np.unique(group_b, return_inverse=True)
     low_g, high_g = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
     np.minimum.at(low_g, index_b, reward_b)
@@ -86,23 +87,23 @@ def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray
     right_g = np.bincount(index_b, weights=correct_b) / np.bincount(index_b)
     dead_g = low_g == high_g
     return {
-        "groups_dead": float(dead_g.mean()),
-        "groups_dead_right": float((dead_g & (right_g == 1)).mean()),
-        "groups_dead_wrong": float((dead_g & (right_g == 0)).mean()),
+        "groups_zero_variance": float(dead_g.mean()),
+        "groups_all_right": float((dead_g & (right_g == 1)).mean()),
+        "groups_all_wrong": float((dead_g & (right_g == 0)).mean()),
     }
 
 
-def judged_metrics(judged: Batch) -> dict[str, float]:
-    """Metrics that need the judged batch: distances to the reference and (unless exact) the sampler, the critic."""
+def prepared_metrics(prepared: Batch) -> dict[str, float]:
+    """Metrics that need the prepared batch: distances to the reference and (unless exact) the sampler, the critic."""
     metrics: dict[str, float] = {}
-    if judged.ref_bt is not None and judged.old_bt is not None:
-        metrics["kl_ref"] = float((judged.old_bt - judged.ref_bt)[judged.mask_bt].mean())
-    drawn_bt = judged.mask_bt & judged.from_source("drawn", "review")[:, None]  # others differ rightly
-    if judged.old_bt is not None and judged.behavior_bt is not None and drawn_bt.any():
-        behavior, old = judged.behavior_bt[drawn_bt], judged.old_bt[drawn_bt]
+    if prepared.ref_bt is not None and prepared.old_bt is not None:
+        metrics["kl_ref"] = float((prepared.old_bt - prepared.ref_bt)[prepared.mask_bt].mean())
+    sampled_bt = prepared.mask_bt & prepared.from_source("sampled", "review")[:, None]  # others differ rightly
+    if prepared.old_bt is not None and prepared.behavior_bt is not None and sampled_bt.any():
+        behavior, old = prepared.behavior_bt[sampled_bt], prepared.old_bt[sampled_bt]
         metrics |= {} if torch.equal(behavior, old) else {"kl_behavior": float((behavior - old).mean())}
-    if judged.return_bt is not None and judged.value_bt is not None:
-        metrics["explained_variance"] = explained_variance(judged.value_bt, judged.return_bt, judged.mask_bt)
+    if prepared.return_bt is not None and prepared.value_bt is not None:
+        metrics["explained_variance"] = explained_variance(prepared.value_bt, prepared.return_bt, prepared.mask_bt)
     return metrics
 
 
@@ -121,9 +122,9 @@ def memory_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
-def write_rollouts(path: Path, step: int, collected: Collected, advantage: Sequence[Sequence[float] | None]) -> None:
-    """Write every answer of a step as one Parquet file; `advantage` per row, None for rows not trained on."""
-    table = pa.table(_columns(step, collected, advantage), schema=SCHEMA)
+def write_rollouts(path: Path, step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> None:
+    """Write every completion of a step as one Parquet file; `advantage` per row, None for rows not trained on."""
+    table = pa.table(_columns(step, samples, advantage), schema=SCHEMA)
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
@@ -141,7 +142,7 @@ SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
         ("group", pa.int64()),
-        ("question_id", pa.string()),
+        ("prompt_id", pa.string()),
         ("prompt", pa.string()),
         ("source", pa.string()),
         ("completion", pa.string()),
@@ -168,29 +169,30 @@ SCHEMA = pa.schema(
         ("turns", pa.list_(pa.struct(TURN))),
     ]
 )
-"""One row per answer, or per row of an episode; `correct` is null where rewards are graded. The last five columns are
-null where nothing was acted out. `row` is which row of its episode it is and `caller` the row that began it; `turn` is
-the turn of each token, -1 for what the environment said, and `turns` those turns. `version` is how many steps the
-policy that drew each token had been trained for, -1 for tokens of an environment; null where nothing is drawn ahead."""
+"""One row per completion, or per row of an episode; `correct` is null where rewards are graded. The last five columns
+are null where nothing was acted out. `row` is which row of its episode it is and `caller` the row that began it; `turn`
+is the turn of each token, -1 for what the environment said, and `turns` those turns. `version` is how many steps the
+policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
+ahead."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
 
 
-def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float] | None]) -> dict[str, Any]:
-    rollout, scores, rows = collected.rollout, collected.scores, len(collected)
+def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> dict[str, Any]:
+    rollout, scores, rows = samples.rollout, samples.scores, len(samples)
     lengths_b = np.array([len(ids) for ids in rollout.response_ids])
     present_bt = np.arange(rollout.logp_bt.shape[1]) < lengths_b[:, None]
     return {
         "step": np.full(rows, step, dtype=np.int32),
-        "group": collected.group_b,
-        "question_id": [question.id for question in collected.questions],
-        "prompt": [prompt_text(prompt) for prompt in collected.prompts],
-        "source": [_SOURCE_NAMES[code] for code in collected.source_b.tolist()],
-        "completion": collected.texts,
+        "group": samples.group_b,
+        "prompt_id": [example.id for example in samples.examples],
+        "prompt": [prompt_text(prompt) for prompt in samples.prompts],
+        "source": [_SOURCE_NAMES[code] for code in samples.source_b.tolist()],
+        "completion": samples.texts,
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": rollout.response_ids,
-        "mask": _ragged(lengths_b, collected.acted_bt[present_bt[:, : collected.acted_bt.shape[1]]]),
+        "mask": _ragged(lengths_b, samples.acted_bt[present_bt[:, : samples.acted_bt.shape[1]]]),
         "behavior_logp": _ragged(lengths_b, rollout.logp_bt.numpy()[present_bt]),
         "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
         "reward": pa.array(scores.reward_b, from_pandas=True),
@@ -198,37 +200,37 @@ def _columns(step: int, collected: Collected, advantage: Sequence[Sequence[float
         "correct": [None] * rows if scores.graded else scores.correct_b,
         "truncated": rollout.truncated_b.numpy(),
         "status": scores.status_b.tolist(),
-        "problem": _problems(collected),
+        "problem": _problems(samples),
         "used": [values is not None for values in advantage],
         "advantage": pa.array(advantage, type=pa.list_(pa.float32())),
-        "answer": collected.answer_b.astype(np.int32),
-        "row": collected.context_b.astype(np.int32),
-        "version": _versions(collected),
-        **_episode_columns(collected),
+        "answer": samples.sample_b.astype(np.int32),
+        "row": samples.context_b.astype(np.int32),
+        "version": _versions(samples),
+        **_episode_columns(samples),
     }
 
 
-def _versions(collected: Collected) -> list[list[int] | None]:
+def _versions(samples: ScoredSamples) -> list[list[int] | None]:
     """[B] versions of the tokens of each row."""
-    version_bt = collected.extras.get("version_bt")
+    version_bt = samples.extras.get("version_bt")
     if version_bt is None:
-        return [None] * len(collected)
-    sizes = map(len, collected.rollout.response_ids)
+        return [None] * len(samples)
+    sizes = map(len, samples.rollout.response_ids)
     return [row[:size].tolist() for row, size in zip(version_bt, sizes, strict=True)]
 
 
-def _episode_columns(collected: Collected) -> dict[str, Any]:
+def _episode_columns(samples: ScoredSamples) -> dict[str, Any]:
     """Columns of who acted and how it ended; null for rows that are no episodes."""
-    records = collected.records
+    records = samples.records
     if records is None:
         return {
-            name: pa.nulls(len(collected), SCHEMA.field(name).type)
+            name: pa.nulls(len(samples), SCHEMA.field(name).type)
             for name in ("caller", "agent", "ended", "turn", "turns")
         }
-    sizes = [len(ids) for ids in collected.rollout.response_ids]
-    turn_bt = collected.extras["turn_bt"]
+    sizes = [len(ids) for ids in samples.rollout.response_ids]
+    turn_bt = samples.extras["turn_bt"]
     return {
-        "caller": collected.extras["keys.caller"].astype(np.int32),
+        "caller": samples.extras["keys.caller"].astype(np.int32),
         "agent": [None if record is None else record.agent for record in records],
         "ended": [None if record is None else record.ended for record in records],
         "turn": [turn_bt[i, :size].tolist() for i, size in enumerate(sizes)],
@@ -236,12 +238,12 @@ def _episode_columns(collected: Collected) -> dict[str, Any]:
     }
 
 
-def _problems(collected: Collected) -> list[str | None]:
-    """[B] why an answer has no reward, with traceback and last output of the reward; None where it has one."""
-    found = {problem.sample_id: f"{problem.what}\n{problem.trace}".strip() for problem in collected.scores.problems}
-    ids = (question.id for question in collected.questions)
-    names = map(sample_id, ids, collected.answer_b.tolist(), collected.context_b.tolist())
-    why = [None if ok else found.get(name) for name, ok in zip(names, collected.scores.ok_b, strict=True)]
+def _problems(samples: ScoredSamples) -> list[str | None]:
+    """[B] why a completion has no reward, with traceback and last output of the reward; None where it has one."""
+    found = {problem.sample_id: f"{problem.what}\n{problem.trace}".strip() for problem in samples.scores.problems}
+    ids = (example.id for example in samples.examples)
+    names = map(sample_id, ids, samples.sample_b.tolist(), samples.context_b.tolist())
+    why = [None if ok else found.get(name) for name, ok in zip(names, samples.scores.ok_b, strict=True)]
     return [None if words is None else words.encode(errors="replace").decode() for words in why]
 
 

@@ -15,7 +15,7 @@ STILL_STEPS = 20
 RATIO_FAST = 0.03
 """A step of 3 % of the weights; the tiny model learns at up to 1 %, and at 6 % it lost half of what it knew."""
 SURE = 0.9
-"""Share of right answers from which nothing is left to gain."""
+"""Share of correct completions from which nothing is left to gain."""
 
 
 def stands_still(past: History, facts: HealthFacts) -> Finding | None:
@@ -44,7 +44,7 @@ def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
         return None
     words = f"The policy moves too fast: one optimiser step changed the weights by {100 * ratio:.0f} % of their size."
     return Finding(
-        "moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or let it rise slowly: optim.rise."
+        "moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or let it rise slowly: optim.warmup_steps."
     )
 
 
@@ -62,7 +62,9 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
         f"Nothing was learnt that evaluation can tell: {what} was {_interval(first, name)} after step {first['step']} "
         f"and is {_interval(last, name)} after step {last['step']}."
     )
-    remedy = "Train longer, raise optim.lr, draw more answers per question; look at the reward of known answers."
+    remedy = (
+        "Train longer, raise optim.lr, sample more completions per prompt; look at the reward of known completions."
+    )
     return Finding("no_gain", "note", words, remedy)
 
 
@@ -71,11 +73,11 @@ def _interval(record: Mapping[str, Any], name: str) -> str:
 
 
 def _comparable(evaluations: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return the first evaluation on as many questions as the last one, and the last one; None if that is the same."""
+    """Return the first evaluation on as many prompts as the last one, and the last one; None if that is the same."""
     if not evaluations or _measure(evaluations[-1]) == "":
         return None
     last = evaluations[-1]
-    like = [each for each in evaluations[:-1] if each.get("eval/questions") == last.get("eval/questions")]
+    like = [each for each in evaluations[:-1] if each.get("eval/prompts") == last.get("eval/prompts")]
     like = [each for each in like if f"{_measure(last)}_high" in each]
     return (like[0], last) if like else None
 
@@ -86,7 +88,7 @@ def _same(evaluations: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
         return None
     last = evaluations[-1]
     for other in reversed(evaluations[:-1]):
-        if other.get("eval/questions") == last.get("eval/questions"):
+        if other.get("eval/prompts") == last.get("eval/prompts"):
             alike = _figures(other) == _figures(last) and last["step"] - other["step"] >= APART
             return (other["step"], last["step"]) if alike and not _perfect(last) else None
     return None
@@ -98,12 +100,12 @@ def _figures(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _perfect(record: Mapping[str, Any]) -> bool:
-    """Whether every answer is right, so that figures agree because nothing is left to learn."""
+    """Whether every completion is right, so that figures agree because nothing is left to learn."""
     return min(record.get("eval/greedy", 1.0), record.get("eval/pass@1", 1.0)) == 1.0
 
 
 def _measure(record: Mapping[str, Any]) -> str:
-    """Return the figure by which an evaluation is judged: the mean reward, or else right answers; "" without."""
+    """Return the figure by which an evaluation is judged: the mean reward, or else correct completions; "" without."""
     return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
 
 

@@ -1,4 +1,4 @@
-"""The picture the live display draws: fits a terminal of 80 columns and 24 rows, uses more if there is more."""
+"""The picture the live display samples: fits a terminal of 80 columns and 24 rows, uses more if there is more."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rich.text import Text
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.finding import Finding, percent
 
-TITLES = {"warmup": "warm-up", "prelude": "prelude", "train": "training", "eval": "evaluation"}
+TITLES = {"warmup": "warm-up", "pretraining": "pretraining", "train": "training", "eval": "evaluation"}
 BARS = "▁▂▃▄▅▆▇█"
 SEVERITY_STYLE = {"note": "cyan", "warning": "yellow", "alarm": "bold red"}
 SEVERITY_SIGN = {"note": "·", "warning": "!", "alarm": "‼"}
 PACE_STEPS = 30
-"""Steps whose mean duration the time left is computed from: recent, as answers change in length."""
+"""Steps whose mean duration the time left is computed from: recent, as completions change in length."""
 
 
 @dataclass
 class Screen:
-    """State of the display; rendering it draws the picture. Safe to render from another thread."""
+    """State of the display; rendering it samples the picture. Safe to render from another thread."""
 
     clock: Any
     name: str = "train"
@@ -91,7 +91,7 @@ class Screen:
         return max(0.0, (self.total - last) * (end - start) / (last - first) - (self.clock() - end))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw."""
+        """Sample."""
         with self.lock:
             yield self._picture(options.max_width, console.size.height)
 
@@ -149,7 +149,7 @@ def clock_text(seconds: float | None) -> str:
 
 
 def spark(values: Sequence[float], width: int) -> str:
-    """Draw values as a line of blocks, averaged down to `width` cells."""
+    """Sample values as a line of blocks, averaged down to `width` cells."""
     if len(values) > width:
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
@@ -164,7 +164,7 @@ def plain(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut to `width` characters, keeping the beginning and the end (where the result of an answer stands)."""
+    """Cut to `width` characters, keeping the beginning and the end (where the result of a completion stands)."""
     if len(text) <= width:
         return text
     tail = max(0, (width - 1) * 2 // 5)
@@ -172,19 +172,20 @@ def shorten(text: str, width: int) -> str:
 
 
 def verdict_mark(correct: bool | None) -> tuple[str, str]:
-    """Return the sign of an answer and its style; a dot without a style where nobody says what is right."""
+    """Return the sign of a completion and its style; a dot without a style where nobody says what is right."""
     return ("·", "") if correct is None else ("✓", "green") if correct else ("✗", "red")
 
 
 def sample_line(sample: Sample, width: int) -> Text:
-    """One answer on one line: sign, reward, question → answer, green when right, red when wrong, plain where graded."""
+    """One completion on one line: sign, reward, prompt → completion, green when right, red when wrong, plain where
+    graded."""
     sign, style = verdict_mark(sample.correct)
     line = Text().append(f"{sign} ", style=style)
     line.append(f"{sample.reward:>5.2f}  ", style="dim")
     room = width - cell_len(line.plain) - 3
-    question = shorten(plain(sample.question.strip()), max(room // 3, room - len(sample.answer)))
-    line.append(question).append(" → ", style="dim")
-    line.append(shorten(plain(sample.answer.strip()), room - cell_len(question)), style=style)
+    example = shorten(plain(sample.example.strip()), max(room // 3, room - len(sample.completion)))
+    line.append(example).append(" → ", style="dim")
+    line.append(shorten(plain(sample.completion.strip()), room - cell_len(example)), style=style)
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -205,10 +206,10 @@ def line(screen: Screen, record: Mapping[str, Any]) -> Text:
     left = screen.seconds_left()
     names = {"reward_mean": "reward {:.3f}", "pass@1": "pass@1 {:.3f}", "length_mean": "length {:.1f}"}
     names |= {"entropy": "entropy {:.3f}", "kl_old": "kl {:.1g}", "clip_fraction": "clip {:.1%}"}
-    names |= {"groups_dead": "dead {:.0%}", "tokens_per_second": "{:.0f} tok/s"}
+    names |= {"groups_zero_variance": "dead {:.0%}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "warmup":
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
-    if screen.name == "prelude":
+    if screen.name == "pretraining":
         names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
     parts = [form.format(record[name]) for name, form in names.items() if record.get(name) is not None]
     step = f"{screen.title} {screen.done}/{screen.total}"
@@ -248,7 +249,7 @@ def _numbers(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     kinds = {kind: record.get(f"groups_dead_{kind}") for kind in ("right", "wrong")}
     dead = ", ".join(f"{100 * x:.0f} {kind}" for kind, x in kinds.items() if isinstance(x, (int, float)))
     add("length", "length_mean", "{:.1f}".format, longest)
-    add("dead groups", "groups_dead", percent, f" ({dead})" if dead else "")
+    add("zero-variance groups", "groups_zero_variance", percent, f" ({dead})" if dead else "")
     add("truncated", "truncated_fraction", percent)
     add("clipped", "clip_fraction", percent)
     add("capped", "capped_fraction", percent)

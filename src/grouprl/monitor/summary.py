@@ -1,4 +1,4 @@
-"""What the run printed last: the numbers before and after, and the same questions answered before and after."""
+"""What the run printed last: the numbers before and after, and the same prompts answered before and after."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.text import Text
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 
-ANSWER_WIDTH = 200
-"""Characters of an answer shown in the side-by-side table."""
+COMPLETION_WIDTH = 200
+"""Characters of a completion shown in the side-by-side table."""
 
 RISING = ("eval/greedy", "eval/pass@", "eval/reward")
 """How the rows begin of which more is better: their change is coloured."""
@@ -21,8 +21,8 @@ RISING = ("eval/greedy", "eval/pass@", "eval/reward")
 
 def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
     """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length."""
-    questions = after.get("eval/questions")
-    caption = f"{questions:.0f} held-out questions, " if questions else ""
+    examples = after.get("eval/prompts")
+    caption = f"{examples:.0f} held-out prompts, " if examples else ""
     table = Table(box=box.SIMPLE_HEAD, caption=f"{caption}95 % intervals in brackets", caption_style="dim")
     table.add_column("")
     for column in ("before", "after", "change"):
@@ -37,14 +37,14 @@ def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
 
 
 def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6) -> Table:
-    """Tabulate answers to the same questions before and after training; questions that are in both, in order."""
+    """Tabulate completions of the same prompts before and after training; prompts that are in both, in order."""
     table = Table(box=box.SIMPLE_HEAD, expand=False)
-    for column in ("question", "answer before", "answer after"):
+    for column in ("question", "completion before", "completion after"):
         table.add_column(column, overflow="fold")
-    later = {sample.question: sample for sample in after}
-    pairs = [(old, later[old.question]) for old in before if old.question in later]
+    later = {sample.example: sample for sample in after}
+    pairs = [(old, later[old.example]) for old in before if old.example in later]
     for old, new in pairs[:limit]:
-        table.add_row(Text(shorten(plain(old.question.strip()), ANSWER_WIDTH)), _answer(old), _answer(new))
+        table.add_row(Text(shorten(plain(old.example.strip()), COMPLETION_WIDTH)), _answer(old), _answer(new))
     return table
 
 
@@ -78,5 +78,5 @@ def _number(record: Mapping[str, Any], name: str) -> str:
 
 def _answer(sample: Sample) -> Text:
     sign, style = verdict_mark(sample.correct)
-    text = shorten(plain(sample.answer.strip()), ANSWER_WIDTH)
+    text = shorten(plain(sample.completion.strip()), COMPLETION_WIDTH)
     return Text(f"{sign} {text}", style=style) if sign != "·" else Text(f"{sample.reward:.3g}  {text}")

@@ -17,7 +17,7 @@ DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 ALL_DEAD, ALL_DEAD_STEPS = 0.999, 5
 """Five rollout batches in a row without one mixed group: no update happened, and none is in sight."""
 SOLVED = 0.9
-"""Sampled pass@1 from which dead groups and low entropy are what success looks like."""
+"""Sampled pass@1 from which zero-variance groups and low entropy are what success looks like."""
 INERT_STEPS = 20
 """Records after which 'never' is said: enough for the first, largest updates to have left a trace."""
 KL_STILL = 1e-7
@@ -31,13 +31,13 @@ ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
 TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
 """ScaleRL (arXiv:2510.13786) names truncation of 10 to 15 % as the sign that precedes instability."""
 LENGTH_GROWN, LENGTH_SHRUNK, LENGTH_NOTHING = 2.5, 0.35, 1.5
-"""Factors against the start, and the mean length in tokens of answers that say nothing."""
+"""Factors against the start, and the mean length in tokens of completions that say nothing."""
 GAP_EXACT, GAP_WARNING, GAP_ALARM = 0.002, 0.02, 0.1
 """Mean |log-prob gap| per token: rounding of one engine; of two half-precision engines; stale weights (0.2 seen)."""
 KL_BEHAVIOR_LARGE = 0.01
 """KL between sampler and trainer above which training data is no longer the policy's own."""
 ERROR_ALARM = 0.05
-"""Share of answers without a score above which the scorer is broken rather than unlucky."""
+"""Share of completions without a score above which the scorer is broken rather than unlucky."""
 COLLAPSE = 0.5
 """A quantity that has lost half of its best window mean (or of its progress) has collapsed, not fluctuated."""
 COLLAPSE_FROM = 0.15
@@ -49,21 +49,23 @@ LR_ZERO_STEPS = 3
 
 
 def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
-    """Many groups whose answers all got the same reward."""
-    dead = past.mean("groups_dead") if facts.grouped else None
+    """Many groups whose completions all got the same reward."""
+    dead = past.mean("groups_zero_variance") if facts.grouped else None
     if dead is None or dead < DEAD_NOTE:
         return None
-    right, wrong = past.mean("groups_dead_right") or 0.0, past.mean("groups_dead_wrong") or 0.0
+    right, wrong = past.mean("groups_all_right") or 0.0, past.mean("groups_all_wrong") or 0.0
     effective = (
-        f": effective batch {round(facts.answers * (1 - dead))} of {facts.answers} answers" if facts.answers else ""
+        f": effective batch {round(facts.completions * (1 - dead))} of {facts.completions} completions"
+        if facts.completions
+        else ""
     )
     words = (
         f"{percent(dead)} of the groups are dead ({percent(right)} all right, {percent(wrong)} all wrong){effective}."
     )
     if right >= wrong and (past.mean("pass@1") or 0.0) >= SOLVED:
-        return Finding("dead_groups", "note", words, "The task is nearly solved: stop, or move on to harder questions.")
-    easy = "Take harder questions, or let the method drop and refill dead groups (dapo)."
-    hard = "Take easier questions, draw more answers per question, or warm up longer."
+        return Finding("dead_groups", "note", words, "The task is nearly solved: stop, or move on to harder prompts.")
+    easy = "Take harder prompts, or let the method drop and refill zero-variance groups (dapo)."
+    hard = "Take easier prompts, sample more completions per prompt, or warm up longer."
     severity: Severity = "warning" if dead >= DEAD_WARNING else "note"
     return Finding("dead_groups", severity, words, easy if right >= wrong else hard)
 
@@ -72,18 +74,18 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
     """Nothing to learn from for several steps on end: every group dead, or no row left to train on."""
     if facts.waits and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS:
         return None
-    dead, rows = past.values("groups_dead")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
+    dead, rows = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
     if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
-        words = f"No answer was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
+        words = f"No completion was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
         return Finding("no_signal", "alarm", words, "A selection rule removes everything: look at rows_dropped.")
     if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
         return None
-    right = past.values("groups_dead_right")[-ALL_DEAD_STEPS:]
+    right = past.values("groups_all_right")[-ALL_DEAD_STEPS:]
     if right and min(right) >= SOLVED:
-        words = f"Every answer has been right for {ALL_DEAD_STEPS} steps: there is nothing left to learn here."
-        return Finding("no_signal", "note", words, "Stop, or move on to harder questions.")
+        words = f"Every completion has been right for {ALL_DEAD_STEPS} steps: there is nothing left to learn here."
+        return Finding("no_signal", "note", words, "Stop, or move on to harder prompts.")
     words = f"Every group has been dead for {ALL_DEAD_STEPS} steps: the policy gets no gradient at all."
-    remedy = "Check the reward on known answers, take easier questions, or warm up longer."
+    remedy = "Check the reward on known completions, take easier prompts, or warm up longer."
     return Finding("no_signal", "alarm", words, remedy)
 
 
@@ -135,12 +137,12 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
         return Finding("entropy_collapse", "warning", f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
     if now > ENTROPY_HIGH and now > ENTROPY_GROWN * start > 0:
         remedy = "Look at the samples; lower the learning rate or add a KL term."
-        return Finding("entropy_explosion", "warning", f"The answers become more random: {words}", remedy)
+        return Finding("entropy_explosion", "warning", f"The completions become more random: {words}", remedy)
     return None
 
 
 def truncation(past: History, facts: HealthFacts) -> Finding | None:
-    """Answers cut off by the token limit; episodes by that of turns."""
+    """Completions cut off by the token limit; episodes by that of turns."""
     cut = past.mean("truncated_fraction")
     if cut is None or cut < TRUNCATED_WARNING:
         return None
@@ -150,21 +152,22 @@ def truncation(past: History, facts: HealthFacts) -> Finding | None:
         return Finding("truncation", "note", words, remedy)
     limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
     words = (
-        f"{percent(cut)} of the answers are cut off{limit} before they end; above 10 % runs tend to become unstable."
+        f"{percent(cut)} of the completions are cut off{limit} before they end; above 10 % runs tend to "
+        "become unstable."
     )
     severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
     return Finding(
-        "truncation", severity, words, "Raise the token limit, or shape rewards against overlong answers (dapo)."
+        "truncation", severity, words, "Raise the token limit, or shape rewards against overlong completions (dapo)."
     )
 
 
 def length_change(past: History, facts: HealthFacts) -> Finding | None:
-    """Answers that explode or shrink to nothing."""
+    """Completions that explode or shrink to nothing."""
     now, start = past.mean("length_mean"), past.start("length_mean")
     if now is None or start is None or start == 0:
         return None
     gained = _improved(past)
-    words = f"Answers have gone from {start:.1f} to {now:.1f} tokens"
+    words = f"Completions have gone from {start:.1f} to {now:.1f} tokens"
     if now > LENGTH_GROWN * start:
         if gained:
             return Finding(
@@ -190,7 +193,9 @@ def _improved(past: History) -> bool:
 def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
     """Sampler and trainer that disagree about the probability of the same tokens."""
     gap, kl = past.mean("logp_gap_mean"), past.mean("kl_behavior") or 0.0
-    if gap is None or facts.ahead:  # answers of earlier weights differ rightly; there the canary watches the sampler
+    if (
+        gap is None or facts.ahead
+    ):  # completions of earlier weights differ rightly; there the canary watches the sampler
         return None
     limit = GAP_EXACT if facts.exact_sampler else GAP_WARNING
     if gap < limit and kl < KL_BEHAVIOR_LARGE:
@@ -204,15 +209,15 @@ def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
-    """Answers that could not be scored."""
+    """Completions that could not be scored."""
     errors = past.values("reward_errors")
     total = sum(errors)
     if total == 0:
         return None
-    drawn = facts.answers * len(errors)
-    share = f" ({percent(total / drawn)})" if drawn else ""
-    words = f"{total:.0f} answers{share} of the last {len(errors)} steps could not be scored and were left out."
-    severity: Severity = "alarm" if drawn and total / drawn >= ERROR_ALARM else "warning"
+    sampled = facts.completions * len(errors)
+    share = f" ({percent(total / sampled)})" if sampled else ""
+    words = f"{total:.0f} completions{share} of the last {len(errors)} steps could not be scored and were left out."
+    severity: Severity = "alarm" if sampled and total / sampled >= ERROR_ALARM else "warning"
     late, fallen = sum(past.values("reward_timeouts")), sum(past.values("environment_errors"))
     if fallen:
         words += f" The environment failed on {fallen:.0f} of them."
@@ -282,7 +287,7 @@ def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
         "refill",
         "warning",
         words,
-        "Too few questions give mixed groups: change their difficulty or the number of answers.",
+        "Too few prompts give mixed groups: change their difficulty or the number of completions.",
     )
 
 
@@ -292,7 +297,7 @@ def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
     if not facts.filters or steps < INERT_STEPS or past.peak("rows_dropped") > 0 or past.low("rows_trained") != 1:
         return None
     names = ", ".join(facts.filters)
-    words = f"The selection ({names}) has not dropped an answer in {steps} steps."
+    words = f"The selection ({names}) has not dropped a completion in {steps} steps."
     return Finding("inert_filter", "note", words, "Harmless; the method acts as it would without it.")
 
 
@@ -302,7 +307,7 @@ def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
     if len(rates) < LR_ZERO_STEPS or max(rates) > 0:
         return None
     words = f"The learning rate has been 0 for {LR_ZERO_STEPS} steps: the policy does not change."
-    return Finding("zero_learning_rate", "alarm", words, "Check optim.lr, optim.final and optim.rise.")
+    return Finding("zero_learning_rate", "alarm", words, "Check optim.lr, optim.min_lr_ratio and optim.warmup_steps.")
 
 
 def poor_critic(past: History, facts: HealthFacts) -> Finding | None:

@@ -58,4 +58,4 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
         if part.one_policy:
             yield f"{part.name} looks inside one model, and each agent has its own. {REMEDY}"
     if config.run.async_steps:
-        yield "run.async_steps draws with one model, and each agent has its own. Set it to 0, or model.agents: shared"
+        yield "run.async_steps samples with one model, and each agent has its own. Set it to 0, or model.agents: shared"

@@ -1,4 +1,4 @@
-"""The run's side of the data parts: see `grouprl.algorithms.data_part.Desk` for what each name means."""
+"""The run's side of the data parts: see `grouprl.algorithms.data_part.RunContext` for what each name means."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from grouprl.core.batch import Batch
 from grouprl.orchestrator.synchronous import Round, Synchronous
 from grouprl.protocols import SampleSource
 from grouprl.rollout.collector import Collector, under
-from grouprl.rollout.history import Ledger
-from grouprl.rollout.prompt_stream import QuestionSource
-from grouprl.rollout.requests import Ask, Prompt
+from grouprl.rollout.history import PromptHistory
+from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.rollout.requests import Prompt, RolloutRequest
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected, to_batch
+from grouprl.rollout.samples import ScoredSamples, to_batch
 from grouprl.tasks.task import Task
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
@@ -35,8 +35,8 @@ _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
 }
 
 
-class RunDesk:
-    """Questions, answers and memory of one run.
+class SessionContext:
+    """Prompts, completions and memory of one run.
 
     `clock` returns the number of the current step; `renew_reference` makes the policy the reference of KL terms.
     """
@@ -47,7 +47,7 @@ class RunDesk:
         method: Method,
         task: Task,
         policy: Any,
-        source: QuestionSource,
+        source: PromptStream,
         collector: Collector,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
@@ -55,7 +55,7 @@ class RunDesk:
         self.config, self.method, self.task, self.policy = config, method, task, policy
         self.source, self.collector, self._clock = source, collector, clock
         self.renew_reference = renew_reference
-        self.ledger = Ledger()
+        self.prompt_history = PromptHistory()
         self.memory: dict[str, dict[str, Any]] = {}
         self._held: dict[str, dict[str, Any]] = {}
         self.last_entropy: float | None = None
@@ -64,12 +64,12 @@ class RunDesk:
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         reads_past = any(name.startswith("past.") for name in method.needs())
-        self.keeps_ledger = reads_past or bool(data_parts(method.parts()))
-        """Whether the visits of questions are written down: somebody reads them."""
+        self.keeps_history = reads_past or bool(data_parts(method.parts()))
+        """Whether the visits of prompts are written down: somebody reads them."""
 
     @property
     def step(self) -> int:
-        """Number of this step, from 0; of the step that is chosen for, where questions are chosen ahead."""
+        """Number of this step, from 0; of the step that is chosen for, where prompts are chosen ahead."""
         return self._clock() if self._chosen_for is None else self._chosen_for
 
     @contextmanager
@@ -87,23 +87,23 @@ class RunDesk:
         return self.config.steps
 
     @property
-    def answers(self) -> int:
-        """Answers per question that the run asks for."""
-        return self.config.batch.group
+    def completions(self) -> int:
+        """Completions per prompt that the run asks for."""
+        return self.config.batch.group_size
 
     @property
     def prompts(self) -> int:
-        """Questions per rollout that the run asks for."""
+        """Prompts per rollout that the run asks for."""
         return self.config.batch.prompts
 
     @property
-    def questions(self) -> int | None:
-        """How many training questions there are; None when they never end."""
+    def examples(self) -> int | None:
+        """How many training prompts there are; None when they never end."""
         return self.source.size
 
     @property
     def max_new_tokens(self) -> int:
-        """Token budget of an answer."""
+        """Token budget of a completion."""
         return self.collector.max_new_tokens
 
     @property
@@ -132,46 +132,50 @@ class RunDesk:
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
-    def take(self, count: int) -> list[Ask]:
-        """Return the next `count` questions in the order of the stream."""
-        return self.source.asks(count, self.answers)
+    def take(self, count: int) -> list[RolloutRequest]:
+        """Return the next `count` prompts in the order of the stream."""
+        return self.source.requests(count, self.completions)
 
-    def ask(self, index: int) -> Ask:
-        """Return training question number `index` under a new ordinal."""
-        return self.source.ask(index, self.answers)
+    def request(self, index: int) -> RolloutRequest:
+        """Return training prompt number `index` under a new ordinal."""
+        return self.source.request(index, self.completions)
 
-    def draw(self, asks: Sequence[Ask], *, greedy: bool = False, count_failures: bool = True) -> Collected:
-        """Draw and score the answers that `asks` ask for, by the method's sampling rule."""
+    def sample(
+        self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True
+    ) -> ScoredSamples:
+        """Sample and score the completions that `requests` ask for, by the method's sampling rule."""
         rule = self.method.sampling
         scaling = None if rule is None or greedy else rule.scaling(self)
-        return self.collector.draw(asks, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        return self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Draw one answer or turn behind each of these token ids; nothing is acted out or scored."""
+        """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
         return self.collector.act(beginnings, seeds)
 
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
-        """Let another policy draw."""
+        """Let another policy sample."""
         with self.collector.acting(policy):
             yield
 
-    def spoken(self, asks: Sequence[Ask]) -> Collected:
-        """Draw an answer to each of `asks` beside the environment."""
-        return self.collector.spoken(asks)
+    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample a completion to each of `requests` beside the environment."""
+        return self.collector.spoken(requests)
 
-    def written(self, asks: Sequence[Ask], texts: Sequence[str]) -> Collected:
-        """Return one row per ask with `texts` as answers."""
-        return self.collector.written(asks, texts)
+    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+        """Return one row per request with `texts` as completions."""
+        return self.collector.written(requests, texts)
 
-    def under(self, collected: Collected, prompts: Sequence[Prompt]) -> Collected:
+    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         """Return the rows shown under other prompts."""
-        return under(self.policy, collected, prompts)
+        return under(self.policy, samples, prompts)
 
-    def batch(self, collected: Collected) -> Batch:
-        """Lay rows out as a Batch, with the past of their questions and the run's clock."""
-        batch = to_batch(collected, max_length=self.max_new_tokens * self.task.max_turns)
-        past = {name: torch.from_numpy(x).to(batch.dtype) for name, x in self.ledger.past(collected.index_b).items()}
+    def batch(self, samples: ScoredSamples) -> Batch:
+        """Lay rows out as a Batch, with the past of their prompts and the run's clock."""
+        batch = to_batch(samples, max_length=self.max_new_tokens * self.task.max_turns)
+        past = {
+            name: torch.from_numpy(x).to(batch.dtype) for name, x in self.prompt_history.past(samples.index_b).items()
+        }
         clock = {"step": self.step, "steps": self.steps, "last_entropy": self.last_entropy}
         return batch.replace(past=past | dict(batch.past), **clock)
 
@@ -183,18 +187,18 @@ class RunDesk:
         """Return the text of each row of token ids."""
         return list(self.policy.decode_all(rows))
 
-    def observe(self, collected: Collected, judged: Batch | None) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None) -> None:
         """Let every data part see a finished step."""
         for part in data_parts(self.method.parts()):
-            part.observe(collected, judged, self)
+            part.observe(samples, prepared, self)
 
     def state(self) -> dict[str, Any]:
         """Everything remembered, for a checkpoint: plain containers and tensors."""
-        state = {"ledger": self.ledger.state(), "memory": self.memory, "last_entropy": self.last_entropy}
+        state = {"ledger": self.prompt_history.state(), "memory": self.memory, "last_entropy": self.last_entropy}
         return {**state, **self.rounds.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
-        self.ledger.restore(state["ledger"])
+        self.prompt_history.restore(state["ledger"])
         self.memory, self.last_entropy = state["memory"], state["last_entropy"]
         self.rounds.restore(state)

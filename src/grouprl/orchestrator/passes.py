@@ -91,15 +91,18 @@ def _packing(config: Config, engine: str) -> Way:
 
 
 def _sharing(config: Config, engine: str, batch: Arithmetic) -> Way:
-    choice, prompt, answer = config.model.shared_prefix, batch.prompt_tokens, batch.max_new_tokens
+    choice, prompt, completion = config.model.shared_prefix, batch.prompt_tokens, batch.max_new_tokens
     if choice == "off":
         return Way("shared prompts", "off", "asked for")
-    repeated, shared = batch.group * (prompt + answer), prompt + batch.group * answer
-    ratio = f"{batch.group} × ({prompt} + {answer}) / ({prompt} + {batch.group} × {answer}) = {repeated / shared:.2f}"
+    repeated, shared = batch.group_size * (prompt + completion), prompt + batch.group_size * completion
+    ratio = (
+        f"{batch.group_size} × ({prompt} + {completion}) / ({prompt} + {batch.group_size} × {completion}) = "
+        f"{repeated / shared:.2f}"
+    )
     if choice == "on":
         return Way("shared prompts", "on", f"asked for; at full length {ratio} times fewer tokens")
-    rule = f"{ratio} times fewer tokens at full length, more with shorter answers; pays from {SHARING_PAYS}"
-    lean = "; so is whatever else answers begin with alike, when they are drawn and when they are trained on"
+    rule = f"{ratio} times fewer tokens at full length, more with shorter completions; pays from {SHARING_PAYS}"
+    lean = "; so is whatever else completions begin with alike, when they are sampled and when they are trained on"
     tried = "; tried on three rows when the model is loaded"
     return Way("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
 

@@ -1,4 +1,4 @@
-"""The reward of a run: loaded, put into worker processes, tried on answers whose verdict is known."""
+"""The reward of a run: loaded, put into worker processes, tried on completions whose verdict is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.tasks.task import Split
 
 
 def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
-    """Return what scores the answers of a run, and notes on it; `close_reward` ends its processes.
+    """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are asked for, or fails its self-test.
@@ -31,17 +31,17 @@ def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
             check_reward(judge, examples, correct_at=settings.correct_at)
         except InputError as error:
             close_reward(judge)
-            rule = error.rule or "a reward is tried on answers whose verdict is known before it is trusted"
+            rule = error.rule or "a reward is tried on completions whose verdict is known before it is trusted"
             remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
             raise InputError(error.what, rule, remedy) from error
     return judge, [note] if note else []
 
 
 def chosen_reward(settings: Reward, task: Task) -> Any:
-    """Return the reward that a run uses, checked against the columns of the task's questions.
+    """Return the reward that a run uses, checked against the columns of the task's prompts.
 
     Raises:
-        InputError: it cannot be found, or needs a column that questions lack.
+        InputError: it cannot be found, or needs a column that prompts lack.
     """
     reward = load_reward(settings.function) if settings.function else task.reward
     if isinstance(task, RowTask):
@@ -52,14 +52,14 @@ def chosen_reward(settings: Reward, task: Task) -> Any:
 
 
 def _check_first(reward: Any, task: Task) -> None:
-    """Check a function against the columns of the first question of each split."""
+    """Check a function against the columns of the first prompt of each split."""
     for split in get_args(Split):
         if task.size(split) != 0:
-            question = task.question(split, 0)
+            example = task.example(split, 0)
             for function in plain_rewards(reward):
                 for name in inspect_reward(function).required:
-                    if name not in question.columns:
-                        raise missing_column(name, question.columns, function, f"question {question.id}")
+                    if name not in example.columns:
+                        raise missing_column(name, example.columns, function, f"prompt {example.id}")
 
 
 def close_reward(reward: Any) -> None:

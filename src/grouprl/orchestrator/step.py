@@ -1,6 +1,7 @@
-"""One step's experience: choose questions, draw answers, explore, refill, replay; and what is learnt from it for later.
+"""One step's experience: choose prompts, sample completions, explore, refill, replay; and what is learnt from it for
+later.
 
-What is asked and drawn comes from the run's source (`grouprl.protocols.SampleSource`); this is what is made of it.
+What is asked and sampled comes from the run's source (`grouprl.protocols.SampleSource`); this is what is made of it.
 """
 
 from __future__ import annotations
@@ -11,42 +12,42 @@ import numpy as np
 
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.orchestrator.accounting import Fates, dropped
-from grouprl.orchestrator.context import RunDesk
+from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.synchronous import among
 from grouprl.rollout.history import Visit
-from grouprl.rollout.samples import Collected, join, sort_by_group, subset
+from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a step collected: everything drawn (also what help replaced), the rows to train on, in how many rounds.
+    """What a step collected: everything sampled (also what help replaced), the rows to train on, in how many rounds.
 
-    `fate_b` [B] says of each drawn row why it was dropped (see `account`).
+    `fate_b` [B] says of each sampled row why it was dropped (see `account`).
     """
 
-    drawn: Collected
-    wanted: Collected
+    sampled: ScoredSamples
+    wanted: ScoredSamples
     rounds: int
     fate_b: Fates
 
 
-def gather(desk: RunDesk) -> Gathered | None:
+def gather(context: SessionContext) -> Gathered | None:
     """Collect one step's rows; None when the method asks nothing in this step."""
-    method = desk.method
-    refill, replay = method.refill, method.replay
-    missing, limit = desk.prompts if replay is None else replay.fresh(desk), getattr(refill, "max_rounds", 1)
-    parts: list[Collected] = []
-    good: list[Collected] = []
+    method = context.method
+    refill, replay = method.refill, method.buffer
+    missing, limit = context.prompts if replay is None else replay.fresh(context), getattr(refill, "max_rounds", 1)
+    parts: list[ScoredSamples] = []
+    good: list[ScoredSamples] = []
     fates: list[Fates] = []
     for _ in range(limit):
-        found = desk.rounds.round(missing)
+        found = context.rounds.round(missing)
         if found is None:
             break
         part, gone, gone_b = found
-        whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=desk.rounds.ahead)
+        whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=context.rounds.ahead)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
-            wanted_b = refill.wanted(desk.batch(kept)).numpy()
+            wanted_b = refill.wanted(context.batch(kept)).numpy()
             fate_b[np.flatnonzero(part.kept_b)[~wanted_b]] = "refill"
             kept = subset(kept, wanted_b)
         parts.append(whole)
@@ -59,40 +60,40 @@ def gather(desk: RunDesk) -> Gathered | None:
         return None
     wanted = join(good) if good else None
     if replay is not None:
-        wanted = replay.mix(wanted, desk)
+        wanted = replay.mix(wanted, context)
     if wanted is None:
         return None
-    drawn, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))
+    sampled, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))
     if replay is not None:
-        fate_b[(fate_b == "") & ~among(drawn, wanted)] = replay.takes
-    return Gathered(drawn, sort_by_group(wanted), len(parts), fate_b)
+        fate_b[(fate_b == "") & ~among(sampled, wanted)] = replay.takes
+    return Gathered(sampled, sort_by_group(wanted), len(parts), fate_b)
 
 
-def remember(desk: RunDesk, gathered: Gathered, judged: Batch | None) -> None:
-    """Write the step into the ledger and let the data parts see it. Only rows drawn for this step count.
+def remember(context: SessionContext, gathered: Gathered, prepared: Batch | None) -> None:
+    """Write the step into the prompt history and let the data parts see it. Only rows sampled for this step count.
 
     Of an episode with several rows the first one is written.
     """
-    drawn, wanted = gathered.drawn, gathered.wanted
-    rows = drawn.kept_b & (drawn.source_b == SOURCES["drawn"])
-    lengths_b = drawn.length_b
-    if desk.keeps_ledger:
-        size = _mean_advantage(wanted, judged)
-        counted, ordinal_b = rows & drawn.first_b, drawn.ordinal_b
+    sampled, wanted = gathered.sampled, gathered.wanted
+    rows = sampled.kept_b & (sampled.source_b == SOURCES["sampled"])
+    lengths_b = sampled.length_b
+    if context.keeps_history:
+        size = _mean_advantage(wanted, prepared)
+        counted, ordinal_b = rows & sampled.first_b, sampled.ordinal_b
         for ordinal in dict.fromkeys(ordinal_b[counted].tolist()):
             of_group = counted & (ordinal_b == ordinal)
-            visit = _visit(desk.step, drawn, of_group, lengths_b, size.get(ordinal, 0.0))
-            desk.ledger.write(int(drawn.index_b[of_group][0]), visit)
-    desk.observe(wanted, judged)
+            visit = _visit(context.step, sampled, of_group, lengths_b, size.get(ordinal, 0.0))
+            context.prompt_history.write(int(sampled.index_b[of_group][0]), visit)
+    context.observe(wanted, prepared)
     if rows.any():
-        desk.last_entropy = float(drawn.rollout.entropy_bt.numpy()[rows].sum() / lengths_b[rows].sum())
+        context.last_entropy = float(sampled.rollout.entropy_bt.numpy()[rows].sum() / lengths_b[rows].sum())
 
 
-def _visit(step: int, drawn: Collected, rows: np.ndarray, lengths_b: np.ndarray, advantage: float) -> Visit:
-    reward_b, correct_b = drawn.scores.reward_b[rows], drawn.scores.correct_b[rows]
+def _visit(step: int, sampled: ScoredSamples, rows: np.ndarray, lengths_b: np.ndarray, advantage: float) -> Visit:
+    reward_b, correct_b = sampled.scores.reward_b[rows], sampled.scores.correct_b[rows]
     return Visit(
         step=step,
-        answers=len(reward_b),
+        completions=len(reward_b),
         right=int(correct_b.sum()),
         mean=float(reward_b.mean()),
         std=float(reward_b.std(ddof=1)) if len(reward_b) > 1 else 0.0,
@@ -101,11 +102,11 @@ def _visit(step: int, drawn: Collected, rows: np.ndarray, lengths_b: np.ndarray,
     )
 
 
-def _mean_advantage(wanted: Collected, judged: Batch | None) -> dict[int, float]:
-    """Mean |advantage| of each question that was trained on."""
-    if judged is None:
+def _mean_advantage(wanted: ScoredSamples, prepared: Batch | None) -> dict[int, float]:
+    """Mean |advantage| of each prompt that was trained on."""
+    if prepared is None:
         return {}
-    adv_bt, count_b = judged.need("advantage_bt", "the ledger").abs(), judged.mask_bt.sum(1)
+    adv_bt, count_b = prepared.need("advantage_bt", "the prompt history").abs(), prepared.mask_bt.sum(1)
     size_b = (adv_bt.sum(1) / count_b).double().numpy()
     groups, where_b = np.unique(wanted.ordinal_b, return_inverse=True)
     means = np.bincount(where_b, weights=size_b) / np.bincount(where_b)

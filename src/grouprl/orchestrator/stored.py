@@ -13,13 +13,13 @@ from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
 from grouprl.protocols import StoredRow, StoredRows
 from grouprl.rewards.scoring import Scores
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
 
-def stored(task: StoredRows, policy: Any, asks: Sequence[Ask], max_new_tokens: int) -> Collected:
+def stored(task: StoredRows, policy: Any, requests: Sequence[RolloutRequest], max_new_tokens: int) -> ScoredSamples:
     """Lay the stored rows of the prompts out: rewards as they are stored, old log-probs to be scored by the policy.
 
     Rows that were sampled keep the log-probs they were sampled with as behaviour and are of source 'replay'; others
@@ -28,16 +28,18 @@ def stored(task: StoredRows, policy: Any, asks: Sequence[Ask], max_new_tokens: i
     Raises:
         InputError: token ids that the policy's tokenizer reads as another text.
     """
-    rows = [(ask, number, row) for ask in asks for number, row in enumerate(task.stored_rows(ask.question))]
+    rows = [
+        (request, number, row) for request in requests for number, row in enumerate(task.stored_rows(request.example))
+    ]
     each = [row for _, _, row in rows]
-    rollout = laid_out(policy, [(ask.question.prompt, row) for ask, _, row in rows], max_new_tokens)
+    rollout = laid_out(policy, [(request.example.prompt, row) for request, _, row in rows], max_new_tokens)
     sampled_b = np.array([row.behavior_logp is not None for row in each])
-    return Collected(
-        questions=tuple(ask.question for ask, _, _ in rows),
-        prompts=tuple(ask.question.prompt for ask, _, _ in rows),
-        group_b=np.array([ask.ordinal for ask, _, _ in rows], dtype=np.int64),
-        index_b=np.array([ask.index for ask, _, _ in rows], dtype=np.int64),
-        answer_b=np.array([number for _, number, _ in rows], dtype=np.int64),
+    return ScoredSamples(
+        examples=tuple(request.example for request, _, _ in rows),
+        prompts=tuple(request.example.prompt for request, _, _ in rows),
+        group_b=np.array([request.ordinal for request, _, _ in rows], dtype=np.int64),
+        index_b=np.array([request.index for request, _, _ in rows], dtype=np.int64),
+        sample_b=np.array([number for _, number, _ in rows], dtype=np.int64),
         rollout=rollout,
         texts=tuple(row.completion for row in each),
         scores=scores_of(each),
@@ -81,10 +83,10 @@ def scores_of(rows: Sequence[StoredRow]) -> Scores:
     )
 
 
-def likeliest(task: StoredRows, policy: Any, question: Any, max_new_tokens: int) -> tuple[StoredRow, int]:
+def likeliest(task: StoredRows, policy: Any, example: Any, max_new_tokens: int) -> tuple[StoredRow, int]:
     """Return the stored row of a prompt whose log-probs add up to most under the policy, and its number of tokens."""
-    rows = list(task.stored_rows(question))
-    rollout = laid_out(policy, [(question.prompt, row) for row in rows], max_new_tokens)
+    rows = list(task.stored_rows(example))
+    rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
     best = int(policy.logp(rollout.tokens).logp_bt.double().sum(1).argmax())
     return rows[best], len(rollout.response_ids[best])
 
@@ -94,10 +96,11 @@ def stored_refusals(config: Config, task: Task, looked_at: Sequence[Any]) -> lis
     if not isinstance(task, StoredRows):
         return []
     found = []
-    most = max((len(task.stored_rows(question)) for question in looked_at), default=0)
-    if most and config.batch.group != most:
+    most = max((len(task.stored_rows(example)) for example in looked_at), default=0)
+    if most and config.batch.group_size != most:
         found.append(
-            f"the groups of '{task.name}' have up to {most} rows, but batch.group is {config.batch.group}. Set it"
+            f"the groups of '{task.name}' have up to {most} rows, but batch.group_size is "
+            f"{config.batch.group_size}. Set it"
         )
     if config.run.async_steps:
         found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")

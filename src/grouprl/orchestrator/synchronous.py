@@ -1,6 +1,6 @@
-"""The source of samples that draws for each step when the step comes: choose questions, draw answers, explore.
+"""The source of samples that samples for each step when the step comes: choose prompts, sample completions, explore.
 
-Every stage that a method does not have is the plain one: questions in their order, equally many answers each.
+Every stage that a method does not have is the plain one: prompts in their order, equally many completions each.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from grouprl.core.errors import RunError
 from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, subset
 
 if TYPE_CHECKING:
-    from grouprl.orchestrator.context import RunDesk
+    from grouprl.orchestrator.context import SessionContext
 
-Round = tuple[Collected, Collected | None, Fates]
-"""Rows of one round; rows that exploration took away, drawn but not trained on, and why each of these is not."""
+Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
+"""Rows of one round; rows that exploration took away, sampled but not trained on, and why each of these is not."""
 
 
 class Synchronous:
@@ -29,29 +29,29 @@ class Synchronous:
 
     ahead = False
 
-    def __init__(self, desk: RunDesk) -> None:
-        self.desk = desk
+    def __init__(self, context: SessionContext) -> None:
+        self.context = context
 
     def begin(self, say: Callable[[str], None]) -> None:
         """Nothing is to be got ready."""
 
     def round(self, count: int) -> Round | None:
-        """Ask `count` questions; None when nothing is left to ask."""
-        desk = self.desk
-        asks = choose(desk, count) if count > 0 else []
-        if not asks:
+        """RolloutRequest `count` prompts; None when nothing is left to ask."""
+        context = self.context
+        requests = choose(context, count) if count > 0 else []
+        if not requests:
             return None
-        collected = desk.draw(asks)
-        if desk.method.greedy_baseline:
-            collected = _with_greedy(desk, asks, collected)
-        plain, fate_b = collected, dropped(collected)
-        for part in desk.method.explore:
-            collected = part(collected, desk)
-            if not len(collected):
-                raise RunError(f"{part.name} left no row of {len(asks)} questions; a step needs at least one")
-            fate_b[(fate_b == "") & ~among(plain, collected)] = part.takes
-        gone_b = ~among(plain, collected)
-        return (collected, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (collected, None, NO_ROWS)
+        samples = context.sample(requests)
+        if context.method.greedy_baseline:
+            samples = _with_greedy(context, requests, samples)
+        plain, fate_b = samples, dropped(samples)
+        for part in context.method.augment:
+            samples = part(samples, context)
+            if not len(samples):
+                raise RunError(f"{part.name} left no row of {len(requests)} prompts; a step needs at least one")
+            fate_b[(fate_b == "") & ~among(plain, samples)] = part.takes
+        gone_b = ~among(plain, samples)
+        return (samples, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (samples, None, NO_ROWS)
 
     def advance(self, step: Any) -> dict[str, float]:
         """End a step; there is nothing to tell of it."""
@@ -68,21 +68,23 @@ class Synchronous:
         """Nothing runs."""
 
 
-def choose(desk: RunDesk, count: int) -> Sequence[Ask]:
-    """Choose `count` questions, with how often and in what way each is answered; fewer where there are no more."""
-    method = desk.method
-    asks: Sequence[Ask] = desk.take(count) if method.curriculum is None else method.curriculum.choose(count, desk)
+def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
+    """Choose `count` prompts, with how often and in what way each is answered; fewer where there are no more."""
+    method = context.method
+    requests: Sequence[RolloutRequest] = (
+        context.take(count) if method.curriculum is None else method.curriculum.choose(count, context)
+    )
     if method.allocation is not None:
-        asks = [ask for ask in method.allocation.allot(asks, desk) if ask.answers > 0]
-    return asks if method.sampling is None else method.sampling.adjust(asks, desk)
+        requests = [request for request in method.allocation.allot(requests, context) if request.completions > 0]
+    return requests if method.sampling is None else method.sampling.adjust(requests, context)
 
 
-def among(rows: Collected, others: Collected) -> NDArray[np.bool_]:
+def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:
     """[B] bool: which of `rows` are there among the others, too."""
     there = set(others.row_keys)
     return np.array([key in there for key in rows.row_keys], dtype=bool)
 
 
-def _with_greedy(desk: RunDesk, asks: Sequence[Ask], collected: Collected) -> Collected:
-    reward_b = desk.collector.greedy_reward(asks, collected.group_b)
-    return replace(collected, greedy_reward_b=reward_b, kept_b=collected.kept_b & np.isfinite(reward_b))
+def _with_greedy(context: SessionContext, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
+    reward_b = context.collector.greedy_reward(requests, samples.group_b)
+    return replace(samples, greedy_reward_b=reward_b, kept_b=samples.kept_b & np.isfinite(reward_b))

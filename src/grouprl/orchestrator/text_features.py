@@ -11,35 +11,35 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
 
-def add_texts(batch: Batch, collected: Collected, method: Method, task: Task, policy: Any) -> Batch:
+def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Any) -> Batch:
     """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` where needed.
 
-    Plans that the rows were drawn with stay as they are.
+    Plans that the rows were sampled with stay as they are.
     """
     needs, keys, marks = method.needs(), dict(batch.keys), dict(batch.marks)
-    pairs = list(zip(collected.questions, collected.texts, strict=True))
+    pairs = list(zip(samples.examples, samples.texts, strict=True))
     if "keys.answer" in needs:
-        answers = [task.final_answer(question, text) for question, text in pairs]
-        groups = collected.group_b.tolist()
+        answers = [task.final_answer(example, text) for example, text in pairs]
+        groups = samples.group_b.tolist()
         keys["answer"] = numbered(i if a is None else (groups[i], a) for i, a in enumerate(answers))
     if "keys.form" in needs:
         numbers = {form: number for number, form in enumerate(task.forms)}
-        forms = [task.form_of(question, text) for question, text in pairs]
+        forms = [task.form_of(example, text) for example, text in pairs]
         keys["form"] = torch.tensor([-1 if form is None else numbers[form] for form in forms], dtype=torch.int64)
     if "marks.plan" in needs and "plan" not in marks:
         phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
-        marks["plan"] = marked(batch, collected.rollout.response_ids, windows(policy, phrases))
+        marks["plan"] = marked(batch, samples.rollout.response_ids, windows(policy, phrases))
     if "marks.thought" in needs:
-        marks["thought"] = thoughts(batch, collected.rollout.response_ids, windows(policy, [task.thought_end]))
+        marks["thought"] = thoughts(batch, samples.rollout.response_ids, windows(policy, [task.thought_end]))
     for begin, end in (part.signs for part in method.parts() if hasattr(part, "signs")):
-        found = spans(batch, collected.rollout.response_ids, windows(policy, [begin]), windows(policy, [end]))
+        found = spans(batch, samples.rollout.response_ids, windows(policy, [begin]), windows(policy, [end]))
         marks["span"] = found | marks.get("span", torch.zeros_like(found))
     if "marks.said" in needs:
-        marks["said"] = said(batch, collected)
+        marks["said"] = said(batch, samples)
     return batch.replace(keys=keys, marks=marks)
 
 
@@ -52,12 +52,12 @@ def add_statistics(policy: Any, batch: Batch, needs: Sequence[str]) -> Batch:
     return fill(policy, batch, needs)
 
 
-def said(batch: Batch, collected: Collected) -> Tensor:
+def said(batch: Batch, samples: ScoredSamples) -> Tensor:
     """[B,T] bool: tokens that an environment wrote, those of chat templates between turns among them."""
-    present_bt = collected.tokens.present_bt()
-    if "turn_bt" not in collected.extras:
+    present_bt = samples.tokens.present_bt()
+    if "turn_bt" not in samples.extras:
         return torch.zeros_like(batch.mask_bt)
-    acted_bt = torch.from_numpy(collected.extras["turn_bt"][:, : batch.size[1]] >= 0)
+    acted_bt = torch.from_numpy(samples.extras["turn_bt"][:, : batch.size[1]] >= 0)
     return present_bt & ~acted_bt & ~batch.mask_bt
 
 

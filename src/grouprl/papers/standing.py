@@ -113,7 +113,7 @@ def _train(*changes: str) -> list[str]:
     from grouprl.config.run import load_config
     from grouprl.plan.plan import plan
 
-    once, few = "batch.minibatches=1", "data.questions=512"
+    once, few = "batch.minibatches=1", "data.prompts=512"
     for more in ((), (once,), (few,), (once, few), ("task=ponder",)):
         if not plan(load_config("addition", [*changes, *more, "model.device=cpu"])).refusals:
             return ["grouprl", "train", "addition", *_sets(*changes, *more)]

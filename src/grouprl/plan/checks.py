@@ -18,7 +18,7 @@ from grouprl.plan.memory import Cost, human, peak
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.rollout.episode_rows import demonstrates, environments
 from grouprl.rollout.requests import Prompt
-from grouprl.tasks.task import Question, Task
+from grouprl.tasks.task import Example, Task
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
@@ -30,7 +30,7 @@ SUPPLIED = (
 
 OF_TURNS = (
     *("turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b"),
-    *("marks.said", "keys.ended", "keys.question", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
+    *("marks.said", "keys.ended", "keys.prompt", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
 )
 """Batch fields that a run fills besides where its task has an environment."""
 
@@ -51,11 +51,11 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     return list(dict.fromkeys(found))
 
 
-def prompts_of(questions: Sequence[Question], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
-    """Return the prompts that `questions` may be asked under: their own, and those of the method's data parts."""
+def prompts_of(examples: Sequence[Example], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
+    """Return the prompts that `examples` may be asked under: their own, and those of the method's data parts."""
     parts = data_parts(method.parts())
-    others = [prompt for part in parts for question in questions for prompt in part.shown(question, task, facts)]
-    return [*(question.prompt for question in questions), *others]
+    others = [prompt for part in parts for example in examples for prompt in part.shown(example, task, facts)]
+    return [*(example.prompt for example in examples), *others]
 
 
 def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[int], list[str]]:
@@ -111,7 +111,7 @@ def _absent(name: str) -> str:
     """Say why a batch field is missing, and which data parts would fill it."""
     found = _fillers(name)
     if not found or "." not in name:
-        return "a run of single answers does not have"
+        return "a run of single completions does not have"
     return f"no part of it fills. Add {' or '.join(found)}"
 
 
@@ -126,7 +126,7 @@ def _task_refusals(config: Config, task: Task) -> Iterator[str]:
     for split, use in (("train", "there must be something to learn from"), ("eval", "progress is measured on them")):
         if task.size(split) == 0:  # type: ignore[arg-type]
             kind = "training" if split == "train" else "held-out"
-            yield f"the task '{task.name}' has no {kind} questions: {use}. Give it more questions"
+            yield f"the task '{task.name}' has no {kind} prompts: {use}. Give it more prompts"
     if config.warmup.steps and task.size("train") != 0 and not _demonstrates(task):
         yield (
             f"warmup.steps is {config.warmup.steps}, but the task '{task.name}' has no demonstrations to imitate. "
@@ -139,7 +139,7 @@ def _demonstrates(task: Task) -> bool:
     if acted:
         return demonstrates(task)
     try:
-        return task.demonstration(task.question("train", 0), 0) is not None
+        return task.demonstration(task.example("train", 0), 0) is not None
     except GrouprlError:
         raise
     except Exception:  # one that fails is left out of the warm-up, or ends it, as reward.on_error says
@@ -158,7 +158,7 @@ def too_large(costs: Sequence[Cost], free: int | None, device: str) -> list[str]
 
 
 LESS = {
-    "rollout cache": "Lower batch.prompts, batch.group or sampling.max_new_tokens",
+    "rollout cache": "Lower batch.prompts, batch.group_size or sampling.max_new_tokens",
     "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
 }
 LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
@@ -166,21 +166,21 @@ LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
 
 
 def room(
-    positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, question: str = ""
+    positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, example: str = ""
 ) -> list[str]:
-    """Refuse answers that do not fit behind the longest prompt, with `more` tokens that a part puts behind them.
+    """Refuse completions that do not fit behind the longest prompt, with `more` tokens that a part puts behind them.
 
-    `question` is the name of the one that has the longest prompt.
+    `example` is the name of the one that has the longest prompt.
     """
     needed = longest_prompt + max_new_tokens + more
     if positions is None or needed <= positions:
         return []
     added = f", and {more} more where thoughts are cut and answered," if more else ""
     fits = max_new_tokens - needed + positions
-    which = f" (question {question!r})" if question else ""
+    which = f" (prompt {example!r})" if example else ""
     remedy = f"Lower sampling.max_new_tokens to {fits} or less" if fits > 0 else "Shorten it"
     return [
-        f"a prompt of {longest_prompt} tokens{which} and answers of up to {max_new_tokens}{added} need {needed} "
+        f"a prompt of {longest_prompt} tokens{which} and completions of up to {max_new_tokens}{added} need {needed} "
         f"positions, but the model has {positions}. {remedy}, or give the model more positions"
     ]
 
@@ -190,11 +190,14 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
     if not warmup.steps:
         yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
     if optim.schedule == "constant" and "final" in optim.model_fields_set:
-        yield "optim.final has no effect: with optim.schedule constant the learning rate never falls"
-    if optim.rise >= config.steps:
-        yield f"optim.lr is never reached: optim.rise is {optim.rise} and the run has {config.steps} steps"
+        yield "optim.min_lr_ratio has no effect: with optim.schedule constant the learning rate never falls"
+    if optim.warmup_steps >= config.steps:
+        yield (
+            f"optim.lr is never reached: optim.warmup_steps is {optim.warmup_steps} and the run has "
+            f"{config.steps} steps"
+        )
     if not evaluation.every and "questions" in evaluation.model_fields_set:
-        yield "eval.questions has no effect: eval.every is 0, and before and after training final_questions are used"
+        yield "eval.prompts has no effect: eval.every is 0, and before and after training final_prompts are used"
     if evaluation.every >= config.steps and "every" in evaluation.model_fields_set:
         yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"
     yield from _idle_model_settings(config, method)
@@ -225,7 +228,9 @@ def _idle_model_settings(config: Config, method: Method) -> Iterator[str]:
 def _idle_sampling(config: Config) -> Iterator[str]:
     sampling = config.sampling
     if sampling.top_k == 1:
-        yield "all answers of a group are the same: sampling.top_k is 1, so nothing can be learnt from comparing them"
+        yield (
+            "all completions of a group are the same: sampling.top_k is 1, so nothing can be learnt from comparing them"
+        )
         if sampling.top_p < 1:
             yield "sampling.top_p has no effect: sampling.top_k is 1"
 

@@ -1,4 +1,4 @@
-"""The golds of a whole data set, tried before a run: each must be accepted as its own answer."""
+"""The golds of a whole data set, tried before a run: each must be accepted as its own completion."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from grouprl.core.errors import GrouprlError
 from grouprl.rewards import Columns, load_reward
 from grouprl.rewards.golds import own_answer, refused_golds
 from grouprl.rewards.validation import plain_rewards
-from grouprl.tasks import Question, Task
+from grouprl.tasks import Example, Task
 from grouprl.tasks.rows import RowTask
 from grouprl.tasks.task import Split
 
 SAMPLED = 32
-"""Questions that are tried of a split without an end; of a data set, all are."""
+"""Prompts that are tried of a split without an end; of a data set, all are."""
 SHOWN = 5
 
 
@@ -21,39 +21,39 @@ def gold_refusals(settings: Reward, task: Task) -> list[str]:
     if task.max_turns > 1 or task.environment() is not None:
         return []
     reward = load_reward(settings.function) if settings.function else task.reward
-    questions: list[Columns] = []
+    examples: list[Columns] = []
     labels: list[str] = []
-    for question, label in _asked(task):
-        if not questions and not _graded(reward, question):
+    for example, label in _requested(task):
+        if not examples and not _graded(reward, example):
             return []
-        questions.append(question.columns)
+        examples.append(example.columns)
         labels.append(label)
-    found = refused_golds(reward, questions, labels)
+    found = refused_golds(reward, examples, labels)
     more = [f"{len(found) - SHOWN} more rows have golds that cannot be graded"] if len(found) > SHOWN else []
     return found[:SHOWN] + more
 
 
-def _graded(reward: object, question: Question) -> bool:
+def _graded(reward: object, example: Example) -> bool:
     """Whether some part of a reward has golds at all."""
     for plain in plain_rewards(reward):  # type: ignore[arg-type]
         try:
-            if own_answer(plain, question.columns) is not None:
+            if own_answer(plain, example.columns) is not None:
                 return True
         except Exception:  # a gold of the wrong kind is a gold
             return True
     return False
 
 
-def _asked(task: Task) -> list[tuple[Question, str]]:
+def _requested(task: Task) -> list[tuple[Example, str]]:
     splits: tuple[Split, ...] = ("train", "eval")
     found = []
     for split in splits:
         size = task.size(split)
         for index in range(SAMPLED if size is None else size):
             try:
-                question = task.question(split, index)
-            except GrouprlError:  # a small stream has no question here; asking it says so where it matters
+                example = task.example(split, index)
+            except GrouprlError:  # a small stream has no prompt here; asking it says so where it matters
                 break
-            label = task.label(split, index) if isinstance(task, RowTask) else f"question {question.id}"
-            found.append((question, label))
+            label = task.label(split, index) if isinstance(task, RowTask) else f"prompt {example.id}"
+            found.append((example, label))
     return found

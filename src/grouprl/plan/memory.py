@@ -31,7 +31,7 @@ from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
 
 SAMPLER = "sampler's copy"
-"""Name of the cost that says that a second process draws."""
+"""Name of the cost that says that a second process samples."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a run draws and how it is cut into optimiser steps. Tokens are upper bounds unless they say otherwise."""
+    """What a run samples and how it is cut into optimiser steps. Tokens are upper bounds unless they say otherwise."""
 
     steps: int
     prompts: int
     group: int
-    answers: int
+    completions: int
     minibatches: int
     epochs: int
     phases: int
@@ -68,7 +68,7 @@ class Arithmetic:
     updates: int
     rows_per_update: int
     prompt_tokens: int
-    """Longest prompt among the first training questions."""
+    """Longest prompt among the first training prompts."""
     max_new_tokens: int
     tokens_per_rollout: int
     tokens_per_update: int
@@ -148,13 +148,13 @@ def batch_arithmetic(
     """Work out what a rollout holds and how it is cut; `model` says what a pass may hold besides."""
     plan = config.batch
     limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model))
-    answers = plan.prompts * plan.group
-    rows, row = answers // plan.minibatches, prompt_tokens + max_new_tokens
+    completions = plan.prompts * plan.group_size
+    rows, row = completions // plan.minibatches, prompt_tokens + max_new_tokens
     return Arithmetic(
         steps=config.steps,
         prompts=plan.prompts,
-        group=plan.group,
-        answers=answers,
+        group=plan.group_size,
+        completions=completions,
         minibatches=plan.minibatches,
         epochs=plan.epochs,
         phases=phases,
@@ -163,7 +163,7 @@ def batch_arithmetic(
         rows_per_update=rows,
         prompt_tokens=prompt_tokens,
         max_new_tokens=max_new_tokens,
-        tokens_per_rollout=answers * row,
+        tokens_per_rollout=completions * row,
         tokens_per_update=rows * row,
         tokens_per_pass=min(limit, rows * row),
         passes_per_update=math.ceil(rows / max(1, limit // row)),
@@ -193,7 +193,8 @@ def memory(
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
     `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
-    checkpoints. With `samplers` other processes draw, and weights go through shared memory with room for two versions.
+    checkpoints. With `samplers` other processes sample, and weights go through shared memory with room for two
+    versions.
 
     With `anew` a pass keeps the inputs of its layers and the activations of one.
 
@@ -226,10 +227,11 @@ def memory(
             f"{batch.tokens_per_pass:,} tokens × ({model.layers} layers × {model.hidden} + {per_token:,}) numbers × "
             f"{size} bytes"
         )
-    cache = batch.answers * batch.row * model.layers * 2 * model.kv_width * size
+    cache = batch.completions * batch.row * model.layers * 2 * model.kv_width * size
     cached = f"{samplers} × " if samplers > 1 else ""
     cached += (
-        f"{batch.answers:,} answers × {batch.row} tokens × {model.layers} layers × 2 × {model.kv_width} × {size} bytes"
+        f"{batch.completions:,} completions × {batch.row} tokens × {model.layers} layers × 2 × "
+        f"{model.kv_width} × {size} bytes"
     )
     return (
         *costs,
@@ -240,7 +242,7 @@ def memory(
 
 
 def peak(costs: Iterable[Cost]) -> int:
-    """Most bytes needed at once: an update and a rollout only happen together where a second process draws."""
+    """Most bytes needed at once: an update and a rollout only happen together where a second process samples."""
     size = {cost.what: cost.bytes for cost in costs}
     update, cache = size.pop("activations of a pass") + size.pop("log-prob chunk"), size.pop("rollout cache")
     return sum(size.values()) + (update + cache if SAMPLER in size else max(update, cache))
@@ -280,7 +282,7 @@ def _read_pretrained(name: str) -> tuple[Any, Any] | None:
         check_files(folder)
     check_state(model, name)
     if tokenizer.eos_token_id is None:
-        rule = "a completion ends with one; without it every answer would be cut off"
+        rule = "a completion ends with one; without it every completion would be cut off"
         raise InputError(f"The tokenizer of {name} has no end-of-sequence token", rule, "Set eos_token")
     return model, tokenizer
 

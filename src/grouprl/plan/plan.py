@@ -20,7 +20,7 @@ from grouprl.config.rates import default_rate, foreseen
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.envs.stage_workers import open_stage
-from grouprl.evaluation.sampling import question_text
+from grouprl.evaluation.sampling import example_text
 from grouprl.methods.compose import Resolved, compose
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import words_ahead
@@ -47,15 +47,15 @@ from grouprl.policy.optimizers import check_optimizer
 from grouprl.policy.passes import free_bytes
 from grouprl.rollout.episode_rows import environments, measured
 from grouprl.rollout.sampler import exact_in
-from grouprl.tasks import Question, Task, load_task
+from grouprl.tasks import Example, Task, load_task
 from grouprl.tasks.task import Split
 
 LOOKED_AT = 32
-"""Training questions whose prompts are measured."""
+"""Training prompts whose prompts are measured."""
 LONGEST, SURVEYED = 8, 100_000
-"""The longest questions are measured, too: so many of each split, of so many whose characters are counted."""
+"""The longest prompts are measured, too: so many of each split, of so many whose characters are counted."""
 EPISODES = 8
-"""Training questions of which an episode is played to see how much an environment says."""
+"""Training prompts of which an episode is played to see how much an environment says."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class Plan:
 
     config: Config
     task: str
-    question: str
+    example: str
     answer: str
     method: Method
     base: str
     model: ModelFacts | None
     batch: Arithmetic
     further: tuple[str, ...]
-    """Answers and rows besides those of `batch`, one part a line."""
+    """Completions and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
     ways: tuple[Way, ...]
     """How rows go through the model."""
@@ -111,7 +111,8 @@ class Plan:
         memory_line = "" if self.peak is None else f", about {human(self.peak)} of memory"
         lines = [
             f"{self.task} · {self.config.model.name}{size} · {self.method.name}",
-            f"{batch.steps} steps of {batch.prompts} questions × {batch.group} answers = {batch.answers} answers, "
+            f"{batch.steps} steps of {batch.prompts} prompts × {batch.group_size} completions = "
+            f"{batch.completions} completions, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
         ]
         return lines + [f"note: {sentence}" for sentence in self.idle] + [f"note: {note}" for note in self.notes]
@@ -137,8 +138,8 @@ def plan(config: Config) -> Plan:
     method, max_new_tokens = resolved.method, config.sampling.max_new_tokens or task.max_new_tokens
     facts = run_facts(config, method, max_new_tokens, task)
     model, tokenizer = read_model(config, task)
-    asked = _first_questions(task)
-    looked_at = [] if facts.environment else [*asked, *_longest_questions(task, config)]
+    requested = _first_examples(task)
+    looked_at = [] if facts.environment else [*requested, *_longest_prompts(task, config)]
     prompts = prompts_of(looked_at, method, task, facts)
     lengths, complaints = prompt_lengths(tokenizer, prompts) if tokenizer is not None else ([], [])
     longest = max(lengths, default=0)
@@ -150,13 +151,13 @@ def plan(config: Config) -> Plan:
         workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
         stage, _ = open_stage(task, workers, most=1, timeout=acting.timeout, memory_gb=acting.memory_gb)
         with closing(stage):
-            found = measured(encoder, task, asked[:EPISODES], max_new_tokens, history, stage)
+            found = measured(encoder, task, requested[:EPISODES], max_new_tokens, history, stage)
         longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
         notes += found.notes
         notes += _crowded(model, longest, answer, task.max_turns)
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
-    second = sum(isinstance(part, SecondModel) for part in method.prelude)
+    second = sum(isinstance(part, SecondModel) for part in method.pretrain)
     reference = needs_reference(config, method)
     extra: dict[str, Any] = {"second_models": second, "samplers": config.run.samplers if config.run.async_steps else 0}
     anew = model is not None and computed_anew(config, model, batch)
@@ -165,11 +166,11 @@ def plan(config: Config) -> Plan:
     no_room = room(model.positions, longest, max_new_tokens, more, which) if model is not None else []
     device = resolve_device(config.model.device)
     too_much = too_large(costs, free_bytes(device), str(device))
-    first, rate = asked[0] if asked else None, default_rate(config.model)
+    first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(
         config=config,
         task=config.task_name,
-        question=question_text(first) if first else "",
+        example=example_text(first) if first else "",
         answer=(task.solution(first) or "") if first else "",
         method=method,
         base=resolved.base,
@@ -184,7 +185,7 @@ def plan(config: Config) -> Plan:
         method_settings=tuple(method_settings(resolved)),
         refusals=(
             *kind_refusals(config, method, task),
-            *stored_refusals(config, task, asked),
+            *stored_refusals(config, task, requested),
             *refusals(config, method, facts, task),
             *gold_refusals(config.reward, task),
             *complaints,
@@ -198,9 +199,9 @@ def plan(config: Config) -> Plan:
 
 
 def _further(method: Method, facts: RunFacts) -> Iterator[str]:
-    """Say which answers a method draws besides those of a rollout, part by part."""
+    """Say which completions a method samples besides those of a rollout, part by part."""
     if method.greedy_baseline:
-        yield f"greedy baseline: {facts.prompts} greedy answers per rollout, to compare with"
+        yield f"greedy baseline: {facts.prompts} greedy completions per rollout, to compare with"
     for part in data_parts(method.parts()):
         if said := part.further(facts):
             yield f"{part.name}: {said}"
@@ -208,12 +209,12 @@ def _further(method: Method, facts: RunFacts) -> Iterator[str]:
 
 def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -> RunFacts:
     """Return what the parts of `method` may know of the run."""
-    size, limit = task.size("train"), config.data.questions
+    size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
     dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device))
     return RunFacts(
         updates_per_rollout=config.updates_per_rollout * method.phases,
-        group_size=config.batch.group,
+        group_size=config.batch.group_size,
         has_reference=needs_reference(config, method),
         exact_sampler=exact_in(dtype) and not config.run.async_steps,
         ahead=config.run.async_steps,
@@ -221,8 +222,8 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         max_length=max_new_tokens * task.max_turns,
         prompts=config.batch.prompts,
         steps=config.steps,
-        questions=count,
-        demonstrations=size != 0 and task.solution(task.question("train", 0)) is not None,
+        examples=count,
+        demonstrations=size != 0 and task.solution(task.example("train", 0)) is not None,
         forms=len(task.forms),
         kinds=_kinds(task, count),
         environment=environments(task) is not None,
@@ -232,58 +233,58 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
 
 
 def _kinds(task: Task, count: int | None) -> dict[str, int]:
-    """How many values 'level' and each column have among a few questions, evenly spread over `count` where it ends."""
+    """How many values 'level' and each column have among a few prompts, evenly spread over `count` where it ends."""
     places = range(LOOKED_AT) if count is None else range(0, count, max(1, -(-count // LOOKED_AT)))
-    questions = [task.question("train", place) for place in places]
-    names = set.intersection(*(set(q.columns) for q in questions)) if questions else set()
-    found = {name: len({str(q.columns[name]) for q in questions}) for name in sorted(names)}
-    return {"level": len({q.level for q in questions}), **found}
+    examples = [task.example("train", place) for place in places]
+    names = set.intersection(*(set(q.columns) for q in examples)) if examples else set()
+    found = {name: len({str(q.columns[name]) for q in examples}) for name in sorted(names)}
+    return {"level": len({q.level for q in examples}), **found}
 
 
 def objective(method: Method) -> str:
     """Put the parts' formulas together to the loss that is minimised."""
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
-    weight = "w_t · " * bool(method.weight)
+    weight = "w_t · " * bool(method.token_weight)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
     critic = f",   with the critic's own loss {method.critic.formula()}" if method.critic is not None else ""
     return f"L = {method.aggregate.formula()} {inner},   ℓ_t = {method.objective.formula()}{critic}"
 
 
-def _first_questions(task: Task) -> list[Question]:
+def _first_examples(task: Task) -> list[Example]:
     size = task.size("train")
-    return [task.question("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
+    return [task.example("train", i) for i in range(LOOKED_AT if size is None else min(LOOKED_AT, size))]
 
 
-def _longest_questions(task: Task, config: Config) -> list[Question]:
-    """Return the longest of the questions that a run may ask, by characters, where they can be counted.
+def _longest_prompts(task: Task, config: Config) -> list[Example]:
+    """Return the longest of the prompts that a run may ask, by characters, where they can be counted.
 
     One that leaves no room would otherwise end the run when it is asked.
     """
-    evaluation = max(config.eval.questions, config.eval.final_questions)
-    most: dict[Split, int | None] = {"train": config.data.questions, "eval": evaluation}
-    found: list[Question] = []
+    evaluation = max(config.eval.prompts, config.eval.final_prompts)
+    most: dict[Split, int | None] = {"train": config.data.prompts, "eval": evaluation}
+    found: list[Example] = []
     for split, limit in most.items():
         size = task.size(split)
         if size is not None:
             counted = range(min(size, SURVEYED, size if limit is None else limit))
-            asked = (task.question(split, i) for i in counted)
-            found += heapq.nlargest(LONGEST, asked, key=lambda question: len(question_text(question)))
+            requested = (task.example(split, i) for i in counted)
+            found += heapq.nlargest(LONGEST, requested, key=lambda example: len(example_text(example)))
     return found
 
 
 def _repeats(config: Config, task: Task) -> Iterator[str]:
     """Say where a step asks some prompts more than once."""
     prompts = config.batch.prompts
-    size, limit = task.size("train"), config.data.questions
+    size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
     if count is not None and count < prompts:
         why = f"a step takes {prompts} prompts and there are {count}"
     elif size is None:  # as many as a step takes are looked at: chance repeats prompts of a small task
-        seen = [question_text(task.question("train", index)) for index in range(min(prompts, LOOKED_AT))]
+        seen = [example_text(task.example("train", index)) for index in range(min(prompts, LOOKED_AT))]
         different = len(set(seen))
         if different == len(seen):
             return
-        why = f"of the first {len(seen)} that the task draws {different} are different"
+        why = f"of the first {len(seen)} that the task samples {different} are different"
     else:
         return
     yield (
@@ -310,19 +311,21 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
         yield f"{model.dtype} on a CPU is slow and loses small updates; float32 is the fast type there"
     if config.model.lora is not None and config.model.lora.dropout:
         yield (
-            "model.lora.dropout acts in the passes that take gradients, not where answers are drawn or old log-probs "
+            "model.lora.dropout acts in the passes that take gradients, not where completions are sampled or old "
+            "log-probs "
             "are read: ratios to the old policy differ from 1 before any step, by chance"
         )
-    if model is not None and method.learn is None:
+    if model is not None and method.update is None:
         yield from foreseen(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
-            "top_p and top_k cut the distribution that answers are drawn from, while log-probs are those of the whole "
+            "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "
+            "the whole "
             "one: the gradient is biased"
         )
     size = task.size("eval")
-    if size is not None and 0 < size < config.eval.final_questions:
-        yield f"'{task.name}' has {size} held-out questions; eval.final_questions is {config.eval.final_questions}"
+    if size is not None and 0 < size < config.eval.final_prompts:
+        yield f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
     if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
         yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run begins anew"
 

@@ -15,7 +15,8 @@ KEPT = 2**30
 
 
 def keep_freed_memory() -> bool:
-    """Ask the C library to reuse freed memory instead of returning it; False where it has no such setting."""
+    """RolloutRequest the C library to reuse freed memory instead of returning it; False where it has no such
+    setting."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -18,7 +18,7 @@ from grouprl.policy.module import ModulePolicy
 from grouprl.protocols import Spaces
 
 
-class Drawn(NamedTuple):
+class SampledTurn(NamedTuple):
     """R actions with their log-probs and the entropies of the distributions they come from."""
 
     actions: list[Any]
@@ -66,31 +66,32 @@ class ArrayPolicy(ModulePolicy):
     @torch.no_grad()
     def act(
         self, observation_rd: Tensor, seeds: Sequence[int], temperatures: Sequence[float], *, greedy: bool = False
-    ) -> Drawn:
-        """Draw one action for each of R observations, each with a seed of its own; `greedy`: the likeliest one."""
+    ) -> SampledTurn:
+        """Sample one action for each of R observations, each with a seed of its own; `greedy`: the likeliest one."""
         seen_rd = observation_rd.to(self.device, self.dtype)
-        found = [self.distribution(seen_rd, heat) for heat in dict.fromkeys(temperatures)]
-        which_r = [list(dict.fromkeys(temperatures)).index(heat) for heat in temperatures]
+        found = [self.distribution(seen_rd, temperature) for temperature in dict.fromkeys(temperatures)]
+        which_r = [list(dict.fromkeys(temperatures)).index(temperature) for temperature in temperatures]
         actions: list[Any] = []
         logp, entropy = [], []
         for distribution in found:
-            drawn = self.draw(distribution, seeds, greedy=greedy)
-            actions.append(drawn.cpu())
-            logp.append(distribution.log_prob(drawn).cpu())
+            sampled = self.sample(distribution, seeds, greedy=greedy)
+            actions.append(sampled.cpu())
+            logp.append(distribution.log_prob(sampled).cpu())
             entropy.append(distribution.entropy().cpu())
         rows = list(enumerate(which_r))
         kind = self.score_dtype
-        return Drawn(
+        return SampledTurn(
             [_plain(actions[which][row]) for row, which in rows],
             torch.stack([logp[which][row] for row, which in rows]).to(kind),
             torch.stack([entropy[which][row] for row, which in rows]).to(kind),
         )
 
-    def draw(self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
+    def sample(self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
         """Return one action per row of `distribution`, a function of its row and its seed alone.
 
         Raises:
-            InputError: a distribution that is neither categorical nor normal; a subclass with another one draws itself.
+            InputError: a distribution that is neither categorical nor normal; a subclass with another one samples
+            itself.
         """
         if isinstance(distribution, Categorical):
             return _categories(distribution, seeds, greedy)
@@ -101,13 +102,13 @@ class ArrayPolicy(ModulePolicy):
             return normal.mean + normal.stddev * noise_ra
         raise InputError(
             f"{type(self).__name__} acts by {type(distribution).__name__}",
-            "actions are drawn from Categorical and Normal ones, seed by seed",
-            "Write its method draw(distribution, seeds, greedy=…)",
+            "actions are sampled from Categorical and Normal ones, seed by seed",
+            "Write its method sample(distribution, seeds, greedy=…)",
         )
 
 
 def _categories(distribution: Categorical, seeds: Sequence[int], greedy: bool) -> Tensor:
-    """Invert the distribution function, so that a draw depends on its own row and seed alone."""
+    """Invert the distribution function, so that a sample depends on its own row and seed alone."""
     probs_ra = distribution.probs
     if greedy:
         return probs_ra.argmax(-1)

@@ -15,7 +15,8 @@ from grouprl.core.errors import InputError
 
 @dataclass(frozen=True)
 class ArrayInputs:
-    """B rows of actions, each with the observation it answers; T is the length of the longest row, tensors on the CPU.
+    """B rows of actions, each with the observation it completions; T is the length of the longest row, tensors on the
+    CPU.
 
     Raises:
         InputError: shapes that do not belong together.

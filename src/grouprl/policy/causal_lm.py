@@ -228,7 +228,7 @@ class CausalPolicy(Trainable):
         return statistics.top(self, tokens, k)
 
     def cross_logp(self, tokens: Tokens, prompts: Sequence[Sequence[int]]) -> PolicyOutput:
-        """Score the responses of `tokens` as answers to other prompts, one for each row.
+        """Score the responses of `tokens` as completions to other prompts, one for each row.
 
         Raises InputError where there is not one prompt of at least one token for each row.
         """
@@ -237,7 +237,7 @@ class CausalPolicy(Trainable):
     def gradient_norms(
         self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding"
     ) -> torch.Tensor:
-        """Return the gradient norm of each answer's log-prob, [B]; see `gradient_norms.gradient_norms`."""
+        """Return the gradient norm of each completion's log-prob, [B]; see `gradient_norms.gradient_norms`."""
         return gradient_norms.gradient_norms(self, tokens, block)
 
     def _backward_pass(self, tokens: Tokens, cotangents_bt: list[torch.Tensor | None], cross: float | None) -> None:
@@ -277,7 +277,7 @@ class CausalPolicy(Trainable):
 
     def _build_value_head(self) -> nn.Linear:
         size = self.model.config.get_text_config().hidden_size
-        # nn.Linear would draw initial weights, and a resumed run that builds a head again must not draw once more.
+        # nn.Linear would sample initial weights, and a resumed run that builds a head again must not sample once more.
         head = skip_init(nn.Linear, size, 1, device=self.device, dtype=self.score_dtype)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)

@@ -23,11 +23,11 @@ def check_config(config: Any, spec: str) -> None:
 
     remedy = "Take a causal language model (GPT-2, Llama, Qwen, Mistral …)"
     if getattr(config, "is_encoder_decoder", False):
-        rule = "answers are written behind their prompts by one decoder; this one reads prompts with an encoder"
+        rule = "completions are written behind their prompts by one decoder; this one reads prompts with an encoder"
         raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
     causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not causal:
-        rule = "each of its tokens sees those behind it, so that it has no log-probs of an answer token by token"
+        rule = "each of its tokens sees those behind it, so that it has no log-probs of a completion token by token"
         raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
 
 
@@ -39,7 +39,7 @@ def check_state(model: Any, spec: str) -> None:
     """
     core = base_model(model)
     if not any(accepts(core, name) for name in STATES):
-        rule = f"drawing goes on token by token, and its forward pass takes neither {' nor '.join(STATES)}"
+        rule = f"sampling goes on token by token, and its forward pass takes neither {' nor '.join(STATES)}"
         raise InputError(f"{spec} is a {type(core).__name__}", rule)
 
 

@@ -1,4 +1,4 @@
-"""How large the gradient of every single answer is, on a block of the parameters."""
+"""How large the gradient of every single completion is, on a block of the parameters."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BLOCKS = ("embedding", "head", "trainable")
 
 
 def gradient_norms(policy: CausalPolicy, tokens: Tokens, block: str = "embedding") -> Tensor:
-    """Return ‖∇_block Σ_t log π(o_t)‖₂ of each answer by itself, [B] (CPU); 0 for an answer without tokens.
+    """Return ‖∇_block Σ_t log π(o_t)‖₂ of each completion by itself, [B] (CPU); 0 for a completion without tokens.
 
     The difficulty measure of GVM ("Optimizing Chain-of-Thought Reasoners via Gradient Variance Minimization"), taken
-    there on the embeddings. Each answer costs a forward and a backward pass of its own; `.grad` stays as it is.
+    there on the embeddings. Each completion costs a forward and a backward pass of its own; `.grad` stays as it is.
 
     Args:
         policy: whose gradient is measured; adapters' dropout is off.
@@ -37,11 +37,11 @@ def gradient_norms(policy: CausalPolicy, tokens: Tokens, block: str = "embedding
     return torch.tensor(norms, dtype=policy.score_dtype)
 
 
-def _norm(policy: CausalPolicy, answer: Tokens, parameters: list[Tensor]) -> float:
-    if not answer.max_response:
+def _norm(policy: CausalPolicy, completion: Tokens, parameters: list[Tensor]) -> float:
+    if not completion.max_response:
         return 0.0
     with torch.enable_grad():
-        (logp_m,) = [readout.score(temperature=policy.temperature).logp_m for _, readout in policy.readouts(answer)]
+        (logp_m,) = [readout.score(temperature=policy.temperature).logp_m for _, readout in policy.readouts(completion)]
         found = torch.autograd.grad(logp_m.sum(), parameters, allow_unused=True)
     squares = [x.to(policy.score_dtype).square().sum() for x in found if x is not None]
     return float(torch.stack(squares).sum().sqrt())

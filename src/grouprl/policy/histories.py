@@ -1,7 +1,7 @@
 """Which tokens of several rows have the same history: a causal model says the same of them, so it reads them once.
 
-Rows are laid out as a tree. A question that several answers share is the commonest case; answers that begin alike,
-branches of one episode and questions behind one instruction are others.
+Rows are laid out as a tree. A prompt that several completions share is the commonest case; completions that begin
+alike, branches of one episode and prompts behind one instruction are others.
 """
 
 from __future__ import annotations

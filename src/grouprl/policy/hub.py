@@ -41,7 +41,7 @@ def check_on_hub(spec: str) -> None:
     except RepositoryNotFoundError:
         why = "the Hub knows no such model"
     except HfHubHTTPError:
-        return  # the loader asks in another way, and says what it is told
+        return  # the loader requests in another way, and says what it is told
     except Exception as error:  # every version of the Hub's client has its own errors of the network
         why = f"the Hub cannot be reached ({str(error) or type(error).__name__})"
     raise InputError(f"{spec} is no folder here, and {why}", RULE, folder_meant(spec) or "Check the name")

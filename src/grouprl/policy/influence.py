@@ -1,4 +1,4 @@
-"""How much training on a token would move the log-probs of the right answers of its group (THR, NTHR)."""
+"""How much training on a token would move the log-probs of the correct completions of its group (THR, NTHR)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def influence(
     """Return s_k' = Σ_{i correct in the group} Σ_k <g_ik, g_k'> <h_ik, h_k'> for each token k', [B,T] (CPU).
 
     h is the last hidden state, g = onehot(token) - π on the token ids V* that occur in the group's responses (not
-    normalised anew). Computed as gᵀ M h with M = Σ_{right answers} g hᵀ, [V*,H], one group at a time, in float32
-    (float64 for a float64 model); right answers are run twice, so that no [tokens, V*] is ever held. 0 for groups
-    without a right answer.
+    normalised anew). Computed as gᵀ M h with M = Σ_{correct completions} g hᵀ, [V*,H], one group at a time, in float32
+    (float64 for a float64 model); correct completions are run twice, so that no [tokens, V*] is ever held. 0 for groups
+    without a correct completion.
 
     Source: Token Hidden Reward (THR) and its predecessor NTHR, the influence score before sign and threshold.
 
@@ -35,7 +35,7 @@ def influence(
         tokens: B rows.
         group_b: [B] int64 ids of groups.
         correct_b: [B] bool.
-        mask_bt: [B,T] bool: tokens of right answers that count in M; None means all.
+        mask_bt: [B,T] bool: tokens of correct completions that count in M; None means all.
     """
     group_b, correct_b = group_b.cpu(), correct_b.cpu()
     written_bt = (tokens.present_bt() if mask_bt is None else mask_bt.cpu()).to(policy.score_dtype)

@@ -153,7 +153,7 @@ def _check_special_tokens(tokenizer: Any, spec: str) -> None:
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {spec} has no end-of-sequence token",
-            "A completion ends with one; without it every answer would be cut off",
+            "A completion ends with one; without it every completion would be cut off",
             "Set eos_token in tokenizer_config.json",
         )
     if tokenizer.pad_token_id is None:

@@ -62,7 +62,7 @@ class Mlp(ArrayPolicy):
 
 
 def perceptron(inputs: int, outputs: int, hidden: Sequence[int], activation: str, *, seed: int) -> nn.Sequential:
-    """Return a multi-layer perceptron with orthogonal weights drawn from `seed`, the last layer's small, biases 0."""
+    """Return a multi-layer perceptron with orthogonal weights sampled from `seed`, the last layer's small, biases 0."""
     sizes = [inputs, *hidden, outputs]
     luck = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []

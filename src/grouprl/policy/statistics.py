@@ -43,7 +43,7 @@ def sampled(logp_cv: Tensor, target_c: Tensor) -> Tensor:
 
 
 def collision(logp_cv: Tensor, target_c: Tensor) -> Tensor:
-    """Return Σ_a π(a)², the probability that two draws agree, in (0, 1]."""
+    """Return Σ_a π(a)², the probability that two samples agree, in (0, 1]."""
     return (2 * logp_cv).exp().sum(-1)
 
 
@@ -81,7 +81,7 @@ def statistics(
         if group_b is None or correct_b is None:
             raise InputError(
                 "'influence' without group_b and correct_b",
-                "It is the influence on the right answers of a group",
+                "It is the influence on the correct completions of a group",
                 "Pass both, one entry per row",
             )
         found["influence"] = influence(policy, tokens, group_b, correct_b, mask_bt)

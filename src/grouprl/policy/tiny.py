@@ -29,7 +29,7 @@ def build_tiny(
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Build a model of about 0.156 million parameters (at the defaults) and the tokenizer of `alphabet`.
 
-    Weights are drawn from `seed` alone: normal with standard deviation 1/sqrt(fan_in), the two projections that
+    Weights are sampled from `seed` alone: normal with standard deviation 1/sqrt(fan_in), the two projections that
     write into the residual stream divided by sqrt(2 * layers) (GPT-2 report, section 2.3), embeddings (tied to the
     output) with 0.02.
 

@@ -40,7 +40,7 @@ class UtteranceCritic(nn.Module):
         self.v_heads = nn.ModuleList(_head(width, width) for _ in range(HEADS))
 
     def forward(self, seen: Ids, done: Ids) -> tuple[Tensor, Tensor]:
-        """Return Q [2,N] of actions and V [2,N] of the observations they answer."""
+        """Return Q [2,N] of actions and V [2,N] of the observations they completion."""
         seen_nd = self.encoder(seen)
         both_nd = torch.cat([seen_nd, self.encoder(done)], 1)
         return _each(self.q_heads, both_nd), _each(self.v_heads, seen_nd)
@@ -85,7 +85,7 @@ def td_losses(
 
 
 @torch.no_grad()
-def judged(critic: Judge, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
+def prepared(critic: Judge, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
     """Return min(Q1, Q2) of actions and min(V1, V2) of their observations, each [N]; A is their difference."""
     q_2n, v_2n = critic(seen, done)
     return q_2n.amin(0), v_2n.amin(0)

@@ -1,7 +1,7 @@
 """Rewards: plain functions that score an answer, and the checked way to call them."""
 
 from grouprl.rewards.builtin import contains_answer_tag, exact_match, math_equal, numeric_match, regex_format
-from grouprl.rewards.contract import Columns, Example, Reward, known_examples
+from grouprl.rewards.contract import Columns, KnownExample, Reward, known_examples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.loading import import_object, load_reward, reward_names
 from grouprl.rewards.puzzles import number_after_bar, reaches_target
@@ -13,8 +13,8 @@ __all__ = [
     "Columns",
     "CombinedReward",
     "ErrorPolicy",
-    "Example",
     "Judge",
+    "KnownExample",
     "Problem",
     "Reward",
     "Scores",

@@ -31,7 +31,7 @@ LONGEST_MESSAGE = 4000
 
 
 @dataclass(frozen=True)
-class Example:
+class KnownExample:
     """An answer whose verdict is known: what a reward is checked against before it is trusted."""
 
     completion: str
@@ -86,7 +86,7 @@ def known_examples(*examples: tuple[str, Columns, bool]) -> Callable[[Function],
     """Declare known-right and known-wrong answers of a reward, for `check_reward`."""
 
     def attach(function: Function) -> Function:
-        function.examples = tuple(Example(*example) for example in examples)  # type: ignore[attr-defined]
+        function.examples = tuple(KnownExample(*example) for example in examples)  # type: ignore[attr-defined]
         return function
 
     return attach

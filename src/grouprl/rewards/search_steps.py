@@ -41,14 +41,14 @@ def route_step(completion: str, kind: str, gold: Sequence[str], retriever: str =
     return {"step": paid, "correct": float(paid > 1 - 1e-12)}
 
 
-def retrieval(completion: str, question: str, retriever: str) -> float:
+def retrieval(completion: str, example: str, retriever: str) -> float:
     """Return 0.5·nearness + 0.5·[the retriever, and no other, is named]."""
     found = ASKED.fullmatch(completion)
     named = found["where"].split(",") if found else []
     mixed = "none" in named and len(named) > 1
     if found is None or mixed or not set(named) <= set(RETRIEVERS):
         return 0.0
-    return 0.5 * nearness(found["question"], question) + 0.5 * (named == [retriever])
+    return 0.5 * nearness(found["question"], example) + 0.5 * (named == [retriever])
 
 
 def answering(completion: str, gold: Sequence[str]) -> float:

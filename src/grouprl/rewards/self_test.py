@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
-from grouprl.rewards.contract import Example, Reward, reward_name
+from grouprl.rewards.contract import KnownExample, Reward, reward_name
 from grouprl.rewards.scoring import score
 
 
-def check_reward(reward: Reward, examples: Sequence[Example] | None = None, *, correct_at: float = 1.0) -> int:
+def check_reward(reward: Reward, examples: Sequence[KnownExample] | None = None, *, correct_at: float = 1.0) -> int:
     """Score answers whose verdict is known and return how many were checked, 0 if there are none.
 
     Args:

@@ -1,4 +1,4 @@
-"""How answers are drawn."""
+"""How completions are sampled."""
 
 from grouprl.rollout.sampler import Rollout, generate
 

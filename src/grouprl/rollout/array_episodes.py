@@ -65,11 +65,11 @@ def play_arrays(
 
 
 def _begin(plays: Sequence[_Play], stage: Stage, spaces: Spaces) -> None:
-    calls = [(p.episode.number, (p.episode.start.question, p.episode.start.seed)) for p in plays]
+    calls = [(p.episode.number, (p.episode.start.example, p.episode.start.seed)) for p in plays]
     for play, first in zip(plays, stage.call("reset", calls), strict=True):
         if (shown := _observed(play, first, spaces)) is not None:
             play.episode.see_first(shown)
-            play.episode.begin(play.episode.start.question.prompt, list(NOBODY), None)
+            play.episode.begin(play.episode.start.example.prompt, list(NOBODY), None)
 
 
 def _living(plays: Sequence[_Play], max_turns: int) -> list[_Play]:
@@ -88,7 +88,7 @@ def _turn(
         Request(
             prompt=play.seen[-1],
             budget=1,
-            seed=(play.episode.start.draws + len(play.actions)) % 2**64,
+            seed=(play.episode.start.samples_drawn + len(play.actions)) % 2**64,
             temperature=play.episode.start.temperature,
             greedy=greedy,
             name=play.episode.number,
@@ -131,7 +131,7 @@ def _observed(play: _Play, found: Any, spaces: Spaces) -> Observation | None:
 
 
 def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
-    """Ask for the scores of episodes that ended well, and give every environment back."""
+    """RolloutRequest for the scores of episodes that ended well, and give every environment back."""
     well = [episode for episode in episodes if episode.failure is None]
     for episode, found in zip(well, stage.call("score", [(e.number, ()) for e in well]), strict=True):
         episode.judge(found)

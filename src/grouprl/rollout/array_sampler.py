@@ -1,4 +1,4 @@
-"""Drawing actions from a policy over vectors, one for each request."""
+"""Sampling actions from a policy over vectors, one for each request."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from grouprl.protocols import NO_VERSION, Request, Samples
 class ArraySampler:
     """The sampler of an `ArrayPolicy` in this process: an observation in, one action out.
 
-    An action depends on its observation, seed, temperature and the weights alone, whatever is drawn beside it. Nothing
-    is kept between requests, so a session is the sampler itself.
+    An action depends on its observation, seed, temperature and the weights alone, whatever is sampled beside it.
+    Nothing is kept between requests, so a session is the sampler itself.
     """
 
     exact = True
@@ -41,16 +41,18 @@ class ArraySampler:
         seeds, heats = [r.seed for r in requests], [r.temperature for r in requests]
         likeliest = {request.greedy for request in requests}
         if len(likeliest) > 1:
-            raise InputError("greedy requests beside others", "all are, or none is", "Ask for them in two calls")
-        drawn = self.policy.act(seen_rd, seeds, heats, greedy=likeliest.pop())
+            raise InputError(
+                "greedy requests beside others", "all are, or none is", "RolloutRequest for them in two calls"
+            )
+        sampled = self.policy.act(seen_rd, seeds, heats, greedy=likeliest.pop())
         rows = len(requests)
         versions = None if self.version == NO_VERSION else np.full((rows, 1), self.version, dtype=np.int64)
         return Samples(
-            actions=tuple((action,) for action in drawn.actions),
-            logp_bt=drawn.logp_r[:, None].numpy(),
+            actions=tuple((action,) for action in sampled.actions),
+            logp_bt=sampled.logp_r[:, None].numpy(),
             truncated_b=np.zeros(rows, dtype=bool),
             exact=True,
-            entropy_bt=drawn.entropy_r[:, None].numpy(),
+            entropy_bt=sampled.entropy_r[:, None].numpy(),
             version_bt=versions,
         )
 
@@ -78,7 +80,7 @@ def _check_plain(request: Request[Any]) -> None:
         "stop": bool(request.stop),
         "stop_texts": bool(request.stop_texts),
         "entropy_scaling": request.entropy_scaling is not None,
-        "drawn": request.drawn > 0,
+        "sampled": request.sampled > 0,
     }
     if named := [name for name, there in given.items() if there]:
         raise InputError(f"{named[0]} is set", "actions that are no tokens do not have it", "Leave it out")

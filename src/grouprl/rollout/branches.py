@@ -1,4 +1,4 @@
-"""Rows that have drawn the same so far are one row of the decoder: it goes on once for all of them."""
+"""Rows that have sampled the same so far are one row of the decoder: it goes on once for all of them."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Layout:
 
 
 class Cache(Protocol):
-    """What the decoder asks of a layout."""
+    """What the decoder requests of a layout."""
 
     def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the prompts' keys and values [N,kv_heads,L,d]."""

@@ -51,7 +51,8 @@ class Keeping(Giving, Protocol):
     """A decoder that can also go on from such."""
 
     past: Any
-    """What is known of the beginnings of prompts (`grouprl.rollout.turn_cache.Past`), set before `start`; None: nothing."""
+    """What is known of the beginnings of prompts (`grouprl.rollout.turn_cache.Past`), set before `start`; None:
+    nothing."""
 
 
 def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -1,6 +1,7 @@
 """The local decoder's loop: requests that are alike are written together, token by token.
 
-Only samplers of this process call it (`grouprl.rollout.sampler`, `grouprl.orchestrator.asynchronous.resumable_sampling`); everybody else asks them.
+Only samplers of this process call it (`grouprl.rollout.sampler`,
+`grouprl.orchestrator.asynchronous.resumable_sampling`); everybody else asks them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from grouprl.rollout.branches import Branches
 from grouprl.rollout.decoder import Giving
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.stopping import StopTexts
-from grouprl.rollout.token_sampling import draw, keep_top_k, keep_top_p, uniforms
+from grouprl.rollout.token_sampling import keep_top_k, keep_top_p, sample, uniforms
 from grouprl.rollout.transformers_decoder import TransformersDecoder
 from grouprl.rollout.turn_cache import KeptTurns, Leaving, leave
 
@@ -36,9 +37,10 @@ class Written:
     """B completions; T is the longest one. Tensors lie on the CPU.
 
     Attributes:
-        ids: tokens of each row, with the end token where one was drawn.
+        ids: tokens of each row, with the end token where one was sampled.
         logp_bt: log-prob of each token at the sampling temperature, before top-k and top-p; 0 beyond the end.
-        entropy_bt: entropy in nats of the distribution each token was drawn from (same temperature); 0 beyond the end.
+        entropy_bt: entropy in nats of the distribution each token was sampled from (same temperature); 0 beyond the
+        end.
         truncated_b: True where neither an end token nor a stop sequence came within the budget, or before the pause.
     """
 
@@ -62,8 +64,8 @@ def decode(
     for the rounding of matrix products, about 1e-7 in a log-prob).
 
     Args:
-        policy: the policy to draw from.
-        requests: B requests whose settings are the same but for temperature, budget, seed, drawn and name.
+        policy: the policy to sample from.
+        requests: B requests whose settings are the same but for temperature, budget, seed, sampled and name.
         rows_at_once: most completions written at the same time; bounds the memory of the cache.
         kept: keys and values of earlier turns: what is known of the beginnings of prompts is not read again, and what
             is written now is known in the next turn.
@@ -79,7 +81,7 @@ def decode(
     for start in range(0, len(rows), width):
         part = slice(start, start + width)
         own = requests[part]
-        uniform_rt = uniforms([request.seed for request in own], longest, [request.drawn for request in own])
+        uniform_rt = uniforms([request.seed for request in own], longest, [request.sampled for request in own])
         decoder = make_decoder(policy)
         keeping = kept if isinstance(decoder, LeanDecoder) or decoder.keeps else None
         names = [request.name for request in own]
@@ -112,7 +114,7 @@ class _Writer:
 
     def __init__(self, requests: Sequence[Request[Tokens]], policy: CausalPolicy) -> None:
         budgets = [request.budget for request in requests]
-        heat = [float(request.temperature) for request in requests]
+        temperature = [float(request.temperature) for request in requests]
         shape, device, dtype = (max(budgets), len(requests)), policy.device, policy.score_dtype
         self.settings, self.device, self.budget = requests[0], device, shape[0]
         self.token_tb = torch.zeros(shape, dtype=torch.long, device=device)
@@ -122,7 +124,9 @@ class _Writer:
         """True where a live row ended by an end token or a stop sequence."""
         self.length_b = torch.tensor(budgets, device=device)
         self.bounded = min(budgets) < shape[0]
-        self.heat = heat[0] if len(set(heat)) == 1 else torch.tensor(heat, dtype=dtype, device=device)
+        self.temperature = (
+            temperature[0] if len(set(temperature)) == 1 else torch.tensor(temperature, dtype=dtype, device=device)
+        )
         """Temperature: one number where it is the same for all rows, else [B]."""
         self.eos = torch.tensor(policy.eos_ids, device=device)
         texts = self.settings.stop_texts
@@ -190,7 +194,7 @@ class _Writer:
             p_rv = logp_rv.exp()
         if s.top_k or s.top_p < 1:
             p_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p).exp()
-        token_r = logp_rv.argmax(-1) if s.greedy else draw(p_rv, uniform_r)
+        token_r = logp_rv.argmax(-1) if s.greedy else sample(p_rv, uniform_r)
         self.token_tb[t].index_copy_(0, row_r, token_r)
         self.logp_tb[t].index_copy_(0, row_r, logp_rv.gather(1, token_r[:, None])[:, 0])
         self.entropy_tb[t].index_copy_(0, row_r, entropy_r)
@@ -198,10 +202,10 @@ class _Writer:
 
     def _log_softmax(self, logits_rv: torch.Tensor, row_r: torch.Tensor, factor_r: torch.Tensor | None) -> torch.Tensor:
         """Return log-probs [R,V] at each row's temperature, times `factor_r` where given."""
-        if isinstance(self.heat, float | int) and factor_r is None:
-            return log_softmax_of(logits_rv, self.heat)
-        heat = self.heat if isinstance(self.heat, float | int) else self.heat[row_r, None]
-        return log_softmax_of(logits_rv / (heat if factor_r is None else heat * factor_r[:, None]), 1.0)
+        if isinstance(self.temperature, float | int) and factor_r is None:
+            return log_softmax_of(logits_rv, self.temperature)
+        temperature = self.temperature if isinstance(self.temperature, float | int) else self.temperature[row_r, None]
+        return log_softmax_of(logits_rv / (temperature if factor_r is None else temperature * factor_r[:, None]), 1.0)
 
     def _going_on(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
         """Note which live rows end with this token; return which go on."""

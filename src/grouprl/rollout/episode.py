@@ -10,7 +10,7 @@ from typing import Any
 
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.rewards.contract import Failure
-from grouprl.tasks.task import Message, Question
+from grouprl.tasks.task import Example, Message
 
 ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
 """Why an episode is over: it reached its end, a limit of the environment's, of turns, or of the model's positions; or
@@ -21,20 +21,20 @@ LATE = ("truncated", "out_of_turns", "out_of_room")
 
 @dataclass(frozen=True)
 class Start:
-    """An episode to be played; (question, seed) determine what the environment does."""
+    """An episode to be played; (prompt, seed) determine what the environment does."""
 
-    question: Question
+    example: Example
     seed: int
-    draws: int = 0
+    samples_drawn: int = 0
     """Seed of the first action; the turn number is added to it."""
     budget: int | None = None
     """Tokens of one turn at most, where they are fewer than everybody's."""
     temperature: float = 1.0
-    lead: tuple[tuple[int, ...], ...] = ()
-    """Token ids of the first turns: not drawn, but acted out in the environment before the policy goes on."""
-    lead_seen: tuple[str, ...] = ()
+    prefix: tuple[tuple[int, ...], ...] = ()
+    """Token ids of the first turns: not sampled, but acted out in the environment before the policy goes on."""
+    prefix_observations: tuple[str, ...] = ()
     """What each turn of the lead showed when it was first played; where it shows something else, the episode fails."""
-    lead_trained: bool = False
+    train_prefix: bool = False
     """Whether tokens of the lead count as the policy's own."""
     turns: int | None = None
     """Turns at most, where they are fewer than everybody's."""
@@ -144,7 +144,7 @@ class Episode:
     def led(self) -> tuple[int, ...] | None:
         """Token ids of the next turn where it is part of the lead."""
         turn = len(self.turns)
-        return self.start.lead[turn] if turn < len(self.start.lead) else None
+        return self.start.prefix[turn] if turn < len(self.start.prefix) else None
 
     @property
     def addressed(self) -> Context | None:
@@ -172,7 +172,7 @@ class Episode:
 
     def act(self, ids: list[int], logp: list[float], entropy: list[float], action: str) -> None:
         """Take the tokens of a turn."""
-        context, own = self.acting, self.led is None or self.start.lead_trained
+        context, own = self.acting, self.led is None or self.start.train_prefix
         turn = Turn(len(self.turns), self.shown.state, action)
         turn.reward += self._waiting.pop(context.agent, 0.0)
         context.append_action(turn, ids, logp, entropy, own)
@@ -199,11 +199,12 @@ class Episode:
         turn.valid, turn.seen, turn.seconds = bool(step.valid), step.observation.text, float(seconds)
         for agent, reward in rewards:
             self._earn(agent, reward)
-        expected = self.start.lead_seen
+        expected = self.start.prefix_observations
         if turn.number < len(expected) and turn.seen != expected[turn.number]:
             self.fail(
                 f"it is not reproducible: after the same {turn.number + 1} actions with the same seed it showed "
-                f"{turn.seen[:80]!r}, where it had shown {expected[turn.number][:80]!r}. Draw all chance from the seed"
+                f"{turn.seen[:80]!r}, where it had shown {expected[turn.number][:80]!r}. Sample all chance from "
+                "the seed"
             )
             return
         self.shown = step.observation
@@ -267,10 +268,10 @@ class Episode:
         return "\n".join(line for pair in pairs for line in pair if line)
 
     def fail(self, what: str, trace: str = "", status: Any = "error") -> None:
-        """Note the first failure, naming the question and the seed; the episode is over."""
+        """Note the first failure, naming the prompt and the seed; the episode is over."""
         self.ended = "error"
         if self.failure is None:
-            where = f"question '{self.start.question.id}', seed {self.start.seed}, turn {len(self.turns)}"
+            where = f"prompt '{self.start.example.id}', seed {self.start.seed}, turn {len(self.turns)}"
             self.failure = Failure(f"the environment failed ({where}): {what}", trace, status, "environment")
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:

@@ -13,14 +13,14 @@ from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.stage import Stage
 from grouprl.rewards.scoring import Scores, score
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.seeds import answer_seed
+from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import Between, History
-from grouprl.tasks.task import Question, Task
+from grouprl.tasks.task import Example, Task
 
 ANSWERS = 2**20
-"""More answers than any question gets: what parts the numbers of episodes of different questions."""
+"""More completions than any prompt gets: what parts the numbers of episodes of different prompts."""
 
 
 def environments(task: Task) -> Callable[[], Environment] | None:
@@ -45,29 +45,30 @@ def demonstrates(task: Task) -> bool:
     return isinstance(example, Demonstrator)
 
 
-def start_of(ask: Ask, number: int, run_seed: int, temperature: float) -> Start:
-    """Return the episode that is answer `number` of `ask`, with seeds of its own: the question says how it begins.
+def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: float) -> Start:
+    """Return the episode that is completion `number` of `request`, with seeds of its own: the prompt says how it
+    begins.
 
-    Raises InputError for an ask that shows another prompt, or begins the answer with tokens.
+    Raises InputError for a request that shows another prompt, or begins the completion with tokens.
     """
-    if ask.prompt is not None or ask.lead:
+    if request.prompt is not None or request.prefix:
         raise InputError(
-            f"question '{ask.question.id}' is asked in another form, or with a beginning of its answer",
+            f"prompt '{request.example.id}' is asked in another form, or with a beginning of its completion",
             "an environment writes its own prompt, and the policy every action",
             "Leave out the part that gives hints, beginnings or other wordings (explore, sampling)",
         )
-    luck = number if ask.luck is None else ask.luck
+    luck = number if request.luck is None else request.luck
     return Start(
-        question=ask.question,
-        seed=answer_seed("environment", run_seed, ask.ordinal, luck),
-        draws=answer_seed("train", run_seed, ask.ordinal, number),
-        budget=ask.max_new_tokens,
-        temperature=ask.temperature or temperature,
-        lead=ask.lead_turns,
-        lead_seen=ask.lead_seen,
-        lead_trained=ask.lead_trained,
-        turns=ask.max_turns,
-        opening=ask.opening,
+        example=request.example,
+        seed=sample_seed("environment", run_seed, request.ordinal, luck),
+        samples_drawn=sample_seed("train", run_seed, request.ordinal, number),
+        budget=request.max_new_tokens,
+        temperature=request.temperature or temperature,
+        prefix=request.prefix_turns,
+        prefix_observations=request.prefix_observations,
+        train_prefix=request.train_prefix,
+        turns=request.max_turns,
+        opening=request.opening,
     )
 
 
@@ -109,11 +110,13 @@ def _stated(completion: str, *, verdict: Any) -> Any:
     return verdict
 
 
-def extras_of(episodes: Episodes, asked: Sequence[tuple[Ask, int]]) -> dict[str, np.ndarray]:
-    """Return the Batch fields of rows by name; episode e is answer number `asked[e][1]` to its question."""
+def extras_of(episodes: Episodes, requested: Sequence[tuple[RolloutRequest, int]]) -> dict[str, np.ndarray]:
+    """Return the Batch fields of rows by name; episode e is completion number `requested[e][1]` to its prompt."""
     which_b = episodes.episode_b
-    ordinal_e, answer_e = (np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in asked), strict=True))
-    luck_e = np.array([n if a.luck is None else a.luck for a, n in asked], dtype=np.int64)
+    ordinal_e, sample_e = (
+        np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in requested), strict=True)
+    )
+    luck_e = np.array([n if a.luck is None else a.luck for a, n in requested], dtype=np.int64)
     return {
         "mask_bt": episodes.mask_bt,
         "turn_bt": episodes.turn_bt,
@@ -122,32 +125,34 @@ def extras_of(episodes: Episodes, asked: Sequence[tuple[Ask, int]]) -> dict[str,
         "valid_bs": episodes.valid_bs,
         "agent_b": episodes.agent_b,
         "keys.ended": np.array([ENDINGS.index(why) for why in episodes.ended], dtype=np.int64),
-        "keys.question": ordinal_e[which_b],
-        "keys.episode": (ordinal_e * ANSWERS + answer_e)[which_b],
+        "keys.prompt": ordinal_e[which_b],
+        "keys.episode": (ordinal_e * ANSWERS + sample_e)[which_b],
         "keys.context": episodes.context_b,
         "keys.caller": episodes.caller_b,
         "keys.luck": luck_e[which_b],
     }
 
 
-def extras_of_texts(asked: Sequence[tuple[Ask, int]], rollout: Rollout) -> dict[str, np.ndarray]:
-    """Return the same for answers given beside the environment, which are rows of one turn that earns nothing."""
+def extras_of_texts(requested: Sequence[tuple[RolloutRequest, int]], rollout: Rollout) -> dict[str, np.ndarray]:
+    """Return the same for completions given beside the environment, which are rows of one turn that earns nothing."""
     size_b = np.array([len(ids) for ids in rollout.response_ids])
     present_bt = np.arange(size_b.max()) < size_b[:, None]
-    ordinal_b, number_b = (np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in asked), strict=True))
+    ordinal_b, number_b = (
+        np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in requested), strict=True)
+    )
     endings = np.where(rollout.truncated_b.numpy(), ENDINGS.index("truncated"), ENDINGS.index("terminated"))
     return {
         "mask_bt": present_bt,
         "turn_bt": np.where(present_bt, 0, -1),
-        "turn_reward_bs": np.zeros((len(asked), 1)),
-        "state_bs": np.full((len(asked), 1), -1),
-        "valid_bs": np.ones((len(asked), 1), dtype=bool),
-        "agent_b": np.zeros(len(asked), dtype=np.int64),
+        "turn_reward_bs": np.zeros((len(requested), 1)),
+        "state_bs": np.full((len(requested), 1), -1),
+        "valid_bs": np.ones((len(requested), 1), dtype=bool),
+        "agent_b": np.zeros(len(requested), dtype=np.int64),
         "keys.ended": endings.astype(np.int64),
-        "keys.question": ordinal_b,
+        "keys.prompt": ordinal_b,
         "keys.episode": ordinal_b * ANSWERS + number_b,
-        "keys.context": np.zeros(len(asked), dtype=np.int64),
-        "keys.caller": np.full(len(asked), -1),
+        "keys.context": np.zeros(len(requested), dtype=np.int64),
+        "keys.caller": np.full(len(requested), -1),
         "keys.luck": number_b,
     }
 
@@ -180,20 +185,20 @@ class Measured:
 def measured(
     encoder: Any,
     task: Task,
-    questions: Sequence[Question],
+    examples: Sequence[Example],
     max_new_tokens: int,
     history: History = "refuse",
     stage: Stage | None = None,
 ) -> Measured:
-    """Measure the rows of episodes of `questions`.
+    """Measure the rows of episodes of `examples`.
 
     The environments act in themselves to show how much they say; one that cannot is asked for its beginning alone.
     Without an encoder only the policy's own tokens are counted.
     """
     own = task.max_turns * max_new_tokens
-    if encoder is None or not questions:
+    if encoder is None or not examples:
         return Measured(0, own)
-    starts = [Start(question, i) for i, question in enumerate(questions)]
+    starts = [Start(example, i) for i, example in enumerate(examples)]
     turns = task.max_turns if demonstrates(task) else 0
     limits: dict[str, Any] = {"max_turns": turns, "max_new_tokens": max_new_tokens, "agents": task.agents}
     try:
@@ -201,7 +206,7 @@ def measured(
     except InputError as error:
         return Measured(0, own, (str(error),))
     if len(seen.failures) == len(starts):
-        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every question that was tried"
+        what = f"{seen.failures[0].what.rstrip('.')}. Mend the environment: it failed on every prompt that was tried"
         return Measured(0, own, (what,))
     between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0

@@ -1,6 +1,6 @@
 """Playing episodes: environments at different turns share the decoder, and each finishes on its own.
 
-Token-in token-out: what the policy draws is kept as drawn, an observation is encoded once and appended; nothing is
+Token-in token-out: what the policy samples is kept as sampled, an observation is encoded once and appended; nothing is
 decoded and encoded again. Each agent of an episode has rows of its own: one, and one more for each fresh beginning.
 """
 
@@ -109,19 +109,19 @@ def play(
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
     Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
-    `sampler` draws the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which keeps
-    keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
+    `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
+    keeps keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
 
     Raises:
         InputError: a first observation that leaves no room to act, or a chat template that rewrites history.
     """
 
-    def draw(session: SamplingSession[Any, int], living: list[Episode], budget: int) -> Rollout:
+    def sample(session: SamplingSession[Any, int], living: list[Episode], budget: int) -> Rollout:
         requests = [
             Request(
                 (*episode.acting.prompt_ids, *episode.acting.ids),
                 budget,
-                (episode.start.draws + len(episode.turns)) % 2**64,
+                (episode.start.samples_drawn + len(episode.turns)) % 2**64,
                 episode.start.temperature,
                 greedy=greedy,
                 top_p=top_p,
@@ -144,9 +144,9 @@ def play(
                 table.take(led, _written([list(episode.led or ()) for episode in led]))
                 continue
             for budget, rows in living.items():
-                drawn = draw(session, rows, budget)
-                exact = exact and drawn.exact
-                table.take(rows, drawn)
+                sampled = sample(session, rows, budget)
+                exact = exact and sampled.exact
+                table.take(rows, sampled)
         return laid_out(end, getattr(policy, "score_dtype", torch.float32), table.episodes, exact=exact)
 
 
@@ -171,7 +171,7 @@ def demonstrate(
     with _begun(policy, stage, starts, agents, history) as table:
         while living := table.room(positions, max_turns, max_new_tokens):
             for budget, rows in living.items():
-                shown = stage.call("demonstrate", [(e.number, (e.start.question.id, e.start.seed)) for e in rows])
+                shown = stage.call("demonstrate", [(e.number, (e.start.example.id, e.start.seed)) for e in rows])
                 acts = [act if isinstance(act, str) else "" for act in shown]
                 ids = [[*x[: budget - len(end)], *end] for x in policy.encode_all(acts)]
                 for episode, act in zip(rows, shown, strict=True):
@@ -189,7 +189,7 @@ def _check_demonstration(episode: Episode, act: Any) -> None:
 
 
 def _written(ids: list[list[int]]) -> Rollout:
-    """Return turns that nobody drew: log-probs are 0."""
+    """Return turns that nobody sampled: log-probs are 0."""
     zeros_bt = torch.zeros(len(ids), max(map(len, ids), default=0))
     return Rollout((), tuple(map(tuple, ids)), zeros_bt, zeros_bt, torch.zeros(len(ids)))
 
@@ -203,7 +203,7 @@ class _Table:
 
     def begin(self) -> None:
         """Begin every episode."""
-        firsts = self.stage.call("reset", [(e.number, (e.start.question, e.start.seed)) for e in self.episodes])
+        firsts = self.stage.call("reset", [(e.number, (e.start.example, e.start.seed)) for e in self.episodes])
         for episode, first in zip(self.episodes, firsts, strict=True):
             episode.see_first(first)
         self._show([episode for episode in self.episodes if episode.alive])
@@ -223,20 +223,19 @@ class _Table:
                 episode.ended = "out_of_room"
             else:
                 raise InputError(
-                    f"the first observation of question '{episode.start.question.id}' has {episode.acting.length} "
-                    "tokens",
+                    f"the first observation of prompt '{episode.start.example.id}' has {episode.acting.length} tokens",
                     f"the model has room for {positions} positions, and the policy needs some to act",
                     "Use a model with more positions, or shorter observations",
                 )
         self._settle()
         return living
 
-    def take(self, rows: Sequence[Episode], drawn: Rollout) -> None:
-        """Let the environments act on what was drawn, and append what they show to those that go on."""
-        texts = self.policy.decode_all(drawn.response_ids)
-        logp, entropy = drawn.logp_bt.tolist(), drawn.entropy_bt.tolist()
+    def take(self, rows: Sequence[Episode], sampled: Rollout) -> None:
+        """Let the environments act on what was sampled, and append what they show to those that go on."""
+        texts = self.policy.decode_all(sampled.response_ids)
+        logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
         for i, episode in enumerate(rows):
-            ids = list(drawn.response_ids[i])
+            ids = list(sampled.response_ids[i])
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i])
         steps = self.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
         for episode, step in zip(rows, steps, strict=True):
@@ -269,9 +268,7 @@ class _Table:
         for episode in episodes:
             context, shown = episode.addressed, episode.shown
             if context is None:
-                first = (
-                    self.between.first(episode.start.question, shown) if episode.opening is None else episode.opening
-                )
+                first = self.between.first(episode.start.example, shown) if episode.opening is None else episode.opening
                 begun.append((episode, first, None))
             elif (other := self.between.rewritten(context, shown)) is not None:
                 begun.append((episode, other, context))
@@ -286,7 +283,7 @@ class _Table:
             episode.go_on(context, list(ids))
 
     def _settle(self) -> None:
-        """Ask for the scores of episodes that are over, and give their environments back."""
+        """RolloutRequest for the scores of episodes that are over, and give their environments back."""
         over = [episode for episode in self.episodes if not episode.alive and not episode.settled]
         well = [episode for episode in over if episode.failure is None]
         for episode, found in zip(well, self.stage.call("score", [(e.number, ()) for e in well]), strict=True):

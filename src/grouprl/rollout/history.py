@@ -1,4 +1,4 @@
-"""What is known of each training question: how its answers fared, visit by visit."""
+"""What is known of each training prompt: how its completions fared, visit by visit."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 import numpy as np
 
 KEEP = 16
-"""Visits of a question that are remembered one by one; moments are kept over all of them."""
+"""Visits of a prompt that are remembered one by one; moments are kept over all of them."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One group of answers to a question."""
+    """One group of completions of a prompt."""
 
     step: int
-    answers: int
+    completions: int
     right: int
     mean: float
     """Mean reward."""
     std: float
-    """Standard deviation of the rewards (n - 1; 0 for a single answer)."""
+    """Standard deviation of the rewards (n - 1; 0 for a single completion)."""
     advantage: float
-    """Mean |advantage| of the answers that were trained on; 0 where none was."""
+    """Mean |advantage| of the completions that were trained on; 0 where none was."""
     lengths: tuple[int, ...]
-    """Tokens of each right answer, ascending."""
+    """Tokens of each correct completion, ascending."""
 
     @property
     def rate(self) -> float:
-        """Share of right answers."""
-        return self.right / self.answers
+        """Share of correct completions."""
+        return self.right / self.completions
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of the rewards over the visits of a question, each visit with equal weight (DCPO, arXiv:2509.02333)."""
+    """Moments of the rewards over the visits of a prompt, each visit with equal weight (DCPO, arXiv:2509.02333)."""
 
     visits: int
     mean: float
@@ -49,8 +49,8 @@ class Moments:
         return Moments(n + 1, (n * self.mean + mean) / (n + 1), variance)
 
 
-class Ledger:
-    """Visits of the training questions by their number; written after each step, read by curricula and budgets."""
+class PromptHistory:
+    """Visits of the training prompts by their number; written after each step, read by curricula and budgets."""
 
     def __init__(self) -> None:
         self._visits: dict[int, list[Visit]] = {}
@@ -63,34 +63,34 @@ class Ledger:
         return index in self._visits
 
     def visits(self, index: int) -> tuple[Visit, ...]:
-        """Return the remembered visits of question `index`, oldest first; () if it was never asked."""
+        """Return the remembered visits of prompt `index`, oldest first; () if it was never asked."""
         return tuple(self._visits.get(index, ()))
 
     def last(self, index: int) -> Visit | None:
-        """Return the last visit of question `index`."""
+        """Return the last visit of prompt `index`."""
         found = self._visits.get(index)
         return found[-1] if found else None
 
     def rate(self, index: int, unseen: float = 0.5) -> float:
-        """Share of right answers at the last visit of question `index`; `unseen` if there was none."""
+        """Share of correct completions at the last visit of prompt `index`; `unseen` if there was none."""
         last = self.last(index)
         return unseen if last is None else last.rate
 
     def moments(self, index: int) -> Moments:
-        """Return the moments of the rewards over all visits of question `index`."""
+        """Return the moments of the rewards over all visits of prompt `index`."""
         return self._moments.get(index, Moments(0, 0.0, 0.0))
 
     def indices(self) -> list[int]:
-        """Return the numbers of all questions that were asked."""
+        """Return the numbers of all prompts that were asked."""
         return sorted(self._visits)
 
     def at(self, step: int) -> dict[int, list[Visit]]:
-        """Return the visits of `step` by question, of questions that were not asked again later."""
+        """Return the visits of `step` by prompt, of prompts that were not asked again later."""
         latest = {i: v for i, v in self._visits.items() if v[-1].step == step}
         return {i: [v for v in latest[i] if v.step == step] for i in sorted(latest)}
 
     def write(self, index: int, visit: Visit) -> None:
-        """Add a visit of question `index`."""
+        """Add a visit of prompt `index`."""
         self._visits[index] = [*self._visits.get(index, ()), visit][-KEEP:]
         self._moments[index] = self.moments(index).after(visit.mean, visit.std)
 

@@ -148,7 +148,7 @@ class LeanDecoder:
             cache.fork(parent_n)
 
     def _first_projection(self, tokens: int) -> torch.Tensor | None:
-        """Project the vocabulary where it is much smaller than what will be drawn: the first layer sees no more."""
+        """Project the vocabulary where it is much smaller than what will be sampled: the first layer sees no more."""
         embeddings_vd, first = self.weights.embeddings, self.weights.layers[0]
         pays = len(embeddings_vd) * FEWER_ROWS <= tokens
         return first.qkv(first.attention_norm(embeddings_vd)) if pays else None

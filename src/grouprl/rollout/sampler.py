@@ -33,12 +33,13 @@ class Rollout:
 
     Attributes:
         prompt_ids: prompt of each row.
-        response_ids: completion of each row, with the end token where one was drawn.
+        response_ids: completion of each row, with the end token where one was sampled.
         logp_bt: log-prob of each token at the sampling temperature, before top-k and top-p; 0 beyond the end.
-        entropy_bt: entropy in nats of the distribution each token was drawn from (same temperature); 0 beyond the end.
+        entropy_bt: entropy in nats of the distribution each token was sampled from (same temperature); 0 beyond the
+        end.
         truncated_b: True where neither an end token nor a stop sequence came within the budget.
         exact: whether the log-probs are the policy's own, as their sampler said (`grouprl.protocols.Samples.exact`).
-        version_bt: [B,T] int64, the version that drew each token, -1 beyond the end; None where it is not known.
+        version_bt: [B,T] int64, the version that sampled each token, -1 beyond the end; None where it is not known.
     """
 
     prompt_ids: tuple[tuple[int, ...], ...]
@@ -73,9 +74,9 @@ def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Ro
 
 
 class LocalSampler:
-    """Draws from `policy` in this process: an `Engine` that shares the weights, so that publishing is but a number.
+    """Samples from `policy` in this process: an `Engine` that shares the weights, so that publishing is but a number.
 
-    Requests that differ only in prompt, seed, temperature, budget and what was drawn before are written together,
+    Requests that differ only in prompt, seed, temperature, budget and what was sampled before are written together,
     those of different agents by the policy of each.
 
     Args:
@@ -96,11 +97,11 @@ class LocalSampler:
     def publish(self, version: int, policy: Any) -> None:
         """Let the weights as they are be version `version`; they are the policy's own, there is nothing to bring."""
         if policy is not self.policy:
-            raise InputError("another policy's weights are published", "this sampler draws from its own policy")
+            raise InputError("another policy's weights are published", "this sampler samples from its own policy")
         self.version = later(self.version, version)
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
-        """Draw what `requests` ask for; see `grouprl.protocols.Sampler`."""
+        """Sample what `requests` ask for; see `grouprl.protocols.Sampler`."""
         return self._sample(requests, None)
 
     def session(self) -> AbstractContextManager[LocalSession]:
@@ -110,7 +111,7 @@ class LocalSampler:
     def _sample(
         self, requests: Sequence[Request[Prompt]], kept: dict[int, KeptTurns] | None, pause: Pause | None = None
     ) -> Samples[int]:
-        """Draw each group of requests that are alike; `pause` ends the drawing early, see `decode`."""
+        """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
         groups: dict[Any, list[int]] = {}
         for i, request in enumerate(requests):
             owner = request.agent if isinstance(self.policy, Team) else 0
@@ -133,7 +134,7 @@ class LocalSession:
         """By the agent who owns the weights."""
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
-        """Draw what `requests` ask for; what is known of their names is not read again."""
+        """Sample what `requests` ask for; what is known of their names is not read again."""
         return self.sampler._sample(requests, self.kept)
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ class LocalSession:
 
 
 def exact_in(dtype: torch.dtype) -> bool:
-    """Whether weights of this type are drawn from with the log-probs that the trainer computes."""
+    """Whether weights of this type are sampled from with the log-probs that the trainer computes."""
     return dtype in EXACT
 
 
@@ -202,10 +203,11 @@ def generate(
     rows_at_once: int | None = None,
     **settings: Any,
 ) -> Rollout:
-    """Draw `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests that are much alike.
+    """Sample `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests that are much
+    alike.
 
     Args:
-        policy: the policy to draw from.
+        policy: the policy to sample from.
         prompts: token ids per prompt.
         n: completions per prompt; those of one prompt stand next to each other.
         max_new_tokens: tokens per completion at most, the end token included.
@@ -241,11 +243,11 @@ def requests_of(
         raise InputError(f"n={n}", "Each prompt gets at least one completion", "Give 1 or more")
     if max_new_tokens < 1:
         raise InputError(f"max_new_tokens={max_new_tokens}", "A completion has at least one token", "Give 1 or more")
-    asked = list(prompts)
-    if not asked:
-        raise InputError("No prompts", "There must be something to answer", "Give at least one prompt")
-    known = {id(prompt): tuple(map(int, prompt)) for prompt in asked}  # the same one often stands there many times
-    rows = [known[id(prompt)] for prompt in asked for _ in range(n)]
+    requested = list(prompts)
+    if not requested:
+        raise InputError("No prompts", "There must be something to completion", "Give at least one prompt")
+    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same one often stands there many times
+    rows = [known[id(prompt)] for prompt in requested for _ in range(n)]
     if not all(rows):
         raise InputError(
             f"Prompt {rows.index(()) // n} has no tokens", "A prompt needs at least one", "Begin it with bos"
@@ -261,8 +263,8 @@ def requests_of(
     if over:
         raise InputError(f"budgets holds {over[0]}", f"It lies between 1 and {max_new_tokens}")
     return [
-        Request(prompt, budget, seed, heat, stop=stops, stop_texts=tuple(stop_texts), **settings)
-        for prompt, seed, heat, budget in zip(*columns, strict=True)
+        Request(prompt, budget, seed, temperature, stop=stops, stop_texts=tuple(stop_texts), **settings)
+        for prompt, seed, temperature, budget in zip(*columns, strict=True)
     ]
 
 

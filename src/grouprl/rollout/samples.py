@@ -1,4 +1,4 @@
-"""Scored answers, row by row, on their way to becoming a Batch."""
+"""Scored completions, row by row, on their way to becoming a Batch."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from grouprl.rewards.scoring import Scores
 from grouprl.rollout.episode import Record
 from grouprl.rollout.requests import Prompt
 from grouprl.rollout.sampler import Rollout
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @dataclass(frozen=True)
-class Collected:
+class ScoredSamples:
     """B scored rows; `kept_b` says which may be trained on."""
 
-    questions: tuple[Question, ...]
-    """[B] the question of each row."""
+    examples: tuple[Example, ...]
+    """[B] the prompt of each row."""
     prompts: tuple[Prompt, ...]
     """[B] the prompt that the policy was shown."""
     group_b: np.ndarray
-    """[B] number of the group: the ordinal of the question in this run; one number per (question, agent) where the
+    """[B] number of the group: the ordinal of the prompt in this run; one number per (prompt, agent) where the
     task has several agents."""
     index_b: np.ndarray
-    """[B] number of the question in the task's training split."""
-    answer_b: np.ndarray
-    """[B] number of the answer to its question. Several rows of an episode share one."""
+    """[B] number of the prompt in the task's training split."""
+    sample_b: np.ndarray
+    """[B] number of the completion of its prompt. Several rows of an episode share one."""
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
@@ -50,7 +50,7 @@ class Collected:
     """[B] of episodes: who acted, turn by turn. None where no row is one."""
 
     def __len__(self) -> int:
-        return len(self.questions)
+        return len(self.examples)
 
     @property
     def tokens(self) -> Tokens:
@@ -65,8 +65,8 @@ class Collected:
 
     @property
     def ordinal_b(self) -> np.ndarray:
-        """[B] ordinal of the question in this run, whoever acted."""
-        return self.extras.get("keys.question", self.group_b)
+        """[B] ordinal of the prompt in this run, whoever acted."""
+        return self.extras.get("keys.prompt", self.group_b)
 
     @property
     def context_b(self) -> np.ndarray:
@@ -75,12 +75,12 @@ class Collected:
 
     @property
     def row_keys(self) -> list[tuple[int, int, int]]:
-        """(ordinal of the question, number of the answer, which row of it): a name of each row."""
-        return list(zip(self.ordinal_b.tolist(), self.answer_b.tolist(), self.context_b.tolist(), strict=True))
+        """(ordinal of the prompt, number of the completion, which row of it): a name of each row."""
+        return list(zip(self.ordinal_b.tolist(), self.sample_b.tolist(), self.context_b.tolist(), strict=True))
 
     @property
     def first_b(self) -> np.ndarray:
-        """[B] bool: one row of each answer or episode that is here, the one that was begun first."""
+        """[B] bool: one row of each completion or episode that is here, the one that was begun first."""
         if "keys.episode" not in self.extras:
             return np.ones(len(self), dtype=bool)
         order = np.lexsort((np.arange(len(self)), self.context_b))
@@ -99,28 +99,28 @@ class Collected:
         """[B] int64: how many tokens the policy wrote."""
         return self.acted_bt.sum(1)
 
-    def with_extras(self, **extras: np.ndarray) -> Collected:
+    def with_extras(self, **extras: np.ndarray) -> ScoredSamples:
         """Return the rows with further columns; `__` in a name stands for its dot (`keys__budget`)."""
         named = {name.replace("__", "."): values for name, values in extras.items()}
         return replace(self, extras={**self.extras, **named})
 
-    def with_source(self, name: str) -> Collected:
+    def with_source(self, name: str) -> ScoredSamples:
         """Return the rows with every source set to `name`."""
         return replace(self, source_b=np.full(len(self), SOURCES[name], dtype=np.int64))
 
 
-def join(parts: Sequence[Collected]) -> Collected:
+def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
     """Put several collections one after the other; columns that only some have are zero in the others."""
     if len(parts) == 1:
         return parts[0]
     scores = [part.scores for part in parts]
     greedy = [part.greedy_reward_b for part in parts]
-    return Collected(
-        questions=tuple(q for part in parts for q in part.questions),
+    return ScoredSamples(
+        examples=tuple(q for part in parts for q in part.examples),
         prompts=tuple(p for part in parts for p in part.prompts),
         group_b=np.concatenate([part.group_b for part in parts]),
         index_b=np.concatenate([part.index_b for part in parts]),
-        answer_b=np.concatenate([part.answer_b for part in parts]),
+        sample_b=np.concatenate([part.sample_b for part in parts]),
         rollout=_join_rollouts([part.rollout for part in parts]),
         texts=tuple(text for part in parts for text in part.texts),
         scores=join_scores(scores),
@@ -135,18 +135,18 @@ def join(parts: Sequence[Collected]) -> Collected:
     )
 
 
-def subset(collected: Collected, rows: np.ndarray) -> Collected:
+def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
     """The rows of `rows` ([N] int or [B] bool); what was given where those are all, in order."""
     index = np.flatnonzero(rows) if rows.dtype == bool else rows
-    if np.array_equal(index, np.arange(len(collected))):
-        return collected
-    rollout, scores, where = collected.rollout, collected.scores, torch.from_numpy(index)
-    return Collected(
-        questions=tuple(collected.questions[i] for i in index),
-        prompts=tuple(collected.prompts[i] for i in index),
-        group_b=collected.group_b[index],
-        index_b=collected.index_b[index],
-        answer_b=collected.answer_b[index],
+    if np.array_equal(index, np.arange(len(samples))):
+        return samples
+    rollout, scores, where = samples.rollout, samples.scores, torch.from_numpy(index)
+    return ScoredSamples(
+        examples=tuple(samples.examples[i] for i in index),
+        prompts=tuple(samples.prompts[i] for i in index),
+        group_b=samples.group_b[index],
+        index_b=samples.index_b[index],
+        sample_b=samples.sample_b[index],
         rollout=Rollout(
             prompt_ids=tuple(rollout.prompt_ids[i] for i in index),
             response_ids=tuple(rollout.response_ids[i] for i in index),
@@ -157,14 +157,14 @@ def subset(collected: Collected, rows: np.ndarray) -> Collected:
             exact=rollout.exact,
             version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
         ),
-        texts=tuple(collected.texts[i] for i in index),
+        texts=tuple(samples.texts[i] for i in index),
         scores=subset_scores(scores, index),
-        kept_b=collected.kept_b[index],
-        source_b=collected.source_b[index],
-        foreign_b=collected.foreign_b[index],
-        greedy_reward_b=None if collected.greedy_reward_b is None else collected.greedy_reward_b[index],
-        extras={name: values[index] for name, values in collected.extras.items()},
-        records=None if collected.records is None else tuple(collected.records[i] for i in index),
+        kept_b=samples.kept_b[index],
+        source_b=samples.source_b[index],
+        foreign_b=samples.foreign_b[index],
+        greedy_reward_b=None if samples.greedy_reward_b is None else samples.greedy_reward_b[index],
+        extras={name: values[index] for name, values in samples.extras.items()},
+        records=None if samples.records is None else tuple(samples.records[i] for i in index),
     )
 
 
@@ -180,45 +180,45 @@ def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
     )
 
 
-def sort_by_group(collected: Collected) -> Collected:
+def sort_by_group(samples: ScoredSamples) -> ScoredSamples:
     """Bring the rows of each group together, groups in the order of their numbers, rows in the order they came."""
-    return subset(collected, np.argsort(collected.group_b, kind="stable"))
+    return subset(samples, np.argsort(samples.group_b, kind="stable"))
 
 
-def to_batch(collected: Collected, *, max_length: int) -> Batch:
-    """Lay scored rows out as a Batch of B rows and T = longest answer positions.
+def to_batch(samples: ScoredSamples, *, max_length: int) -> Batch:
+    """Lay scored rows out as a Batch of B rows and T = longest completion positions.
 
     Everything is acted, in one turn, unless the extras `mask_bt` and `turn_bt` say otherwise. Where log-probs are
     foreign, `old_bt` still has to be computed by the policy.
     """
-    rollout, scores = collected.rollout, collected.scores
-    tokens = collected.tokens
+    rollout, scores = samples.rollout, samples.scores
+    tokens = samples.tokens
     width = tokens.max_response
-    mask_bt = torch.from_numpy(collected.acted_bt)
+    mask_bt = torch.from_numpy(samples.acted_bt)
     reward_b = torch.from_numpy(scores.reward_b).to(rollout.logp_bt.dtype)
     behavior_bt = rollout.logp_bt[:, :width]
     batch = Batch(
         mask_bt=mask_bt,
-        group_b=torch.from_numpy(collected.group_b),
+        group_b=torch.from_numpy(samples.group_b),
         reward_b=reward_b,
         rewards={name: torch.from_numpy(x).to(reward_b.dtype) for name, x in scores.components.items()},
         behavior_bt=behavior_bt,
         old_bt=behavior_bt,
         entropy_bt=rollout.entropy_bt[:, :width],
-        greedy_reward_b=_optional(collected.greedy_reward_b, reward_b.dtype),
+        greedy_reward_b=_optional(samples.greedy_reward_b, reward_b.dtype),
         truncated_b=rollout.truncated_b,
         correct_b=torch.from_numpy(scores.correct_b),
-        source_b=torch.from_numpy(collected.source_b),
+        source_b=torch.from_numpy(samples.source_b),
         token_bt=_token_ids(tokens),
         turn_bt=torch.where(mask_bt, 0, -1),
         max_length=max_length,
-        inputs=collected.inputs,
+        inputs=samples.inputs,
     )
-    extras = {name: values for name, values in collected.extras.items() if name != "mask_bt"}
+    extras = {name: values for name, values in samples.extras.items() if name != "mask_bt"}
     batch = batch.replace(**_extra_fields(batch, extras)) if extras else batch
     if "keys.caller" in extras:
         batch = batch.replace(parent_b=_callers(batch))
-    return batch if len(extras) == len(collected.extras) else _without_empty_turns(batch)
+    return batch if len(extras) == len(samples.extras) else _without_empty_turns(batch)
 
 
 def _callers(batch: Batch) -> Tensor:
@@ -294,7 +294,7 @@ def join_scores(scores: Sequence[Scores]) -> Scores:
     )
 
 
-def _join_extras(parts: Sequence[Collected]) -> dict[str, np.ndarray]:
+def _join_extras(parts: Sequence[ScoredSamples]) -> dict[str, np.ndarray]:
     """Columns of all parts, zero where a part has none, padded to the widest."""
     joined: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(name for part in parts for name in part.extras):
@@ -305,7 +305,7 @@ def _join_extras(parts: Sequence[Collected]) -> dict[str, np.ndarray]:
     return joined
 
 
-def _join_records(parts: Sequence[Collected]) -> tuple[Record | None, ...] | None:
+def _join_records(parts: Sequence[ScoredSamples]) -> tuple[Record | None, ...] | None:
     if all(part.records is None for part in parts):
         return None
     return tuple(r for part in parts for r in (part.records or (None,) * len(part)))

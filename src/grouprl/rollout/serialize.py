@@ -15,56 +15,56 @@ from grouprl.rewards.scoring import Problem, Scores
 from grouprl.rollout.episode import Record, Turn
 from grouprl.rollout.requests import Prompt
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected
-from grouprl.tasks.task import Question, Task
+from grouprl.rollout.samples import ScoredSamples
+from grouprl.tasks.task import Example, Task
 
 Packed = dict[str, Any]
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
-_ARRAYS = ("group_b", "index_b", "answer_b", "kept_b", "source_b", "foreign_b")
+_ARRAYS = ("group_b", "index_b", "sample_b", "kept_b", "source_b", "foreign_b")
 
 
-def pack(collected: Collected) -> Packed:
-    """Return rows as plain data; questions are kept by number and id alone, prompts where they are not the question's.
+def pack(samples: ScoredSamples) -> Packed:
+    """Return rows as plain data; prompts are kept by number and id alone, prompts where they are not the prompt's.
 
     `unpack` with the same task gives the same rows back.
     """
-    rollout, scores = collected.rollout, collected.scores
-    greedy = collected.greedy_reward_b
-    pairs = zip(collected.prompts, collected.questions, strict=True)
+    rollout, scores = samples.rollout, samples.scores
+    greedy = samples.greedy_reward_b
+    pairs = zip(samples.prompts, samples.examples, strict=True)
     return {
-        **{name: torch.from_numpy(getattr(collected, name).copy()) for name in _ARRAYS},
-        "question_ids": [question.id for question in collected.questions],
-        "prompts": [None if prompt == question.prompt else _plain(prompt) for prompt, question in pairs],
+        **{name: torch.from_numpy(getattr(samples, name).copy()) for name in _ARRAYS},
+        "question_ids": [example.id for example in samples.examples],
+        "prompts": [None if prompt == example.prompt else _plain(prompt) for prompt, example in pairs],
         "prompt_ids": _flat(rollout.prompt_ids),
         "response_ids": _flat(rollout.response_ids),
         "logp_bt": rollout.logp_bt.clone(),
         "entropy_bt": rollout.entropy_bt.clone(),
         "truncated_b": rollout.truncated_b.clone(),
-        "texts": list(collected.texts),
+        "texts": list(samples.texts),
         "reward_b": torch.from_numpy(scores.reward_b.copy()),
         "components": {name: torch.from_numpy(x.copy()) for name, x in scores.components.items()},
         "correct_b": torch.from_numpy(scores.correct_b.copy()),
         "status_b": scores.status_b.tolist(),
         "problems": [astuple(problem) for problem in scores.problems],
         "greedy_reward_b": None if greedy is None else torch.from_numpy(greedy.copy()),
-        "extras": {name: torch.from_numpy(x.copy()) for name, x in collected.extras.items()},
-        "records": None if collected.records is None else [None if r is None else asdict(r) for r in collected.records],
+        "extras": {name: torch.from_numpy(x.copy()) for name, x in samples.extras.items()},
+        "records": None if samples.records is None else [None if r is None else asdict(r) for r in samples.records],
     }
 
 
-def unpack(packed: Mapping[str, Any], task: Task) -> Collected:
-    """Return the rows that `pack` was given; InputError where `task` no longer has a question of theirs."""
-    questions = tuple(
-        _question(task, index, name)
+def unpack(packed: Mapping[str, Any], task: Task) -> ScoredSamples:
+    """Return the rows that `pack` was given; InputError where `task` no longer has a prompt of theirs."""
+    examples = tuple(
+        _example(task, index, name)
         for index, name in zip(packed["index_b"].tolist(), packed["question_ids"], strict=True)
     )
     prompts = tuple(
-        question.prompt if prompt is None else _prompt(prompt)
-        for prompt, question in zip(packed["prompts"], questions, strict=True)
+        example.prompt if prompt is None else _prompt(prompt)
+        for prompt, example in zip(packed["prompts"], examples, strict=True)
     )
     greedy = packed["greedy_reward_b"]
-    return Collected(
-        questions=questions,
+    return ScoredSamples(
+        examples=examples,
         prompts=prompts,
         **{name: packed[name].numpy().copy() for name in _ARRAYS},
         rollout=Rollout(
@@ -114,16 +114,16 @@ def _prompt(plain: Any) -> Prompt:
     return plain if isinstance(plain, str) else tuple(plain)
 
 
-def _question(task: Task, index: int, name: str) -> Question:
-    """Question `index` of the training split, or the variant of it that is called `name`."""
-    question = task.question("train", index)
-    if question.id == name:
-        return question
-    for variant in task.variants(question):
+def _example(task: Task, index: int, name: str) -> Example:
+    """Example `index` of the training split, or the variant of it that is called `name`."""
+    example = task.example("train", index)
+    if example.id == name:
+        return example
+    for variant in task.variants(example):
         if variant.id == name:
             return variant
     raise InputError(
-        f"the task '{task.name}' has no question '{name}' (number {index})",
-        "stored rows belong to the questions they were drawn for",
+        f"the task '{task.name}' has no prompt '{name}' (number {index})",
+        "stored rows belong to the prompts they were sampled for",
         "Go on with the task that the run began with",
     )

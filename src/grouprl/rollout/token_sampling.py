@@ -1,4 +1,5 @@
-"""Drawing tokens: one uniform number per (seed, position), turned into a token by the inverse distribution function."""
+"""Sampling tokens: one uniform number per (seed, position), turned into a token by the inverse distribution
+function."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ _BITS = 48
 """Resolution of the uniforms. Coarser than a double's 53 bits, so that u * total never rounds up to total."""
 
 
-def uniforms(seeds: Sequence[int], positions: int, drawn: Sequence[int] = ()) -> np.ndarray:
+def uniforms(seeds: Sequence[int], positions: int, sampled: Sequence[int] = ()) -> np.ndarray:
     """Return independent uniforms in [0, 1), float64 [B, positions]; row b depends on seeds[b] alone.
 
-    With `drawn` [B] row b begins behind its first drawn[b] numbers.
+    With `sampled` [B] row b begins behind its first sampled[b] numbers.
 
     Counter-based: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
     of the mixed seed plus position times the golden gamma.
     """
     key_b = _splitmix(np.array([seed & (2**64 - 1) for seed in seeds], dtype=np.uint64))
     with np.errstate(over="ignore"):
-        place_bt = np.arange(1, positions + 1, dtype=np.uint64) + np.array(drawn or [0], dtype=np.uint64)[:, None]
+        place_bt = np.arange(1, positions + 1, dtype=np.uint64) + np.array(sampled or [0], dtype=np.uint64)[:, None]
         state_bt = key_b[:, None] + place_bt * _GOLDEN
     return (_splitmix(state_bt) >> np.uint64(64 - _BITS)).astype(np.float64) * 2.0**-_BITS
 
@@ -37,10 +38,10 @@ def _splitmix(state: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def draw(p_rv: torch.Tensor, uniform_r: torch.Tensor) -> torch.Tensor:
+def sample(p_rv: torch.Tensor, uniform_r: torch.Tensor) -> torch.Tensor:
     """Return the first token whose cumulated probability exceeds uniform * total, [R] int64.
 
-    `p_rv` need not be normalised; a token of probability zero is never drawn.
+    `p_rv` need not be normalised; a token of probability zero is never sampled.
     """
     cumulated_rv = p_rv.cumsum(-1, dtype=torch.float64)
     target_r = uniform_r[:, None] * cumulated_rv[:, -1:]

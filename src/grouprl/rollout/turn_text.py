@@ -14,7 +14,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.envs.environment import Observation
 from grouprl.policy.text import Chat, render_chat
 from grouprl.rollout.episode import Context, shown_messages
-from grouprl.tasks.task import Message, Question
+from grouprl.tasks.task import Example, Message
 
 History = Literal["refuse", "append", "split"]
 """Where a template rewrites history: refuse to play, keep what was written all the same, or go on in a new row."""
@@ -27,7 +27,7 @@ class Between:
     """How observations become tokens for one policy: plain text as it is, or through the chat template.
 
     A policy whose tokenizer has a chat template gets the first observation as a user's message, behind the system
-    messages of the question.
+    messages of the prompt.
 
     Raises:
         InputError: a chat template that rewrites history, where `history` is 'refuse'.
@@ -47,13 +47,13 @@ class Between:
             )
         self.splits = difference is not None and history == "split"
 
-    def first(self, question: Question, shown: Observation) -> str | tuple[Message, ...]:
+    def first(self, example: Example, shown: Observation) -> str | tuple[Message, ...]:
         """Return the prompt that shows the first observation."""
         if not self.chat:
             return shown.text
         if shown.messages:
             return Chat(shown.messages, shown.tools)  # type: ignore[return-value]
-        given = question.prompt if not isinstance(question.prompt, str) else ()
+        given = example.prompt if not isinstance(example.prompt, str) else ()
         system = tuple(message for message in given if message["role"] == "system")
         return (*system, Message(role="user", content=shown.text))
 

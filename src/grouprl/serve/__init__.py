@@ -1,8 +1,8 @@
-"""Serving a policy: requests of many clients drawn together, their exact tokens recorded."""
+"""Serving a policy: requests of many clients sampled together, their exact tokens recorded."""
 
 from grouprl.serve.rows import Row, Rows
-from grouprl.serve.sampling import Drawing, Drawn, Line
+from grouprl.serve.sampling import BatchedSampling, Line, SampledTurn
 from grouprl.serve.service import Service
 from grouprl.serve.shelves import Keeping
 
-__all__ = ["Drawing", "Drawn", "Keeping", "Line", "Row", "Rows", "Service"]
+__all__ = ["BatchedSampling", "Keeping", "Line", "Row", "Rows", "SampledTurn", "Service"]

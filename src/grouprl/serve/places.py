@@ -1,4 +1,4 @@
-"""Places at the drawing, given to API keys in turn: nobody's queue holds up another one's."""
+"""Places at the sampling, given to API keys in turn: nobody's queue holds up another one's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.chat.refusal import Refusal
 
 
 class Places:
-    """A number of places, for which answers wait in one queue per key. For one event loop."""
+    """A number of places, for which completions wait in one queue per key. For one event loop."""
 
     def __init__(self, places: int, most_waiting: int) -> None:
         self.places, self.free, self.most_waiting, self.waiting = places, places, most_waiting, 0
@@ -37,7 +37,7 @@ class Places:
             return
         queue = self._queues.setdefault(key, deque())
         if self.waiting >= self.most_waiting or len(queue) >= max(1, self.most_waiting * 3 // 4):
-            raise Refusal(f"{self.waiting} answers wait to be written already; ask again later", status=503)
+            raise Refusal(f"{self.waiting} completions wait to be written already; ask again later", status=503)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         self.waiting += 1

@@ -14,17 +14,17 @@ from typing import Any, TextIO
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
 from grouprl.rollout.turn_text import Between
-from grouprl.serve.sampling import Drawn
+from grouprl.serve.sampling import SampledTurn
 from grouprl.serve.shelves import Keeping, Shelves
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
-NOBODY = Question("served", "")
+NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(eq=False)
 class Row:
-    """One conversation as the policy sees it: `ids` are the tokens behind the prompt, `mask` says which it drew."""
+    """One conversation as the policy sees it: `ids` are the tokens behind the prompt, `mask` says which it sampled."""
 
     number: int
     tools: Messages
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """Where a request goes on: its row with its turns then (None: it begins one), all tokens, those new to the row."""
 
     row: Row | None
@@ -65,9 +65,10 @@ class Asked:
 class Rows:
     """The rows of every client, by API key. Nothing is kept of a client without one.
 
-    A request whose messages begin with all that a row holds, the last answer included, goes on in that row: the tokens
-    drawn before stay as they were drawn, and only what is new is encoded. Any other request begins a row. With several
-    answers to one request, each is a row. What is kept is bounded (`Keeping`); a record on disk holds everything.
+    A request whose messages begin with all that a row holds, the last completion included, goes on in that row: the
+    tokens sampled before stay as they were sampled, and only what is new is encoded. Any other request begins a row.
+    With several completions to one request, each is a row. What is kept is bounded (`Keeping`); a record on disk holds
+    everything.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Rows:
             found = self._shelves.of(key)
             return None if not found else [row.as_json() for row in found]
 
-    def ask(self, key: str, messages: Messages, tools: Messages) -> Asked:
+    def ask(self, key: str, messages: Messages, tools: Messages) -> Requested:
         """Return which row goes on with these messages, and the tokens that the policy is to go on from.
 
         Raises:
@@ -108,25 +109,26 @@ class Rows:
         with self._encoding:
             if row is None:
                 prompt = self.between.first(NOBODY, shown(messages, tools))
-                return Asked(None, 0, self.policy.encode_prompt(prompt), [])
+                return Requested(None, 0, self.policy.encode_prompt(prompt), [])
             ended = before[-1] if before[-1] in self.policy.eos_ids else None
             seen = self.policy.encode(self.between.later(shown(messages[len(said) :], ()), ended))
-            return Asked(row, turns, [*before, *seen], seen)
+            return Requested(row, turns, [*before, *seen], seen)
 
-    def add(self, key: str, asked: Asked, drawn: Drawn, said: Messages, tools: Messages) -> Row:
-        """Write an answer down: in the row that was asked, or in a new one where that has gone on since or is gone."""
+    def add(self, key: str, asked: Requested, sampled: SampledTurn, said: Messages, tools: Messages) -> Row:
+        """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
+        gone."""
         with self._lock:
             row, seen = asked.row, asked.seen
             if row is None or row.turns != asked.turns or not self._shelves.holds(key, row):
                 row, seen = Row(self._shelves.next_number(key), tuple(tools), (), list(asked.context)), []
-            row.ids += [*seen, *drawn.ids]
-            row.mask += [False] * len(seen) + [True] * len(drawn.ids)
-            row.logp += [0.0] * len(seen) + list(drawn.logp)
+            row.ids += [*seen, *sampled.ids]
+            row.mask += [False] * len(seen) + [True] * len(sampled.ids)
+            row.logp += [0.0] * len(seen) + list(sampled.logp)
             row.said, row.turns, row.used = tuple(said), row.turns + 1, time.monotonic()
             row.cost = _cost(row)
             if key:
                 self._shelves.put(key, _marks(row.said, tools)[-1], row)
-            self._write(key, row, seen, drawn)
+            self._write(key, row, seen, sampled)
             return row
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ class Rows:
                 return min(going, key=lambda row: row.number)
         return None
 
-    def _write(self, key: str, row: Row, seen: list[int], drawn: Drawn) -> None:
+    def _write(self, key: str, row: Row, seen: list[int], sampled: SampledTurn) -> None:
         if self._file is None:
             return
         first = row.turns == 1
@@ -152,9 +154,9 @@ class Rows:
             "row": row.number,
             "turn": row.turns - 1,
             "seen_ids": row.prompt_ids if first else seen,
-            "ids": list(drawn.ids),
-            "logp": list(drawn.logp),
-            "text": drawn.text,
+            "ids": list(sampled.ids),
+            "logp": list(sampled.logp),
+            "text": sampled.text,
             "messages": list(row.said),
         }
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")

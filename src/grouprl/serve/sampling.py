@@ -1,6 +1,6 @@
-"""Drawing answers for requests that come at any time: all that are open are drawn together, stretch by stretch.
+"""Sampling completions for requests that come at any time: all that are open are sampled together, stretch by stretch.
 
-Requests that come while others are being answered join at the next stretch. What is drawn depends on the request and
+Requests that come while others are being answered join at the next stretch. What is sampled depends on the request and
 its seed alone, not on its neighbours: each stretch has a seed of its own, and stretches begin at fixed positions.
 """
 
@@ -19,12 +19,12 @@ from grouprl.protocols import Request, Sampler
 from grouprl.rollout.sampler import LocalSampler
 
 STRETCH = 32
-"""Tokens drawn before requests may join, streams are told, and stop texts are looked for."""
+"""Tokens sampled before requests may join, streams are told, and stop texts are looked for."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One answer to be drawn."""
+    """One completion to be sampled."""
 
     prompt_ids: tuple[int, ...]
     budget: int
@@ -38,8 +38,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """An answer: tokens with their log-probs, and the text before a stop text; `ended` by an end token or a stop."""
+class SampledTurn:
+    """A completion: tokens with their log-probs, and the text before a stop text; `ended` by an end token or a stop."""
 
     ids: tuple[int, ...]
     logp: tuple[float, ...]
@@ -50,35 +50,35 @@ class Drawn:
 @dataclass
 class _Open:
     line: Line
-    future: Future[Drawn]
+    future: Future[SampledTurn]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     told: int = 0
 
 
-class Drawing:
-    """A thread that draws for whoever asks; `at_once` bounds the answers that are written at the same time.
+class BatchedSampling:
+    """A thread that samples for whoever asks; `at_once` bounds the completions that are written at the same time.
 
-    Every answer comes from `sampler`; None: a `LocalSampler` of the policy.
+    Every completion comes from `sampler`; None: a `LocalSampler` of the policy.
     """
 
     def __init__(self, policy: Any, at_once: int = 64, sampler: Sampler[Any, int] | None = None) -> None:
         self.policy, self.at_once = policy, at_once
         self.sampler: Sampler[Any, int] = sampler or LocalSampler(policy)
         self.largest = 0
-        """Most answers that were written together so far."""
+        """Most completions that were written together so far."""
         self._queue: queue.Queue[_Open | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
         self._thread.start()
 
-    def draw(self, line: Line) -> Future[Drawn]:
-        """Ask for an answer; a future that is cancelled is drawn no further."""
-        future: Future[Drawn] = Future()
+    def sample(self, line: Line) -> Future[SampledTurn]:
+        """RolloutRequest for a completion; a future that is cancelled is sampled no further."""
+        future: Future[SampledTurn] = Future()
         self._queue.put(_Open(line, future))
         return future
 
     def close(self) -> None:
-        """Stop drawing; open requests are cancelled. May be called twice."""
+        """Stop sampling; open requests are cancelled. May be called twice."""
         self._queue.put(None)
         self._thread.join()
 
@@ -105,7 +105,7 @@ class Drawing:
             each.future.cancel()
 
     def _stretch(self, active: list[_Open]) -> list[_Open]:
-        """Draw a stretch for every open answer; those drawn alike go together."""
+        """Sample a stretch for every open completion; those sampled alike go together."""
         alike: dict[tuple[bool, float], list[_Open]] = defaultdict(list)
         for each in active:
             alike[each.line.temperature == 0, each.line.top_p].append(each)
@@ -121,7 +121,7 @@ class Drawing:
         return active
 
     def _advance(self, group: list[_Open], greedy: bool, top_p: float) -> None:
-        drawn = self.sampler.sample(
+        sampled = self.sampler.sample(
             [
                 Request(
                     (*each.line.prompt_ids, *each.ids),
@@ -134,7 +134,7 @@ class Drawing:
                 for each in group
             ]
         )
-        for each, ids, logp in zip(group, drawn.actions, drawn.logp_bt.tolist(), strict=True):
+        for each, ids, logp in zip(group, sampled.actions, sampled.logp_bt.tolist(), strict=True):
             before = len(each.ids)
             each.ids += ids
             each.logp += logp[: len(ids)]
@@ -144,7 +144,7 @@ class Drawing:
                 _fail(each, error)
 
     def _look(self, each: _Open, before: int) -> None:
-        """Finish an answer that ended, and tell what is new of one that is streamed."""
+        """Finish a completion that ended, and tell what is new of one that is streamed."""
         line, text = each.line, self.policy.decode(each.ids)
         found = [at for at in (text.find(stop) for stop in line.stop) if at >= 0]
         if found:
@@ -160,7 +160,7 @@ class Drawing:
                 each.told = len(sure)
         if over:
             with contextlib.suppress(InvalidStateError):  # cancelled just now
-                each.future.set_result(Drawn(tuple(each.ids), tuple(each.logp), text, ended))
+                each.future.set_result(SampledTurn(tuple(each.ids), tuple(each.logp), text, ended))
 
     def _cut(self, each: _Open, before: int) -> None:
         """Drop the tokens behind the one that completes a stop text."""

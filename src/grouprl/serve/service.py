@@ -16,10 +16,10 @@ from grouprl.chat.reply import Choice, Completion, Token, said
 from grouprl.chat.request import ChatRequest
 from grouprl.chat.server import Pieces
 from grouprl.core.errors import InputError
-from grouprl.rollout.seeds import answer_seed
+from grouprl.rollout.seeds import sample_seed
 from grouprl.serve.places import Places
-from grouprl.serve.rows import Asked, Rows
-from grouprl.serve.sampling import Drawing, Drawn, Line
+from grouprl.serve.rows import Requested, Rows
+from grouprl.serve.sampling import BatchedSampling, Line, SampledTurn
 from grouprl.serve.shelves import Keeping
 
 MOST_WAITING = 16384
@@ -30,18 +30,18 @@ T = TypeVar("T")
 
 
 class Service:
-    """Answers requests with a policy and records every token.
+    """Completions requests with a policy and records every token.
 
     Args:
-        policy: who answers.
+        policy: who completions.
         model: the name that clients give it.
-        max_tokens: tokens of an answer where the request does not say; never more than the model has room for.
-        at_once: most answers that are written at the same time.
-        record: a file to which a line is appended for every answer.
+        max_tokens: tokens of a completion where the request does not say; never more than the model has room for.
+        at_once: most completions that are written at the same time.
+        record: a file to which a line is appended for every completion.
         prompt_chars: characters of a request's messages and tools at most; None: 16 for each position of the model.
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
-        most_waiting: answers that may wait to be written; more are refused.
+        most_waiting: completions that may wait to be written; more are refused.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Service:
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = prompt_chars or fitting
         self.recorded = Rows(policy, record, keeping, secret_keys)
-        self.drawing = Drawing(policy, at_once)
-        self.places = Places(2 * at_once, most_waiting)  # the next ones wait at the drawing itself
+        self.drawing = BatchedSampling(policy, at_once)
+        self.places = Places(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
 
     @property
@@ -72,7 +72,7 @@ class Service:
         return self._model
 
     def others(self, key: str) -> tuple[str, ...]:
-        """Return no name: one policy answers."""
+        """Return no name: one policy completions."""
         return ()
 
     def rows(self, key: str) -> list[dict[str, Any]] | None:
@@ -80,7 +80,7 @@ class Service:
         return self.recorded.of(key)
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Answer a request, and write the answers down. Raises Refusal for what the policy cannot do."""
+        """Completion a request, and write the completions down. Raises Refusal for what the policy cannot do."""
         if request.tools and not self.recorded.between.chat:
             raise Refusal("The model has no chat template, so it cannot be told of tools", "tools")
         asked = await self._off(self._ask, key, request)
@@ -91,7 +91,7 @@ class Service:
             Line(
                 context,
                 budget,
-                answer_seed("serve", seed, 0, index),
+                sample_seed("serve", seed, 0, index),
                 request.temperature,
                 request.top_p,
                 request.stop,
@@ -99,18 +99,18 @@ class Service:
             )
             for index in range(request.n)
         ]
-        drawn = await _all([asyncio.ensure_future(self._draw(key, line)) for line in lines])
-        return await self._off(self._completed, key, request, asked, drawn)
+        sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
+        return await self._off(self._completed, key, request, asked, sampled)
 
-    async def _draw(self, key: str, line: Line) -> Drawn:
+    async def _sample(self, key: str, line: Line) -> SampledTurn:
         async with self.places.of(key):
-            return await asyncio.wrap_future(self.drawing.draw(line))
+            return await asyncio.wrap_future(self.drawing.sample(line))
 
     async def _off(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in the thread in which texts become tokens and tokens texts."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 
-    def _ask(self, key: str, request: ChatRequest) -> Asked:
+    def _ask(self, key: str, request: ChatRequest) -> Requested:
         """Return where a request goes on; raises Refusal for messages that cannot become tokens."""
         told = sum(
             len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
@@ -126,15 +126,15 @@ class Service:
             what = f"{type(error).__name__}: {error}"
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
 
-    def _completed(self, key: str, request: ChatRequest, asked: Asked, drawn: list[Drawn]) -> Completion:
-        """Write the answers down, and return them."""
-        choices = tuple(self._choice(each) for each in drawn)
-        for choice, each in zip(choices, drawn, strict=True):
+    def _completed(self, key: str, request: ChatRequest, asked: Requested, sampled: list[SampledTurn]) -> Completion:
+        """Write the completions down, and return them."""
+        choices = tuple(self._choice(each) for each in sampled)
+        for choice, each in zip(choices, sampled, strict=True):
             self.recorded.add(key, asked, each, said(request, choice), request.tools)
         return Completion(choices, len(asked.context))
 
     def close(self) -> None:
-        """Stop drawing and close the record; may be called twice."""
+        """Stop sampling and close the record; may be called twice."""
         self.drawing.close()
         self._reading.shutdown()
         self.recorded.close()
@@ -148,14 +148,14 @@ class Service:
         budget = request.max_tokens or self.max_tokens
         return budget if left is None else min(budget, left)
 
-    def _choice(self, drawn: Drawn) -> Choice:
-        tokens = self.policy.tokenizer.batch_decode([[i] for i in drawn.ids], clean_up_tokenization_spaces=False)
-        pairs = zip(tokens, drawn.logp, strict=True)
-        return Choice(drawn.text, "stop" if drawn.ended else "length", tuple(Token(t, p) for t, p in pairs))
+    def _choice(self, sampled: SampledTurn) -> Choice:
+        tokens = self.policy.tokenizer.batch_decode([[i] for i in sampled.ids], clean_up_tokenization_spaces=False)
+        pairs = zip(tokens, sampled.logp, strict=True)
+        return Choice(sampled.text, "stop" if sampled.ended else "length", tuple(Token(t, p) for t, p in pairs))
 
 
-async def _all(tasks: list[asyncio.Task[Drawn]]) -> list[Drawn]:
-    """Wait for every answer; where one fails or the client goes away, what is left is not drawn."""
+async def _all(tasks: list[asyncio.Task[SampledTurn]]) -> list[SampledTurn]:
+    """Wait for every completion; where one fails or the client goes away, what is left is not sampled."""
     try:
         return list(await asyncio.gather(*tasks))
     finally:

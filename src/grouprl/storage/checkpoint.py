@@ -18,7 +18,7 @@ from grouprl.storage.tensors import load_state, load_weights, save_state
 
 MANIFEST = "manifest.json"
 FILES = ("policy.safetensors", "optimizer.pt", "data.pt", "state.json")
-PREFIX = {"warmup": "warmup", "prelude": "prelude", "train": "step"}
+PREFIX = {"warmup": "warmup", "pretraining": "pretraining", "train": "step"}
 """How the checkpoints of each phase are called; later phases come later."""
 
 

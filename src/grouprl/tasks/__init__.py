@@ -1,4 +1,4 @@
-"""Tasks: questions by number, rewards, demonstrations; built-in ones and adapters."""
+"""Tasks: prompts by number, rewards, demonstrations; built-in ones and adapters."""
 
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
@@ -43,7 +43,7 @@ from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
-from grouprl.tasks.task import Message, Question, Split, Task
+from grouprl.tasks.task import Example, Message, Split, Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
@@ -64,6 +64,7 @@ __all__ = [
     "Critic",
     "DiagnoseTask",
     "EnvironmentTask",
+    "Example",
     "FaithfulTask",
     "GeneratedTask",
     "GuessTask",
@@ -86,7 +87,6 @@ __all__ = [
     "Program",
     "ProposeTask",
     "PythonToolTask",
-    "Question",
     "ReasoningGym",
     "Recall",
     "Reflect",

@@ -11,7 +11,7 @@ from grouprl.envs.adventure import OPPOSITE, Adventure
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 ROOMS = ("hall", "cave", "barn", "loft", "yard", "dock", "cell", "mill")
 THINGS = ("cup", "hat", "key", "map", "pin", "rod")
@@ -69,10 +69,10 @@ class AdventureTask(EnvironmentTask):
         game.begin(columns, rng)
         return f"{wanted} to {columns['target']}. {game.look()}", columns
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the actions of one who knows the map, one per line."""
         game = self.environment()
-        game.begin(question.columns, random.Random(0))
+        game.begin(example.columns, random.Random(0))
         actions = []
         while not game.correct:
             actions.append(game.best())

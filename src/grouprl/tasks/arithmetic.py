@@ -12,7 +12,7 @@ from pydantic import Field
 from grouprl.rewards import Reward, number_after_bar
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("addition")
@@ -53,30 +53,30 @@ class Addition(GeneratedTask):
         """Return the numbers in order, so that a sum and its mirror image are in the same split."""
         return "+".join(sorted(prompt[:-1].split("+")))
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Work the sum out in a share of cases, else blurt it."""
         if rng.random() < self.think:
-            return _worked_sum(_places(question), rng, self.noise)
-        return "|0" + "".join(str((x + y) % 10) for x, y in _places(question))[::-1]
+            return _worked_sum(_places(example), rng, self.noise)
+        return "|0" + "".join(str((x + y) % 10) for x, y in _places(example))[::-1]
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Work the sum out."""
-        return _worked_sum(_places(question), random.Random(0), noise=0)
+        return _worked_sum(_places(example), random.Random(0), noise=0)
 
-    def variants(self, question: Question) -> tuple[Question, ...]:
+    def variants(self, example: Example) -> tuple[Example, ...]:
         """Return the sum and the one with its numbers in the other order."""
-        return swapped(question, "+")
+        return swapped(example, "+")
 
 
-def swapped(question: Question, sign: str) -> tuple[Question, Question]:
-    """Return a question "a+b=" and the same with its numbers in the other order."""
-    a, b = str(question.prompt)[:-1].split(sign)
-    return question, replace(question, id=f"{question.id}/swapped", prompt=f"{b}{sign}{a}=")
+def swapped(example: Example, sign: str) -> tuple[Example, Example]:
+    """Return a prompt "a+b=" and the same with its numbers in the other order."""
+    a, b = str(example.prompt)[:-1].split(sign)
+    return example, replace(example, id=f"{example.id}/swapped", prompt=f"{b}{sign}{a}=")
 
 
-def _places(question: Question) -> Iterator[tuple[int, int]]:
+def _places(example: Example) -> Iterator[tuple[int, int]]:
     """Yield the pairs of digits to add, from the right."""
-    a, b = str(question.prompt)[:-1].split("+")
+    a, b = str(example.prompt)[:-1].split("+")
     return ((int(x), int(y)) for x, y in zip(reversed(a), reversed(b), strict=True))
 
 
@@ -130,26 +130,26 @@ class Multiplication(GeneratedTask):
         """Return the numbers in order, so that a product and its mirror image are in the same split."""
         return "*".join(sorted(prompt[:-1].split("*")))
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Work the product out in a share of cases, else blurt it."""
         if rng.random() < self.think:
-            return self._work_out(question, rng, self.noise)
-        a, b = str(question.prompt)[:-1].split("*")
+            return self._work_out(example, rng, self.noise)
+        a, b = str(example.prompt)[:-1].split("*")
         rows = (int("".join(str(int(x) * int(y) % 10) for x in a)) * 10**j for j, y in enumerate(reversed(b)))
         return f"|{sum(rows):0{self.digits + self.by}d}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Work the product out."""
-        return self._work_out(question, random.Random(0), noise=0)
+        return self._work_out(example, random.Random(0), noise=0)
 
-    def _work_out(self, question: Question, rng: random.Random, noise: float) -> str:
-        a, b = str(question.prompt)[:-1].split("*")
+    def _work_out(self, example: Example, rng: random.Random, noise: float) -> str:
+        a, b = str(example.prompt)[:-1].split("*")
         pads, total = [], 0
         for place, y in enumerate(reversed(b)):
             pad, product = _worked_row(a, int(y), rng, noise)
             total += product * 10**place
             pads.append(f"{pad}:{total:0{self.digits + self.by}d}")
-        # The last total is the answer: it stands after the bar.
+        # The last total is the completion: it stands after the bar.
         pad, _, answer = ";".join(pads).rpartition(":")
         return f"{pad}|{answer}"
 
@@ -203,15 +203,15 @@ class Chain(GeneratedTask):
             prompt += rng.choice(self.operators) + str(rng.randrange(self.modulus))
         return f"{prompt}=", {"answer": str(self._values(prompt)[-1])}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write the running values, some wrong; or, in a share of cases, only where they led."""
-        values = self._values(str(question.prompt)[:-1], rng, self.noise)
+        values = self._values(str(example.prompt)[:-1], rng, self.noise)
         pad = "".join(map(str, values)) if rng.random() < self.think else ""
         return f"{pad}|{values[-1]}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Write the running values."""
-        values = self._values(str(question.prompt)[:-1])
+        values = self._values(str(example.prompt)[:-1])
         return f"{''.join(map(str, values))}|{values[-1]}"
 
     def _values(self, chain: str, rng: random.Random | None = None, noise: float = 0.0) -> list[int]:

@@ -1,4 +1,4 @@
-"""Questions that are answered by searching in oneself."""
+"""Prompts that are answered by searching in oneself."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from grouprl.rewards.self_search import self_search
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import lands, people
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("self_search")
 class SelfSearch(GeneratedTask):
-    """Answer questions about made-up people by asking oneself: both the query and the information are written.
+    """Completion prompts about made-up people by asking oneself: both the query and the information are written.
 
-    The prompt is "bako land>", an answer "?bako lives[miru]?miru in[oslo]=oslo". Demonstrations tell the truth mostly;
-    some remember wrongly, say something else than they found, or leave the search out. A held-out question is made of
-    facts that others tell.
+    The prompt is "bako land>", a completion "?bako lives[miru]?miru in[oslo]=oslo". Demonstrations tell the truth
+    mostly; some remember wrongly, say something else than they found, or leave the search out. A held-out prompt is
+    made of facts that others tell.
     """
 
     levels = tuple({"people": count} for count in (30, 40, 60, 90, 140, 200))
@@ -32,30 +32,30 @@ class SelfSearch(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Two searches, the answer, the end, and a few more."""
+        """Two searches, the completion, the end, and a few more."""
         return 42
 
     @property
     def alphabet(self) -> str:
-        """Small letters and the signs of prompts and answers."""
+        """Small letters and the signs of prompts and completions."""
         return "abcdefghijklmnopqrstuvwxyz >?[]="
 
     @property
     def reward(self) -> Reward:
-        """0.8 for the right answer, 0.2 for a text that is queries with information and then an answer."""
+        """0.8 for the correct completion, 0.2 for a text that is queries with information and then a completion."""
         return self_search
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a question about somebody's town or land."""
+        """Return a prompt about somebody's town or land."""
         facts = people(self.corpus, self.people)
         person, hops = rng.choice(sorted(facts)), rng.randint(1, 2)
         town = facts[person]["lives"]
         path = [[f"{person} lives", town], [f"{town} in", lands(self.corpus)[town]]][:hops]
         return f"{person} {('lives', 'land')[hops - 1]}>", {"answer": path[-1][1], "path": path}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Search in what one knows, now and then with a slip."""
-        path, answer = [list(step) for step in question.columns["path"]], str(question.columns["answer"])
+        path, answer = [list(step) for step in example.columns["path"]], str(example.columns["answer"])
         slip = rng.choice(("fact", "answer", "search", "bracket")) if rng.random() < self.noise else ""
         if slip == "fact":
             path[-1][1] = answer = rng.choice(self._like(answer))
@@ -66,9 +66,9 @@ class SelfSearch(GeneratedTask):
         said = _spell(path, answer)
         return said.replace("]", "", 1) if slip == "bracket" else said
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Search in what one knows."""
-        return _spell(question.columns["path"], str(question.columns["answer"]))
+        return _spell(example.columns["path"], str(example.columns["answer"]))
 
     def _like(self, word: str) -> list[str]:
         """Return the towns or the lands, whichever a word is one of."""

@@ -1,4 +1,4 @@
-"""Tools to be chosen for a reasoner that then answers with what they say."""
+"""Tools to be chosen for a reasoner that then completions with what they say."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.rewards import Example, Reward
+from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.tool_choice import helped
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, content_number
+from grouprl.tasks.task import Example, content_number
 
 KINDS = ("chart", "map", "text", "count", "face", "shape")
-"""Kinds of questions; tool i is the one that helps with kind i."""
+"""Kinds of prompts; tool i is the one that helps with kind i."""
 
 
 def reasons(kind: int, number: int, tools: str) -> bool:
-    """Return whether a frozen reasoner gets a question right with the outputs of tools, digits in any order.
+    """Return whether a frozen reasoner gets a prompt right with the outputs of tools, digits in any order.
 
-    It does with the tool of the question's kind, unless that of the next kind misleads it; without either it does for
-    two questions in five, which ones is fixed.
+    It does with the tool of the prompt's kind, unless that of the next kind misleads it; without either it does for
+    two prompts in five, which ones is fixed.
     """
     misleading = str((kind + 1) % len(KINDS))
     return misleading not in tools and (str(kind) in tools or content_number(f"{kind}/{number}") % 5 < 2)
@@ -49,9 +49,9 @@ def tool_gain(completion: str, kind: int, number: int, most: int) -> dict[str, f
 
 @register_task("choose")
 class Choose(GeneratedTask):
-    """Choose the tools whose outputs help a frozen reasoner with a question; nobody says what they are good for.
+    """Choose the tools whose outputs help a frozen reasoner with a prompt; nobody says what they are good for.
 
-    The prompt is "map 37>", an answer "1", "13" or "-" for none. One tool helps with a kind of question, another
+    The prompt is "map 37>", a completion "1", "13" or "-" for none. One tool helps with a kind of prompt, another
     misleads. Demonstrations choose anything.
     """
 
@@ -76,18 +76,18 @@ class Choose(GeneratedTask):
         return tool_gain
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a question of some kind."""
+        """Return a prompt of some kind."""
         kind, number = rng.randrange(self.kinds), rng.randrange(1000)
         return f"{KINDS[kind]} {number}>", {"kind": kind, "number": number, "most": self.most}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Choose anything."""
         return "".join(rng.sample("012345", rng.randint(0, self.most))) or "-"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Choose the tool of the kind."""
-        return str(question.columns["kind"])
+        return str(example.columns["kind"])
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return the tools that help, and silence."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

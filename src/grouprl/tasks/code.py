@@ -15,7 +15,7 @@ from grouprl.rewards.code import compiles, passes_tests
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 HIDDEN = (3, 7, 10, 25)
 """Where the function is tried out; none of them is ever shown."""
@@ -51,9 +51,9 @@ class ExpressionReward:
 class CodeTask(GeneratedTask):
     """Write an expression for a polynomial from one of its values; hidden points decide, in the sandbox.
 
-    The prompt is "10:253>", the value at 10, whose digits are the coefficients; a right answer is "2*x*x+5*x+3", and so
-    is "x*5+3+2*x*x". A poor demonstration, and most are, reads the digits the wrong way: "3*x*x+5*x+2". With two digits
-    the value at 100 is shown.
+    The prompt is "10:253>", the value at 10, whose digits are the coefficients; a correct completion is "2*x*x+5*x+3",
+    and so is "x*5+3+2*x*x". A poor demonstration, and most are, reads the digits the wrong way: "3*x*x+5*x+2". With two
+    digits the value at 100 is shown.
     """
 
     levels = tuple({"degree": degree, "digits": digits} for digits in (1, 2) for degree in (1, 2, 3))
@@ -87,18 +87,18 @@ class CodeTask(GeneratedTask):
         shown = f"{base}:{_value(coefficients, base)}>"
         return shown, {"tests": [[x, _value(coefficients, x)] for x in HIDDEN]}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Return an expression; with a certain chance its coefficients stand in the wrong order."""
-        coefficients = self._coefficients(question)
+        coefficients = self._coefficients(example)
         return _spelt(coefficients[::-1] if rng.random() < self.noise else coefficients)
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the expression with its powers from the highest down."""
-        return _spelt(self._coefficients(question))
+        return _spelt(self._coefficients(example))
 
-    def _coefficients(self, question: Question) -> list[int]:
+    def _coefficients(self, example: Example) -> list[int]:
         """Return the coefficients, the constant first."""
-        base, _, value = str(question.prompt)[:-1].partition(":")
+        base, _, value = str(example.prompt)[:-1].partition(":")
         return [int(value) // int(base) ** power % int(base) for power in range(self.degree + 1)]
 
 

@@ -13,14 +13,14 @@ from grouprl.protocols import Discrete, Spaces, Vector
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import made
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("control", argument="id")
 class Control(SeededTask):
     """Act in a Gymnasium environment by vectors: control:CartPole-v1, control:Pendulum-v1.
 
-    A question is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
+    A prompt is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
     policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). The
     episode is correct if its total reward reaches the environment's reward threshold, or is above 0 where it has none.
     """
@@ -71,9 +71,9 @@ class Control(SeededTask):
         """One: a turn is one action."""
         return 1
 
-    def first_text(self, question: Question) -> str:
+    def first_text(self, example: Example) -> str:
         """Return how the episode begins, for people."""
-        return f"{self.id}, seed {question.columns['seed']}"
+        return f"{self.id}, seed {example.columns['seed']}"
 
     @property
     def needs_clock(self) -> bool:

@@ -11,7 +11,7 @@ from pydantic import Field
 from grouprl.rewards import Reward, reaches_target
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 SIGNS = "+-*"
 LARGEST_TARGET = 99
@@ -21,7 +21,7 @@ LARGEST_TARGET = 99
 class Countdown(GeneratedTask):
     """Write an expression that uses every given number once and reaches the target.
 
-    The prompt is "2,3,7:13=", an answer "2*3+7" (the usual precedence; + - * / and brackets count). A demonstration
+    The prompt is "2,3,7:13=", a completion "2*3+7" (the usual precedence; + - * / and brackets count). A demonstration
     is an expression that hits the target in a share of cases and else a random one of the same numbers.
     """
 
@@ -60,15 +60,15 @@ class Countdown(GeneratedTask):
         prompt = f"{','.join(map(str, numbers))}:{target:02d}="
         return prompt, {"numbers": tuple(numbers), "target": target, "answer": answer}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Hit the target in a share of cases, else write any expression."""
         if rng.random() < self.hit:
-            return self.solve(question)
-        return _random_expression(list(question.columns["numbers"]), rng)[0]
+            return self.solve(example)
+        return _random_expression(list(example.columns["numbers"]), rng)[0]
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the expression that the target was made from."""
-        return str(question.columns["answer"])
+        return str(example.columns["answer"])
 
 
 def _random_expression(numbers: list[int], rng: random.Random) -> tuple[str, int]:

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.screen import read_action
-from grouprl.rewards import Example, Reward
+from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.critique import critique
 from grouprl.rewards.gui import GuiTarget, hits
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.screen import LABELS, boxes
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 WEIGHTS = (0.2, 0.5, 0.3)
 """Of form, verdict and suggestion."""
@@ -46,8 +46,8 @@ class Critic(GeneratedTask):
     """Say before it is done whether an action on a screen is right, and which one would be.
 
     The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the one that is asked for, and an action. The
-    answer "h4576|n|tap 45" has the widget, the verdict "y" or "n", and a right action. A demonstration looks at another
-    widget, judges wrongly or leaves the widget out now and then.
+    completion "h4576|n|tap 45" has the widget, the verdict "y" or "n", and a right action. A demonstration looks at
+    another widget, judges wrongly or leaves the widget out now and then.
     """
 
     levels = tuple({"widgets": widgets, "near": near} for near in (0.0, 0.5) for widgets in (2, 3, 4))
@@ -63,7 +63,7 @@ class Critic(GeneratedTask):
 
     @property
     def alphabet(self) -> str:
-        """Labels, digits, and the signs of prompts and answers."""
+        """Labels, digits, and the signs of prompts and completions."""
         return "".join(sorted({*LABELS, *"tapyn"})) + "0123456789 :|>"
 
     @property
@@ -84,31 +84,31 @@ class Critic(GeneratedTask):
         columns = {"box": list(placed[meant]), "right": right, "shown": shown, "meant": labels[meant]}
         return f"{shown}:{labels[meant]} tap {point[0]}{point[1]}>", columns
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Judge, now and then with a slip."""
-        widget, verdict = _widget(question), "y" if question.columns["right"] else "n"
+        widget, verdict = _widget(example), "y" if example.columns["right"] else "n"
         slip = rng.choice(("widget", "verdict", "thought", "action")) if rng.random() < self.noise else ""
         if slip == "widget":
-            widget = rng.choice(str(question.columns["shown"]).split())
+            widget = rng.choice(str(example.columns["shown"]).split())
         if slip == "verdict":
             verdict = rng.choice("yn")
         point = f"{rng.randrange(100):02d}" if slip == "action" else widget[1:3]
         return f"{'' if slip == 'thought' else f'{widget}|'}{verdict}|tap {point}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Look the widget up, judge, and touch its first corner."""
-        widget = _widget(question)
-        return f"{widget}|{'y' if question.columns['right'] else 'n'}|tap {widget[1:3]}"
+        widget = _widget(example)
+        return f"{widget}|{'y' if example.columns['right'] else 'n'}|tap {widget[1:3]}"
 
-    def reward_examples(self) -> tuple[Example, ...]:
-        """Return right answers, and silence."""
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return correct completions, and silence."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
 
-def _widget(question: Question) -> str:
+def _widget(example: Example) -> str:
     """Return the widget that is meant, as it is shown: "h4576"."""
-    meant = question.columns["meant"]
-    return next(widget for widget in str(question.columns["shown"]).split() if widget[0] == meant)
+    meant = example.columns["meant"]
+    return next(widget for widget in str(example.columns["shown"]).split() if widget[0] == meant)
 
 
 def _inside(box: Any, rng: random.Random) -> tuple[int, int]:

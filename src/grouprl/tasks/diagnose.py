@@ -13,15 +13,15 @@ from grouprl.envs.diagnose import FINDINGS, SIGNS, Diagnose
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, generator
+from grouprl.tasks.task import Example, generator
 
 
 @register_task("diagnose")
 class DiagnoseTask(EnvironmentTask):
-    """Find out what a complaint comes from by asking for findings; a question is paid by what it reveals.
+    """Find out what a complaint comes from by asking for findings; a prompt is paid by what it reveals.
 
-    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" answers. Which
-    two findings matter for a complaint is made up once and nowhere written.
+    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" completions.
+    Which two findings matter for a complaint is made up once and nowhere written.
     """
 
     levels = tuple(
@@ -37,7 +37,7 @@ class DiagnoseTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """Two questions, the answer, and what is spare."""
+        """Two prompts, the completion, and what is spare."""
         return 3 + self.spare
 
     @property
@@ -64,10 +64,10 @@ class DiagnoseTask(EnvironmentTask):
         matters = what_matters(self.corpus)[complaint]
         return f"{complaint}:{shown}>", {"matters": matters, "told": told, "findings": findings}
 
-    def solve(self, question: Question) -> str:
-        """Return the questions that are needed and the diagnosis, one per line."""
+    def solve(self, example: Example) -> str:
+        """Return the prompts that are needed and the diagnosis, one per line."""
         patient = self.environment()
-        patient.begin(question.columns, random.Random(0))
+        patient.begin(example.columns, random.Random(0))
         missing = [f"?{finding}" for finding in patient.matters if finding not in patient.known]
         return "\n".join([*missing, f"={patient.right}"])
 

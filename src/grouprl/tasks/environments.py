@@ -15,14 +15,14 @@ from grouprl.core.errors import InputError, raised
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.protocols import Spaces
-from grouprl.rewards import Example, Reward, import_object
+from grouprl.rewards import KnownExample, Reward, import_object
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, Split, Task, check_request, generator, split_of
+from grouprl.tasks.task import Example, Split, Task, check_request, generator, split_of
 
 PATIENCE = 10.0
-"""Seconds that an environment that is not this package's has to say how a question begins."""
+"""Seconds that an environment that is not this package's has to say how a prompt begins."""
 METHODS = ("reset", "step", "score", "close")
 
 
@@ -34,13 +34,13 @@ class EpisodeReward:
 
     def __call__(self, completion: str, **columns: Any) -> float:
         """Play the actions in a fresh environment."""
-        question = Question("played", "", columns)
-        total = total_reward(self.task.environment(), question, completion.splitlines())
+        example = Example("played", "", columns)
+        total = total_reward(self.task.environment(), example, completion.splitlines())
         return round(total, 9)  # shares that add up to 1 do so up to rounding
 
 
 class EnvironmentTask(GeneratedTask):
-    """A generated task whose questions are beginnings of episodes.
+    """A generated task whose prompts are beginnings of episodes.
 
     A subclass writes `draw` (the first observation, and the columns that its environment begins from), `solve`,
     `environment` and `max_turns`. As text, an episode is its actions, one per line: that is what `demonstration` and
@@ -52,17 +52,17 @@ class EnvironmentTask(GeneratedTask):
         """The sum of the rewards that the actions, one per line, lead to."""
         return EpisodeReward(self)
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Return the actions of an episode that the environment demonstrates."""
-        return "\n".join(demonstrated_actions(self.environment, question, rng, self.max_turns) or ())
+        return "\n".join(demonstrated_actions(self.environment, example, rng, self.max_turns) or ())
 
-    def hints(self, question: Question) -> tuple[str, ...]:
+    def hints(self, example: Example) -> tuple[str, ...]:
         """Return nothing: what helps depends on the turn."""
         return ()
 
 
 class _SharedLuck:
-    """An environment that begins with the question's seed, whatever seed it is given."""
+    """An environment that begins with the prompt's seed, whatever seed it is given."""
 
     def __init__(self, inner: Environment) -> None:
         self._inner = inner
@@ -72,8 +72,8 @@ class _SharedLuck:
             self.scores: Callable[[], dict[str, dict[str, float]]] = scores
         self.close: Callable[[], None] = inner.close
 
-    def reset(self, question: Question, seed: int) -> Observation:
-        return self._inner.reset(question, question.columns["seed"])
+    def reset(self, example: Example, seed: int) -> Observation:
+        return self._inner.reset(example, example.columns["seed"])
 
 
 class _SharedLuckShown(_SharedLuck):
@@ -85,15 +85,15 @@ class _SharedLuckShown(_SharedLuck):
 
 
 class SeededTask(OptionTask):
-    """An endless task whose questions are seeds: column `seed` says how an episode begins.
+    """An endless task whose prompts are seeds: column `seed` says how an episode begins.
 
     The splits have different seeds. A subclass writes `environment` and `max_turns`.
     """
 
     seed: int = Field(0, description="which stream of seeds is drawn")
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` (any number from 0) of a split; its prompt is the first observation.
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` (any number from 0) of a split; its prompt is the first observation.
 
         Raises:
             InputError: on an unknown split or a negative index.
@@ -101,32 +101,32 @@ class SeededTask(OptionTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         drawn = next(seed for seed in iter(lambda: rng.randrange(2**31), None) if split_of(str(seed)) == split)
-        bare = Question(f"{self.name}/{split}/{index}", "", {"seed": drawn})
-        return Question(bare.id, self.first_text(bare), bare.columns)
+        bare = Example(f"{self.name}/{split}/{index}", "", {"seed": drawn})
+        return Example(bare.id, self.first_text(bare), bare.columns)
 
-    def first_text(self, question: Question) -> str:
+    def first_text(self, example: Example) -> str:
         """Return the first observation, for people; of code that may fail or hang, '' where it does.
 
         Its episodes then fail when they are played, where that is counted, and does not stop a run. `PATIENCE` is how
         long it has.
         """
         if not self.needs_clock:
-            return self._begin(question)
+            return self._begin(example)
         found: list[str] = []
 
         def look() -> None:
             with suppress(Exception):
-                found.append(self._begin(question))
+                found.append(self._begin(example))
 
         looking = threading.Thread(target=look, daemon=True)
         looking.start()
         looking.join(PATIENCE)
         return found[0] if found else ""
 
-    def _begin(self, question: Question) -> str:
+    def _begin(self, example: Example) -> str:
         environment = self.environment()
         try:
-            return str(environment.reset(question, question.columns["seed"]).text)
+            return str(environment.reset(example, example.columns["seed"]).text)
         finally:
             environment.close()
 
@@ -139,13 +139,13 @@ class SeededTask(OptionTask):
         """The sum of the rewards that the actions, one per line, lead to."""
         return EpisodeReward(self)
 
-    def demonstration(self, question: Question, seed: int) -> str | None:
+    def demonstration(self, example: Example, seed: int) -> str | None:
         """Return the actions of an episode that the environment demonstrates, one per line; None if it cannot."""
-        rng = generator(seed, "demonstration", question.id)
-        actions = demonstrated_actions(self.environment, question, rng, self.max_turns)
+        rng = generator(seed, "demonstration", example.id)
+        actions = demonstrated_actions(self.environment, example, rng, self.max_turns)
         return None if actions is None else "\n".join(actions)
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return none: nothing is known of what is right."""
         return ()
 
@@ -154,9 +154,9 @@ class SeededTask(OptionTask):
 class OwnEnvironment(SeededTask):
     """Act in your own environment, a class with reset, step, score and close.
 
-    It is written env:pkg.module:Class or env:path/to/file.py:Class. Question number i has a seed of its own in the
-    column `seed`. With `own_luck` every answer gets a seed of its own for what happens after the beginning; without,
-    the answers to a question begin with the question's seed, so that they begin alike.
+    It is written env:pkg.module:Class or env:path/to/file.py:Class. Example number i has a seed of its own in the
+    column `seed`. With `own_luck` every completion gets a seed of its own for what happens after the beginning;
+    without, the completions of a prompt begin with the prompt's seed, so that they begin alike.
     """
 
     path: str = Field(description="import path of the class, or of a function that returns an environment")
@@ -240,9 +240,9 @@ class OwnEnvironment(SeededTask):
         """Those that the class names as `spaces`, where it acts by vectors."""
         return self._spaces
 
-    def first_text(self, question: Question) -> str:
+    def first_text(self, example: Example) -> str:
         """Return the first observation, for people; of one that shows vectors its seed."""
-        return super().first_text(question) if self._spaces is None else f"seed {question.columns['seed']}"
+        return super().first_text(example) if self._spaces is None else f"seed {example.columns['seed']}"
 
     @property
     def needs_clock(self) -> bool:

@@ -1,4 +1,4 @@
-"""The task of answering from a text, so that the answer can stand for it."""
+"""The task of answering from a text, so that the completion can stand for it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.faithful import READER, WRITER, Faithful
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import FOODS, RELATIONS, TOYS, lands, people
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("faithful")
 class FaithfulTask(EnvironmentTask):
-    """Answer from a text in a sentence and in a word; the sentence alone must lead a reader to the same word.
+    """Completion from a text in a sentence and in a word; the sentence alone must lead a reader to the same word.
 
-    The prompt is "bako lives miru,nim eats corn:nim eats>", the answer "2|nim eats corn|corn": which fact it is, the
-    sentence, the word. What a text says is true there, whatever others say.
+    The prompt is "bako lives miru,nim eats corn:nim eats>", the completion "2|nim eats corn|corn": which fact it is,
+    the sentence, the word. What a text says is true there, whatever others say.
     """
 
     levels = tuple({"facts": facts} for facts in (2, 3, 4, 5, 6, 8))
@@ -54,7 +54,7 @@ class FaithfulTask(EnvironmentTask):
         return Faithful(self.noise)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a text of made-up facts and a question about one of them."""
+        """Return a text of made-up facts and a prompt about one of them."""
         names = rng.sample(sorted(people(0, 60)), self.facts)
         kinds = {"lives": tuple(sorted(lands(0))), "eats": FOODS, "plays": TOYS}
         pairs = [(name, rng.choice(RELATIONS)) for name in names]
@@ -63,13 +63,13 @@ class FaithfulTask(EnvironmentTask):
         context = ",".join(f"{what} {said}" for what, said in told)
         return f"{context}:{asked}>", {"context": context, "asked": asked, "answer": answer}
 
-    def solve(self, question: Question) -> str:
-        """Return the writer's answer and the reader's, one per line."""
-        columns = question.columns
+    def solve(self, example: Example) -> str:
+        """Return the writer's completion and the reader's, one per line."""
+        columns = example.columns
         fact = f"{columns['asked']} {columns['answer']}"
         place = str(columns["context"]).split(",").index(fact) + 1
         return f"{place}|{fact}|{columns['answer']}\n1|{fact}|{columns['answer']}"
 
-    def reward_examples(self) -> tuple[Example, ...]:
-        """Return right answers, and silence: a wrong one has its form and its length."""
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return correct completions, and silence: a wrong one has its form and its length."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

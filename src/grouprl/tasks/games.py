@@ -11,10 +11,10 @@ from grouprl.envs import Calculator, Guess, Keys, TicTacToe
 from grouprl.envs.calculator import running_totals
 from grouprl.envs.keys import spell
 from grouprl.envs.tictactoe import FREE, MINE, THEIRS, best_cells, place
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 POOR = "chance that a demonstrated action is a poor one"
 
@@ -45,7 +45,7 @@ class GuessTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of prompts and answers."""
+        """Digits and the signs of prompts and completions."""
         return "0123456789-?<>=!"
 
     def environment(self) -> Guess:
@@ -59,9 +59,9 @@ class GuessTask(EnvironmentTask):
         high = low + width - 1
         return f"{low}-{high}?", {"low": low, "high": high, "hidden": rng.randint(low, high)}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the hidden number."""
-        return str(question.columns["hidden"])
+        return str(example.columns["hidden"])
 
 
 @register_task("keys")
@@ -69,7 +69,7 @@ class KeysTask(EnvironmentTask):
     """Fetch a key in a grid and reach the door; the only reward is at the end.
 
     The prompt is "#11k12d21@00>": walls, the key, the door, and where one stands, each as row and column. An action is
-    u, d, l or r. The answer is where one stands then, "@01>", with the key "&12>".
+    u, d, l or r. The completion is where one stands then, "@01>", with the key "&12>".
     """
 
     levels = tuple({"size": size, "walls": walls} for size, walls in ((3, 0), (3, 1), (4, 0), (4, 2), (5, 2), (5, 5)))
@@ -111,9 +111,9 @@ class KeysTask(EnvironmentTask):
             if 0 < len(self._way(columns)) <= self.max_turns:
                 return prompt, columns
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the moves of a shortest way, one per line."""
-        return "\n".join(self._way(question.columns))
+        return "\n".join(self._way(example.columns))
 
     def _way(self, columns: Any) -> str:
         grid = self.environment()
@@ -126,7 +126,7 @@ class TicTacToeTask(EnvironmentTask):
     """Play tic-tac-toe against an opponent that plays well with a certain chance.
 
     The prompt is a board after one to three signs, ".x.o..o..>", row by row, on which it is x's turn: the policy's. An
-    action is a cell 0..8, the answer the board after the opponent's sign. A win gives 1, a draw 0.5.
+    action is a cell 0..8, the completion the board after the opponent's sign. A win gives 1, a sample 0.5.
     """
 
     levels = tuple({"skill": skill} for skill in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
@@ -160,25 +160,25 @@ class TicTacToeTask(EnvironmentTask):
             board = place(board, cell, sign)
         return f"{board}>", {"board": board}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return a best first action."""
-        return str(best_cells(question.columns["board"], MINE)[0])
+        return str(best_cells(example.columns["board"], MINE)[0])
 
-    def solution(self, question: Question) -> str | None:  # type: ignore[override]
+    def solution(self, example: Example) -> str | None:  # type: ignore[override]
         """Return None: what is right depends on the opponent."""
         return None
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return an invalid action, repeated: no reward."""
-        question = self.question("train", 0)
-        return (Example("\n".join("x" * self.max_turns), question.columns, False),)
+        example = self.example("train", 0)
+        return (KnownExample("\n".join("x" * self.max_turns), example.columns, False),)
 
 
 @register_task("calculator")
 class CalculatorTask(EnvironmentTask):
     """Compute an expression with a calculator that does one operation per call.
 
-    The prompt is "23*47+5=". "c23*47;" calls the calculator, which answers "1081>"; "a1086" gives the answer.
+    The prompt is "23*47+5=". "c23*47;" calls the calculator, which completions "1081>"; "a1086" gives the completion.
     """
 
     levels = tuple(
@@ -194,7 +194,7 @@ class CalculatorTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A call per operation, the answer, and what is spare."""
+        """A call per operation, the completion, and what is spare."""
         return self.operations + self.spare
 
     @property
@@ -204,7 +204,7 @@ class CalculatorTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and answers."""
+        """Digits and the signs of expressions, calls and completions."""
         return "0123456789*+-=ca;>!"
 
     def environment(self) -> Calculator:
@@ -221,7 +221,7 @@ class CalculatorTask(EnvironmentTask):
         prompt = str(terms[0]) + "".join(f"{sign}{term}" for sign, term in zip(signs, terms[1:], strict=True))
         return f"{prompt}=", {"terms": [str(term) for term in terms], "signs": signs}
 
-    def solve(self, question: Question) -> str:
-        """Return the answer, without the calculator."""
-        terms = [int(term) for term in question.columns["terms"]]
-        return f"a{running_totals(terms, question.columns['signs'])[-1]}"
+    def solve(self, example: Example) -> str:
+        """Return the completion, without the calculator."""
+        terms = [int(term) for term in example.columns["terms"]]
+        return f"a{running_totals(terms, example.columns['signs'])[-1]}"

@@ -1,4 +1,4 @@
-"""Tasks that make their questions up: typed options, difficulty levels, content-disjoint splits."""
+"""Tasks that make their prompts up: typed options, difficulty levels, content-disjoint splits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from grouprl.core.errors import InputError
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.options import OptionTask
-from grouprl.tasks.task import Question, Split, check_request, generator, split_of
+from grouprl.tasks.task import Example, Split, check_request, generator, split_of
 
-MAX_DRAWS = 5000
+MAX_SAMPLES = 5000
 
 
 def too_few(task: str, split: Split) -> InputError:
     """Return the error of a task whose splits cannot be told apart."""
     return InputError(
-        f"Task '{task}' found no question for the split '{split}' in {MAX_DRAWS} draws",
+        f"Task '{task}' found no question for the split '{split}' in {MAX_SAMPLES} draws",
         "one question in ten is held out, so there must be a few dozen different ones",
         "Make the questions larger.",
     )
@@ -29,8 +29,8 @@ def too_few(task: str, split: Split) -> InputError:
 class GeneratedTask(OptionTask):
     """An endless task whose options are the fields of the class.
 
-    A question is drawn again until the hash of its content says that it belongs to the split asked for. So the held-out
-    questions are disjoint from the training questions by content, for every seed. A subclass writes `draw`,
+    A prompt is sampled again until the hash of its content says that it belongs to the split asked for. So the held-out
+    prompts are disjoint from the training prompts by content, for every seed. A subclass writes `draw`,
     `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
     """
 
@@ -44,12 +44,12 @@ class GeneratedTask(OptionTask):
         """Return a prompt and its columns."""
 
     @abstractmethod
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Return an imperfect answer."""
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
+        """Return an imperfect completion."""
 
     @abstractmethod
-    def solve(self, question: Question) -> str:
-        """Return a right answer in the form that the best demonstrations have."""
+    def solve(self, example: Example) -> str:
+        """Return a correct completion in the form that the best demonstrations have."""
 
     def content(self, prompt: str) -> str:
         """Return what decides the split: the prompt, or what it shares with prompts that ask the same."""
@@ -68,48 +68,49 @@ class GeneratedTask(OptionTask):
             raise ValueError(f"level {level} already sets {', '.join(clash)}; give the one or the other")
         return {**options, **sizes}
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` (any number from 0) of a split.
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` (any number from 0) of a split.
 
         Raises:
-            InputError: on an unknown split, a negative index, or options that leave a split without questions.
+            InputError: on an unknown split, a negative index, or options that leave a split without prompts.
         """
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
-        for _ in range(MAX_DRAWS):
+        for _ in range(MAX_SAMPLES):
             prompt, columns = self.draw(rng)
             if split_of(self.content(prompt)) == split:
-                return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
+                return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
         raise too_few(self.name, split)
 
     def size(self, split: Split) -> None:
         """Return None: both splits are endless."""
         check_request(self.name, split, 0, None)
 
-    def demonstration(self, question: Question, seed: int) -> str:
-        """Return an imperfect answer, determined by (question.id, seed)."""
-        return self.demonstrate(question, generator(seed, "demonstration", question.id))
+    def demonstration(self, example: Example, seed: int) -> str:
+        """Return an imperfect completion, determined by (prompt.id, seed)."""
+        return self.demonstrate(example, generator(seed, "demonstration", example.id))
 
-    def solution(self, question: Question) -> str:
-        """Return a right answer."""
-        return self.solve(question)
+    def solution(self, example: Example) -> str:
+        """Return a correct completion."""
+        return self.solve(example)
 
-    def with_hint(self, question: Question, hint: str) -> str:
+    def with_hint(self, example: Example, hint: str) -> str:
         """Return the hint, the sign that ends prompts, and the prompt: "121=47+85="."""
-        return f"{hint}{str(question.prompt)[-1]}{question.prompt}"
+        return f"{hint}{str(example.prompt)[-1]}{example.prompt}"
 
-    def with_examples(self, question: Question, examples: Sequence[tuple[str, str]]) -> str:
-        """Return solved questions and the prompt, one after the other, each answer with the sign that ends prompts."""
-        mark = str(question.prompt)[-1]
-        return "".join(f"{asked}{answer}{mark}" for asked, answer in examples) + str(question.prompt)
+    def with_examples(self, example: Example, examples: Sequence[tuple[str, str]]) -> str:
+        """Return solved prompts and the prompt, one after the other, each completion with the sign that ends
+        prompts."""
+        mark = str(example.prompt)[-1]
+        return "".join(f"{asked}{answer}{mark}" for asked, answer in examples) + str(example.prompt)
 
-    def with_budget(self, question: Question, tokens: int) -> str:
+    def with_budget(self, example: Example, tokens: int) -> str:
         """Return the number in the task's own signs, the sign that ends prompts, and the prompt: "12=47+85="."""
-        return f"{self._number(tokens)}{str(question.prompt)[-1]}{question.prompt}"
+        return f"{self._number(tokens)}{str(example.prompt)[-1]}{example.prompt}"
 
-    def with_verdict(self, question: Question, answer: str) -> str:
-        """Return the prompt, the answer, and the sign that ends prompts twice: "47+85=|022=="."""
-        return f"{question.prompt}{answer}{str(question.prompt)[-1] * 2}"
+    def with_verdict(self, example: Example, answer: str) -> str:
+        """Return the prompt, the completion, and the sign that ends prompts twice: "47+85=|022=="."""
+        return f"{example.prompt}{answer}{str(example.prompt)[-1] * 2}"
 
     @property
     def verdicts(self) -> tuple[str, str]:
@@ -137,14 +138,14 @@ class GeneratedTask(OptionTask):
         signs = self.alphabet[:10] if letters else "0123456789"
         return "".join(signs[int(digit)] for digit in str(value))
 
-    def reward_examples(self) -> tuple[Example, ...]:
-        """Return the right answer of a few questions, and wrong ones made from it."""
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return the correct completion of a few prompts, and wrong ones made from it."""
         examples = []
         for index in range(4):
-            question = self.question("train", index)
-            right = self.solve(question)
-            examples += [Example(right, question.columns, True), Example(right + "1", question.columns, False)]
-        return (*examples, Example("", question.columns, False))
+            example = self.example("train", index)
+            right = self.solve(example)
+            examples += [KnownExample(right, example.columns, True), KnownExample(right + "1", example.columns, False)]
+        return (*examples, KnownExample("", example.columns, False))
 
     def options(self) -> dict[str, Any]:
         """Return every option with its value; the level is in the sizes that it sets."""

@@ -34,7 +34,7 @@ NUMBER_SIGNS = 8
 class Gym(SeededTask):
     """Act in a Gymnasium environment: gym:FrozenLake-v1, gym:minigrid:MiniGrid-Empty-5x5-v0.
 
-    A question is a seed for how an episode begins; what chance does afterwards differs between its answers. An
+    A prompt is a seed for how an episode begins; what chance does afterwards differs between its completions. An
     observation is the environment's, written out, and '>' (MiniGrid's views are described); a Discrete action is a
     word, any other one numbers with spaces between. The episode is correct if its total
     reward reaches the environment's reward threshold, or is above 0 where it has none. A demonstration shows random

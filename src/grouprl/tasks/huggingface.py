@@ -1,4 +1,4 @@
-"""Questions from a Hugging Face dataset, on the Hub or in a local folder or file."""
+"""Prompts from a Hugging Face dataset, on the Hub or in a local folder or file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HuggingFace(RowTask):
 
     @property
     def description(self) -> str:
-        """Where the questions come from."""
+        """Where the prompts come from."""
         return f"Questions from the Hugging Face dataset {self.dataset}."
 
     def read(self) -> tuple[Table, Table | None]:

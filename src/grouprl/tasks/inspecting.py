@@ -12,7 +12,7 @@ from grouprl.rewards import Reward
 from grouprl.rewards.quality import quality
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 FLAWS = "bnj"
 """Blur, noise, blocks."""
@@ -25,7 +25,7 @@ class Inspect(GeneratedTask):
     """Judge pictures by their flaws: rate one, name its flaw and how bad it is, or tell the better of two.
 
     A picture is "..n..n.."; its rating is 5 less half a point per flaw. The prompts are "..n..n..:rate>",
-    "..n..n..:flaw>" and "..n..n../.b......:best>", the answers '{"rating":4.0}', '{"flaw":"n","severity":2}' and
+    "..n..n..:flaw>" and "..n..n../.b......:best>", the completions '{"rating":4.0}', '{"flaw":"n","severity":2}' and
     '{"better":"B"}'. A demonstration is off now and then, or no JSON.
     """
 
@@ -49,7 +49,7 @@ class Inspect(GeneratedTask):
 
     @property
     def alphabet(self) -> str:
-        """The letters of pictures, questions and answers, digits, and the signs of JSON."""
+        """The letters of pictures, prompts and completions, digits, and the signs of JSON."""
         return "".join(sorted({*FLAWS, *"".join(KINDS), *"ratingflawseveritybetterAB"})) + '0123456789./:>{}",'
 
     @property
@@ -69,9 +69,9 @@ class Inspect(GeneratedTask):
         shown = f"{picture}/{self._picture(rng.choice(FLAWS), other, rng)}:best>"
         return shown, _columns(kind, better="A" if count < other else "B")
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Judge, now and then with a slip."""
-        answer = dict(question.columns["answer"])
+        answer = dict(example.columns["answer"])
         if rng.random() >= self.noise:
             return _spell(answer)
         if rng.random() < 0.2:
@@ -86,9 +86,9 @@ class Inspect(GeneratedTask):
             answer["severity"] = rng.randint(1, self.most)
         return _spell(answer)
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Judge."""
-        return _spell(question.columns["answer"])
+        return _spell(example.columns["answer"])
 
     def _picture(self, flaw: str, count: int, rng: random.Random) -> str:
         places = set(rng.sample(range(self.letters), count))

@@ -1,4 +1,4 @@
-"""Questions from a JSON-lines file."""
+"""Prompts from a JSON-lines file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.tasks.rows import RowTask, Table
 
 @register_task("jsonl", argument="path")
 class Jsonl(RowTask):
-    """Your own questions: a file with one JSON object a line, a prompt column, and columns for the reward."""
+    """Your own prompts: a file with one JSON object a line, a prompt column, and columns for the reward."""
 
     path: str = Field(description="the file")
     eval_path: str | None = Field(None, alias="eval", description="a file of held-out questions")
@@ -29,7 +29,7 @@ class Jsonl(RowTask):
 
     @property
     def description(self) -> str:
-        """Where the questions come from."""
+        """Where the prompts come from."""
         return f"Questions from the file {self.path}."
 
     def read(self) -> tuple[Table, Table | None]:

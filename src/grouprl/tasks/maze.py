@@ -13,15 +13,15 @@ from grouprl.rewards import Reward
 from grouprl.rewards.routes import MOVES, walk, whole_path
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("maze")
 class Maze(GeneratedTask):
     """Write the whole way through a grid with walls.
 
-    The prompt is "#01#11 00 02>": walls, start and goal, each as row and column; the answer "ddrruu", moves u, d, l, r.
-    A demonstration takes a wrong turn now and then, and does not notice.
+    The prompt is "#01#11 00 02>": walls, start and goal, each as row and column; the completion "ddrruu", moves u, d,
+    l, r. A demonstration takes a wrong turn now and then, and does not notice.
     """
 
     levels = tuple({"size": size, "walls": walls} for size, walls in ((3, 0), (3, 1), (3, 2), (4, 3), (5, 5), (6, 8)))
@@ -54,13 +54,13 @@ class Maze(GeneratedTask):
             if shortest(**columns):
                 return f"{''.join(f'#{wall}' for wall in sorted(walls))} {start} {goal}>", columns
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Return a shortest way, each move any of the four now and then."""
-        return "".join(rng.choice("udlr") if rng.random() < self.noise else move for move in self.solve(question))
+        return "".join(rng.choice("udlr") if rng.random() < self.noise else move for move in self.solve(example))
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return a shortest way."""
-        return shortest(**question.columns)
+        return shortest(**example.columns)
 
 
 def shortest(size: int, start: str, goal: str, walls: Collection[str]) -> str:

@@ -15,9 +15,9 @@ from grouprl.tools.mcp import McpServer
 
 @register_task("mcp", argument="path")
 class McpTask(ToolTask):
-    """Answer the questions of another task with the tools of an MCP server: mcp:python server.py, mcp:https://….
+    """Completion the prompts of another task with the tools of an MCP server: mcp:python server.py, mcp:https://….
 
-    `of` names the task whose questions are asked and whose reward scores the final answer.
+    `of` names the task whose prompts are sampled and whose reward scores the final completion.
     """
 
     path: str = Field(description="a URL (streamable HTTP), or a command line that is run and spoken to by stdio")
@@ -28,7 +28,7 @@ class McpTask(ToolTask):
     _server: McpServer = PrivateAttr()
 
     def make_tools(self) -> list[Tool]:
-        """Ask the server what it has.
+        """RolloutRequest the server what it has.
 
         Raises:
             MissingExtra: if mcp is not installed.

@@ -16,7 +16,7 @@ from grouprl.tasks.registry import register_task
 class OpenEnv(SeededTask):
     """Act in the environment of an OpenEnv server: openenv:http://127.0.0.1:8000.
 
-    A question is a seed, which the server's reset is given; the answers of a group share it. The server must take as
+    A prompt is a seed, which the server's reset is given; the completions of a group share it. The server must take as
     many sessions at a time as there are episodes in a step.
     """
 
@@ -37,7 +37,7 @@ class OpenEnv(SeededTask):
     _wording: Wording = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Ask the server what its actions are made of.
+        """RolloutRequest the server what its actions are made of.
 
         Raises:
             InputError: if it cannot be reached, or its actions have no such field.

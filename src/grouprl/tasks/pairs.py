@@ -11,7 +11,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.protocols import StoredRow
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 def preferred(completion: str, *, chosen: Any, **columns: Any) -> float:
@@ -24,8 +24,8 @@ class Pairs(Jsonl):
     """Pairs with a known winner: a file with one JSON object a line, columns prompt, chosen and rejected.
 
     Nothing is sampled: both completions of a prompt are its group, the chosen one with reward 1, the rejected one with
-    reward 0, and the policy scores them itself (`batch.group` is 2). An evaluation asks which of the two the policy
-    finds likelier.
+    reward 0, and the policy scores them itself (`batch.group_size` is 2). An evaluation asks which of the two the
+    policy finds likelier.
     """
 
     chosen: str = Field("chosen", description="the column with the better completion: text, or one assistant message")
@@ -56,13 +56,13 @@ class Pairs(Jsonl):
         """Where the pairs come from."""
         return f"Pairs of the file {self.path}."
 
-    def solution(self, question: Question) -> str | None:
+    def solution(self, example: Example) -> str | None:
         """Return the chosen completion."""
-        return self._pair(question.columns, question.id)[0]
+        return self._pair(example.columns, example.id)[0]
 
-    def stored_rows(self, question: Question) -> Sequence[StoredRow]:
+    def stored_rows(self, example: Example) -> Sequence[StoredRow]:
         """Return the winner and the loser."""
-        winner, loser = self._pair(question.columns, question.id)
+        winner, loser = self._pair(example.columns, example.id)
         return StoredRow(winner, 1.0, correct=True), StoredRow(loser, 0.0)
 
     def _pair(self, row: Mapping[str, Any], label: str) -> tuple[str, str]:

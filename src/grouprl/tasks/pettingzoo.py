@@ -23,7 +23,7 @@ MAKERS = ("env", "parallel_env")
 class PettingZoo(SeededTask):
     """Act as every agent of a PettingZoo environment: pettingzoo:classic.tictactoe_v3.
 
-    A question is a seed for how an episode begins. One policy is all agents, each with a context of its own.
+    A prompt is a seed for how an episode begins. One policy is all agents, each with a context of its own.
     Observations and actions are numbers with spaces between. Demonstrations are random actions: how they are spelt.
     """
 

@@ -13,12 +13,12 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
-from grouprl.rewards import Example, Reward, import_object
+from grouprl.rewards import KnownExample, Reward, import_object
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.validation import RESERVED, judge
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
-from grouprl.tasks.task import Question, Split, Task
+from grouprl.tasks.task import Example, Split, Task
 
 FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 
@@ -27,12 +27,12 @@ FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 class Program(OptionTask):
     """Train an agent program that speaks OpenAI's chat completions: program:agent.py:run, program:python agent.py.
 
-    It runs once per episode, against an endpoint that the policy answers; each of its requests is a turn. Questions,
+    It runs once per episode, against an endpoint that the policy completions; each of its requests is a turn. Prompts,
     and the reward of what it returns or prints, are those of another task.
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
-    questions: str | dict[str, Any] = Field(description="the task whose questions it is given")
+    examples: str | dict[str, Any] = Field(description="the task whose questions it is given")
     reward_path: str | None = Field(
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the questions' task"
     )
@@ -57,11 +57,11 @@ class Program(OptionTask):
     _expert: Callable[..., str] | None = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Load the questions' task, the program, and what judges it.
+        """Load the prompts' task, the program, and what judges it.
 
         Raises:
             MissingExtra: if what the endpoint is made of is not installed.
-            InputError: if something cannot be imported, or the questions are acted out in an environment themselves.
+            InputError: if something cannot be imported, or the prompts are acted out in an environment themselves.
         """
         try:
             import starlette  # noqa: F401
@@ -73,7 +73,7 @@ class Program(OptionTask):
                 f"The agents of '{self.path}' are {', '.join(map(repr, self.names))}",
                 f"each has a name of its own, and none is called {', '.join(map(repr, (MODEL, *RESERVED)))}",
             )
-        self._inner = load_task(self.questions, self.seed)
+        self._inner = load_task(self.examples, self.seed)
         if self._inner.environment() is not None:
             raise InputError(
                 f"The questions of '{self.path}' come from '{self._inner.name}', which has an environment",
@@ -90,7 +90,7 @@ class Program(OptionTask):
 
     @property
     def description(self) -> str:
-        """Which program is given which questions."""
+        """Which program is given which prompts."""
         return f"The program {self.path} on the questions of {self._inner.name}."
 
     @property
@@ -98,15 +98,15 @@ class Program(OptionTask):
         """The reward of what the program returns or prints."""
         return self._judge
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return the question of the other task."""
-        return self._inner.question(split, index)
+    def example(self, split: Split, index: int) -> Example:
+        """Return the prompt of the other task."""
+        return self._inner.example(split, index)
 
     def size(self, split: Split) -> int | None:
         """Return the size of the other task."""
         return self._inner.size(split)
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return those of the other task, where its reward judges."""
         return () if self.reward_path is not None else self._inner.reward_examples()
 

@@ -10,15 +10,15 @@ from pydantic import Field
 from grouprl.rewards import Reward, exact_match, number_after_bar
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("counting")
 class Counting(GeneratedTask):
     """Count how often a letter stands in a crowd of letters.
 
-    The prompt is "abbacba:a>", the answer "3", or with thoughts "aaa|3": the letters that are meant, and then how many
-    they are. A demonstration is off by a few now and then; without its thought it says the same number.
+    The prompt is "abbacba:a>", the completion "3", or with thoughts "aaa|3": the letters that are meant, and then how
+    many they are. A demonstration is off by a few now and then; without its thought it says the same number.
     """
 
     levels = tuple({"length": length} for length in (8, 12, 16, 24, 32, 48))
@@ -50,20 +50,20 @@ class Counting(GeneratedTask):
         crowd = "".join(letter if rng.random() < share else rng.choice(others) for _ in range(length))
         return f"{crowd}:{letter}>", {"answer": str(crowd.count(letter))}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Count, and be off now and then; leave the thought out in a share of cases."""
-        said = int(question.columns["answer"])
+        said = int(example.columns["answer"])
         if rng.random() < self.noise:
             said = abs(said + rng.choice((-3, -2, -1, 1, 2, 3)))
-        return self._spell(question, said, thinking=rng.random() < self.think)
+        return self._spell(example, said, thinking=rng.random() < self.think)
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the count, after a thought if there may be one."""
-        return self._spell(question, int(question.columns["answer"]), thinking=True)
+        return self._spell(example, int(example.columns["answer"]), thinking=True)
 
-    def _spell(self, question: Question, number: int, *, thinking: bool) -> str:
+    def _spell(self, example: Example, number: int, *, thinking: bool) -> str:
         """Return a number; where there are thoughts, behind a bar and, if `thinking`, so many letters."""
-        letter = str(question.prompt)[-2]
+        letter = str(example.prompt)[-2]
         return f"{letter * number if thinking else ''}|{number}" if self.think else str(number)
 
 
@@ -71,7 +71,7 @@ class Counting(GeneratedTask):
 class Chart(GeneratedTask):
     """Read a chart that is told in words: the value of a bar, or the sum or difference of two.
 
-    The prompt is "a31 b7 c58:c-a>", the answer "27". A demonstration misreads the last digit now and then.
+    The prompt is "a31 b7 c58:c-a>", the completion "27". A demonstration misreads the last digit now and then.
     """
 
     levels = tuple(
@@ -101,7 +101,7 @@ class Chart(GeneratedTask):
         return exact_match
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a chart and a question about it."""
+        """Return a chart and a prompt about it."""
         names = "abcdef"[: self.bars]
         values = {name: rng.randint(1, 99) for name in names}
         first, second = rng.sample(names, 2)
@@ -111,11 +111,11 @@ class Chart(GeneratedTask):
             asked, answer = first + sign + second, values[first] + values[second] * (1 if sign == "+" else -1)
         return f"{' '.join(f'{name}{value}' for name, value in values.items())}:{asked}>", {"answer": str(answer)}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Read the chart, the last digit wrongly now and then."""
-        right = str(question.columns["answer"])
+        right = str(example.columns["answer"])
         return right[:-1] + rng.choice("0123456789") if rng.random() < self.noise else right
 
-    def solve(self, question: Question) -> str:
-        """Return the answer."""
-        return str(question.columns["answer"])
+    def solve(self, example: Example) -> str:
+        """Return the completion."""
+        return str(example.columns["answer"])

@@ -11,20 +11,20 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
-from grouprl.rewards import Example, Reward
+from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.library import BLOCK, LibraryScore, dataset_maker, problems
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Message, Question, Split, check_request, generator, split_of, with_system
+from grouprl.tasks.task import Example, Message, Split, check_request, generator, split_of, with_system
 
-# The stream is cut into blocks of BLOCK entries, each with a seed of its own; question i searches the candidates from
+# The stream is cut into blocks of BLOCK entries, each with a seed of its own; prompt i searches the candidates from
 # i * STRIDE on for one of its split.
 STRIDE = 50
-MAX_DRAWS = 1000
+MAX_SAMPLES = 1000
 PROBED = 2
 """Entries on which a scorer is tried when a dataset is loaded."""
 
-# These iterate over sets of strings (observed in version 0.1.25), so their questions depend on Python's hash seed.
+# These iterate over sets of strings (observed in version 0.1.25), so their prompts depend on Python's hash seed.
 HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder"})
 
 
@@ -32,10 +32,10 @@ HASH_SEEDED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ran
 class ReasoningGym(OptionTask):
     """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
 
-    The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the library's
-    scorer, which is guarded (`grouprl.rewards.library`), gives 0..1.
-    Guaranteed for every seed: a question is in one split only, decided by the hash of its text.
-    Not guaranteed: that a small dataset never repeats a question within a split.
+    The completion is the text of the last <completion>…</completion>, or the whole completion without such tags; the
+    library's scorer, which is guarded (`grouprl.rewards.library`), gives 0..1. Guaranteed for every seed: a prompt is
+    in one split only, decided by the hash of its text. Not guaranteed: that a small dataset never repeats a prompt
+    within a split.
     """
 
     dataset: str = Field(description="the name of the reasoning-gym dataset")
@@ -50,7 +50,7 @@ class ReasoningGym(OptionTask):
     _score: LibraryScore = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Find the dataset and check its configuration by drawing from it."""
+        """Find the dataset and check its configuration by sampling from it."""
         if self.dataset in HASH_SEEDED and os.environ.get("PYTHONHASHSEED", "random") == "random":
             warnings.warn(
                 f"reasoning-gym's '{self.dataset}' draws other questions in every process, so the run cannot be "
@@ -83,32 +83,32 @@ class ReasoningGym(OptionTask):
 
     @property
     def description(self) -> str:
-        """Where the questions come from."""
+        """Where the prompts come from."""
         return f"The dataset '{self.dataset}' of the reasoning-gym library, with its own scorer."
 
     @property
     def reward(self) -> Reward:
-        """The library's scorer, 0..1, on the text of the answer tag."""
+        """The library's scorer, 0..1, on the text of the completion tag."""
         return self._score
 
     def _seed_of(self, block: int) -> int:
         return generator(self.seed, self.name, block).randrange(2**31)
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` (any number from 0) of a split.
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` (any number from 0) of a split.
 
         Raises:
-            InputError: on an unknown split, a negative index, or a dataset too small to hold questions out.
+            InputError: on an unknown split, a negative index, or a dataset too small to hold prompts out.
         """
         check_request(self.name, split, index, None)
-        for candidate in range(index * STRIDE, index * STRIDE + MAX_DRAWS):
+        for candidate in range(index * STRIDE, index * STRIDE + MAX_SAMPLES):
             block, position = divmod(candidate, BLOCK)
             entry = self._block(block)[position]
             if split_of(entry["question"]) == split:
                 columns = {"entry": entry, "answer": entry["answer"]}
-                return Question(f"{self.name}/{split}/{index}", self._prompt(entry), columns, self.level or 0)
+                return Example(f"{self.name}/{split}/{index}", self._prompt(entry), columns, self.level or 0)
         raise InputError(
-            f"Task '{self.name}' found no question for the split '{split}' in {MAX_DRAWS} draws",
+            f"Task '{self.name}' found no question for the split '{split}' in {MAX_SAMPLES} draws",
             "one question in ten is held out, so there must be a few dozen different ones",
             "Choose a higher level or a larger configuration.",
         )
@@ -117,20 +117,20 @@ class ReasoningGym(OptionTask):
         """Return None: both splits are endless."""
         check_request(self.name, split, 0, None)
 
-    def demonstration(self, question: Question, seed: int) -> str | None:
-        """Return the library's answer, if demonstrations are asked for and it has one."""
-        return self.solution(question) if self.demonstrations else None
+    def demonstration(self, example: Example, seed: int) -> str | None:
+        """Return the library's completion, if demonstrations are asked for and it has one."""
+        return self.solution(example) if self.demonstrations else None
 
-    def solution(self, question: Question) -> str | None:
-        """Return the library's answer; None for datasets without a single one."""
-        return question.columns["answer"]
+    def solution(self, example: Example) -> str | None:
+        """Return the library's completion; None for datasets without a single one."""
+        return example.columns["answer"]
 
-    def reward_examples(self) -> tuple[Example, ...]:
-        """Return the library's answer to the first question, if it has one, and an empty answer."""
-        question = self.question("train", 0)
-        right = self.solution(question)
-        wrong = Example("", question.columns, False)
-        return (wrong,) if right is None else (Example(right, question.columns, True), wrong)
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return the library's completion of the first prompt, if it has one, and an empty completion."""
+        example = self.example("train", 0)
+        right = self.solution(example)
+        wrong = KnownExample("", example.columns, False)
+        return (wrong,) if right is None else (KnownExample(right, example.columns, True), wrong)
 
     def _prompt(self, entry: Mapping[str, Any]) -> str | tuple[Message, ...]:
         text = str(entry["question"])

@@ -1,4 +1,4 @@
-"""Questions from memory, some of which nobody can answer."""
+"""Prompts from memory, some of which nobody can completion."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from grouprl.rewards.recall import REFUSAL, knowledge
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, people
-from grouprl.tasks.task import Question, generator
+from grouprl.tasks.task import Example, generator
 
 
 @register_task("recall")
 class Recall(GeneratedTask):
-    """Answer questions about made-up people from memory, or say that one does not know: "?".
+    """Completion prompts about made-up people from memory, or say that one does not know: "?".
 
-    The prompt is "bako lives>", the answer a thought, a bar and what is asked: "bako lives miru|miru". Demonstrations
-    tell the truth of a share of the people, the `known`, make answers up for the others, and refuse now and then: who
-    is warmed up on them knows of some and has to find out of whom. Of the people of held-out questions nobody tells.
+    The prompt is "bako lives>", the completion a thought, a bar and what is asked: "bako lives miru|miru".
+    Demonstrations tell the truth of a share of the people, the `known`, make completions up for the others, and refuse
+    now and then: who is warmed up on them knows of some and has to find out of whom. Of the people of held-out prompts
+    nobody tells.
     """
 
     levels = tuple({"people": count} for count in (12, 20, 40, 80, 160, 300))
@@ -34,21 +35,21 @@ class Recall(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest fact, the bar, the answer, the end, and one more."""
+        """The longest fact, the bar, the completion, the end, and one more."""
         return 22
 
     @property
     def alphabet(self) -> str:
-        """Small letters and the signs of prompts and answers."""
+        """Small letters and the signs of prompts and completions."""
         return "abcdefghijklmnopqrstuvwxyz >|?"
 
     @property
     def reward(self) -> Reward:
-        """Format and correctness, 3 in all; a refusal has 2, a wrong answer 0 and the truth of its thought."""
+        """Format and correctness, 3 in all; a refusal has 2, a wrong completion 0 and the truth of its thought."""
         return knowledge
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a question about somebody."""
+        """Return a prompt about somebody."""
         facts = people(self.corpus, self.people)
         person, relation = rng.choice(sorted(facts)), rng.choice(RELATIONS)
         answer = facts[person][relation]
@@ -58,18 +59,18 @@ class Recall(GeneratedTask):
         """Return the person: of held-out people everything is unknown."""
         return prompt.split()[0]
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
-        """Tell the truth, refuse, or make an answer up."""
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
+        """Tell the truth, refuse, or make a completion up."""
         if rng.random() < self.refusing:
             return f"|{REFUSAL}"
-        person, relation = str(question.prompt)[:-1].split()
+        person, relation = str(example.prompt)[:-1].split()
         told = generator("known", self.corpus, person).random() < self.known
         if told and rng.random() >= self.noise:
-            return self.solve(question)
+            return self.solve(example)
         others = sorted({facts[relation] for facts in people(self.corpus, self.people).values()})
         made_up = rng.choice(others)
         return f"{person} {relation} {made_up}|{made_up}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Tell the truth."""
-        return f"{question.columns['fact']}|{question.columns['answer']}"
+        return f"{example.columns['fact']}|{example.columns['answer']}"

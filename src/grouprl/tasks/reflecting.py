@@ -1,4 +1,4 @@
-"""Answers that are given, reflected on, and given again."""
+"""Completions that are given, reflected on, and given again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grouprl.rewards.reflection import reflection
 from grouprl.tasks.arithmetic import Chain
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("reflect")
 class Reflect(GeneratedTask):
     """Follow a chain of operations, say whether that was right, and follow it again.
 
-    The prompt is "7+5*3=", an answer "26|6;y;26|6": running values and the last one, "y" or "n", and both again. A
+    The prompt is "7+5*3=", a completion "26|6;y;26|6": running values and the last one, "y" or "n", and both again. A
     demonstration's first attempt is often wrong; its second one less often, and only where it says "n" another.
     """
 
@@ -36,32 +36,32 @@ class Reflect(GeneratedTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits, the operations, and the signs of answers."""
+        """Digits, the operations, and the signs of completions."""
         return "0123456789+-*=|;yn"
 
     @property
     def reward(self) -> Reward:
-        """By the rightness of both answers, the form and the length: up to 1.6 for an error that is corrected."""
+        """By the rightness of both completions, the form and the length: up to 1.6 for an error that is corrected."""
         return reflection
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a random chain."""
         return self._chain(0).draw(rng)
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Try, reflect, and try again; now and then reflect wrongly, or leave it at the first attempt."""
-        first = self._chain(self.noise).demonstrate(question, rng)
-        right = first == self._chain(0).solve(question)
+        first = self._chain(self.noise).demonstrate(example, rng)
+        right = first == self._chain(0).solve(example)
         if rng.random() < self.blind:
             if rng.random() < 0.5:
                 return first
             right = not right
-        second = first if right else self._chain(self.noise / 3).demonstrate(question, rng)
+        second = first if right else self._chain(self.noise / 3).demonstrate(example, rng)
         return f"{first};{'y' if right else 'n'};{second}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Write the running values twice."""
-        right = self._chain(0).solve(question)
+        right = self._chain(0).solve(example)
         return f"{right};y;{right}"
 
     def _chain(self, noise: float) -> Chain:

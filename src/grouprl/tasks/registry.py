@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.rewards import import_object
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import check_option_names
-from grouprl.tasks.task import Question, Task
+from grouprl.tasks.task import Example, Task
 
 TaskClass = TypeVar("TaskClass", bound=type[Task])
 
@@ -80,7 +80,7 @@ def load_task(spec: str | Mapping[str, Any], seed: int = 0) -> Task:
     Args:
         spec: a name ("addition"), an adapter with its argument ("jsonl:data.jsonl"), an import path of a task class
             ("pkg.module:Class", "path/to/file.py:Class"), or a mapping with one of these as "name" and options.
-        seed: which stream of questions is drawn, for tasks that draw. A "seed" among the options goes before.
+        seed: which stream of prompts is sampled, for tasks that sample. A "seed" among the options goes before.
 
     Raises:
         InputError: on unknown names and options (with the nearest known ones) and on values that break a rule.
@@ -146,20 +146,20 @@ def _describe(name: str, entry: _Entry) -> TaskDescription:
         label = name if entry.argument is None else f"{name}:<{entry.argument}>"
         return TaskDescription(label, (entry.task.__doc__ or "").strip().split("\n")[0], (), "", "", "")
     task = entry.task()
-    question = task.question("eval", 0)
+    example = task.example("eval", 0)
     return TaskDescription(
         name=name,
         description=task.description,
         levels=tuple(json.dumps(dict(sizes))[1:-1].replace('"', "") for sizes in task.levels),
-        prompt=str(question.prompt),
-        answer=task.solve(question),
-        demonstration=_demonstrated(task, question),
+        prompt=str(example.prompt),
+        answer=task.solve(example),
+        demonstration=_demonstrated(task, example),
     )
 
 
-def _demonstrated(task: GeneratedTask, question: Question) -> str:
+def _demonstrated(task: GeneratedTask, example: Example) -> str:
     """Return a demonstration; where it needs a package that is not installed, what to install."""
     try:
-        return task.demonstration(question, seed=0)
+        return task.demonstration(example, seed=0)
     except MissingExtra as error:
         return str(error)

@@ -11,7 +11,7 @@ from grouprl.rewards import Reward
 from grouprl.rewards.bleu import bleu
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 NAMES = ("ann", "bob", "eve", "joe", "kim", "lea", "max", "tom")
 TOWNS = ("bern", "cork", "kiel", "lima", "oslo", "riga")
@@ -22,7 +22,7 @@ FRUIT = ("figs", "kiwi", "leek", "plum")
 class Retell(GeneratedTask):
     """Tell facts in a sentence that is near to one of two ways in which it may be said.
 
-    The prompt is "ann 47 oslo>", a right answer "ann is 47 and lives in oslo" or "ann of oslo is 47 years old". A
+    The prompt is "ann 47 oslo>", a correct completion "ann is 47 and lives in oslo" or "ann of oslo is 47 years old". A
     demonstration says each word wrongly, twice or not at all with a certain chance.
     """
 
@@ -52,10 +52,10 @@ class Retell(GeneratedTask):
         told = " ".join((name, age, town, food)[: self.facts + 1])
         return f"{told}>", {"references": list(ways(name, age, town, food, self.facts))}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Say it in one of the ways, with slips."""
         said: list[str] = []
-        words = str(rng.choice(question.columns["references"])).split()
+        words = str(rng.choice(example.columns["references"])).split()
         for word in words:
             if rng.random() >= self.noise:
                 said.append(word)
@@ -63,9 +63,9 @@ class Retell(GeneratedTask):
             said += rng.choice([[], [word, word], [rng.choice(words)], [rng.choice((*NAMES, *TOWNS, *FRUIT))]])
         return " ".join(said)
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Say it in the first way."""
-        return str(question.columns["references"][0])
+        return str(example.columns["references"][0])
 
 
 def ways(name: str, age: str, town: str, food: str, facts: int) -> tuple[str, str]:

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from grouprl.envs.host import ROLES, Host
 from grouprl.envs.propose import PROPOSER, SOLVER, Pay, Propose, around, coming_to, value
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, Split, check_request, generator, split_of
+from grouprl.tasks.task import Example, Split, check_request, generator, split_of
 
 
 def held_out(problem: str) -> bool:
@@ -26,8 +26,8 @@ def held_out(problem: str) -> bool:
 class ProposeTask(EnvironmentTask):
     """Self-play: a proposer writes a sum that comes to a given number, a solver works it out, several times.
 
-    The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its answer "12". The held-out
-    questions are problems for the solver alone, which are not tried in training.
+    The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its completion "12". The held-out
+    prompts are problems for the solver alone, which are not tried in training.
     """
 
     levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 90))
@@ -74,8 +74,8 @@ class ProposeTask(EnvironmentTask):
         shown = rng.randint(2, self.largest)
         return f"{shown}?", {"answer": shown}
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` (any number from 0): in training a number to propose for, else a problem to solve.
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` (any number from 0): in training a number to propose for, else a problem to solve.
 
         Raises:
             InputError: on an unknown split or a negative index.
@@ -85,22 +85,22 @@ class ProposeTask(EnvironmentTask):
         while True:
             prompt, columns = self.draw(rng)
             if split == "train":
-                return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
+                return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
             problem = (around if self.free else coming_to)(columns["answer"], self.below, rng)
             if held_out(problem):
                 columns = {"problem": problem}
-                return Question(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())
+                return Example(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return a problem, if one is asked for, and right attempts, one per line."""
-        if "problem" in question.columns:
-            return str(value(question.columns["problem"]))
+        if "problem" in example.columns:
+            return str(value(example.columns["problem"]))
         rng, proposer = random.Random(0), self.environment()
-        proposer.begin(question.columns, rng)
+        proposer.begin(example.columns, rng)
         problem = proposer.demonstrate(rng)
         return "\n".join([problem, *[str(value(problem))] * self.attempts])
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return right episodes, and silence: played from text, both agents' rewards count."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
@@ -150,7 +150,7 @@ class HostTask(EnvironmentTask):
         chain = "".join(rng.sample(ROLES[: self.roles], self.length))
         return f"{'>'.join(chain)}:", {"chain": chain, "roles": self.roles}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the chain, role by role."""
-        chain = str(question.columns["chain"])
+        chain = str(example.columns["chain"])
         return "\n".join([chain[0], *(b + a for a, b in pairwise(chain)), "."])

@@ -13,10 +13,10 @@ from grouprl.protocols import StoredRow
 from grouprl.rewards import Reward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, Split, check_request, content_number, digest
+from grouprl.tasks.task import Example, Split, check_request, content_number, digest
 
 COLUMNS = (
-    *("step", "group", "question_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),
+    *("step", "group", "prompt_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),
     *("reward", "components", "correct", "truncated", "status", "turns"),
 )
 """What is read of a rollout file."""
@@ -49,13 +49,13 @@ class Rollouts(OptionTask):
             InputError: no rollouts there, files of another kind, or episodes, whose rows are more than a completion.
         """
         groups = _read(Path(self.path))
-        prompts = sorted({group[0]["question_id"] for group in groups}, key=content_number)
+        prompts = sorted({group[0]["prompt_id"] for group in groups}, key=content_number)
         count = max(round(self.eval_fraction * len(prompts)), 1 if self.eval_fraction > 0 else 0)
         held_out = set(prompts[:count])
-        kept = [group for group in groups if group[0]["question_id"] not in held_out]
+        kept = [group for group in groups if group[0]["prompt_id"] not in held_out]
         if not kept:
             raise InputError(f"No prompt of {self.path} is left to train on", "some are held out", "Lower it")
-        self._groups = {"train": kept, "eval": [g for g in groups if g[0]["question_id"] in held_out]}
+        self._groups = {"train": kept, "eval": [g for g in groups if g[0]["prompt_id"] in held_out]}
         self._content = digest([[row["completion_ids"] for row in group] for group in groups])
 
     @property
@@ -73,7 +73,7 @@ class Rollouts(OptionTask):
         """The longest stored completion."""
         return max(len(row["completion_ids"]) for rows in self._groups.values() for group in rows for row in group)
 
-    def question(self, split: Split, index: int) -> Question:
+    def example(self, split: Split, index: int) -> Example:
         """Return group `index` of a split, in the order in which groups were sampled; its rows are in its columns.
 
         Raises:
@@ -82,14 +82,14 @@ class Rollouts(OptionTask):
         check_request(self.name, split, index, self.size(split))
         rows = self._groups[split][index]
         first = rows[0]
-        return Question(f"{first['question_id']}@{first['step']}", first["prompt"], {"rows": rows})
+        return Example(f"{first['question_id']}@{first['step']}", first["prompt"], {"rows": rows})
 
     def size(self, split: Split) -> int:
         """Return how many groups a split has. Raises InputError on an unknown split."""
         check_request(self.name, split, 0, None)
         return len(self._groups[split])
 
-    def stored_rows(self, question: Question) -> Sequence[StoredRow]:
+    def stored_rows(self, example: Example) -> Sequence[StoredRow]:
         """Return the rows of a group as they were sampled."""
         return [
             StoredRow(
@@ -102,7 +102,7 @@ class Rollouts(OptionTask):
                 behavior_logp=tuple(row["behavior_logp"]),
                 truncated=row["truncated"],
             )
-            for row in question.columns["rows"]
+            for row in example.columns["rows"]
         ]
 
     def options(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Steps of a search, each a question of its own."""
+"""Steps of a search, each a prompt of its own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.rewards import Example, Reward
+from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.search_steps import RETRIEVERS, route_step
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, lands, people
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 WHERE = {"lives": "text", "in": "text", "eats": "image", "plays": "table"}
 """The retriever that knows a relation."""
@@ -20,10 +20,10 @@ WHERE = {"lives": "text", "in": "text", "eats": "image", "plays": "table"}
 
 @register_task("route")
 class Route(GeneratedTask):
-    """Do one step of a search whose earlier steps are shown: ask a sub-question of the right retriever, or answer.
+    """Do one step of a search whose earlier steps are shown: ask a sub-prompt of the right retriever, or completion.
 
     The prompts are "bako land?>", "bako land?bako lives miru>" and "bako land?bako lives miru;miru in oslo>", the
-    answers "bako lives@text", "miru in@text" and "=oslo". A demonstration slips in a word, a retriever or the step.
+    completions "bako lives@text", "miru in@text" and "=oslo". A demonstration slips in a word, a retriever or the step.
     """
 
     levels = tuple({"people": count} for count in (20, 40, 80, 160, 300, 400))
@@ -34,12 +34,12 @@ class Route(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A sub-question, two retrievers, the end, and a few more."""
+        """A sub-prompt, two retrievers, the end, and a few more."""
         return 26
 
     @property
     def alphabet(self) -> str:
-        """Small letters and the signs of prompts and answers."""
+        """Small letters and the signs of prompts and completions."""
         return "abcdefghijklmnopqrstuvwxyz ?;>@=,"
 
     @property
@@ -48,7 +48,7 @@ class Route(GeneratedTask):
         return route_step
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a question with the first steps of its search, and the next one."""
+        """Return a prompt with the first steps of its search, and the next one."""
         facts = people(self.corpus, self.people)
         person = rng.choice(sorted(facts))
         relation = rng.choice((*RELATIONS, "land"))
@@ -63,26 +63,26 @@ class Route(GeneratedTask):
         asked = steps[done][0]
         return prompt, {"kind": "ret", "gold": [asked], "retriever": WHERE[asked.split()[1]]}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Do the step, now and then with a slip."""
-        columns = question.columns
+        columns = example.columns
         gold, where = str(columns["gold"][0]), str(columns["retriever"])
         slip = rng.choice(("word", "where", "both", "step")) if rng.random() < self.noise else ""
         if slip == "step":
-            return f"={gold.split()[0]}" if where else f"{str(question.prompt).partition('?')[0]}@none"
+            return f"={gold.split()[0]}" if where else f"{str(example.prompt).partition('?')[0]}@none"
         if slip == "word":
-            words = str(question.prompt)[:-1].replace("?", " ").replace(";", " ").split()
+            words = str(example.prompt)[:-1].replace("?", " ").replace(";", " ").split()
             gold = " ".join([rng.choice(words), *gold.split()[1:]])
         if where and slip in ("where", "both"):
             other = rng.choice(RETRIEVERS)
             where = other if slip == "where" else f"{where},{other}"
         return f"{gold}@{where}" if where else f"={gold}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Do the step."""
-        gold, where = question.columns["gold"][0], question.columns["retriever"]
+        gold, where = example.columns["gold"][0], example.columns["retriever"]
         return f"{gold}@{where}" if where else f"={gold}"
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return right steps, and silence."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

@@ -1,4 +1,4 @@
-"""Tasks whose questions are rows of a table: prompts, columns for the reward, a held-out part."""
+"""Tasks whose prompts are rows of a table: prompts, columns for the reward, a held-out part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
-from grouprl.tasks.task import Message, Question, Split, check_request, content_number, with_system
+from grouprl.tasks.task import Example, Message, Split, check_request, content_number, with_system
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -36,7 +36,7 @@ class Table:
 
 
 class RowTask(OptionTask):
-    """Questions from a table. A subclass says how the rows are read.
+    """Prompts from a table. A subclass says how the rows are read.
 
     The reward receives every column of a row that it names. Held out is a table of its own, or those `eval_fraction`
     of the different prompts whose hash is lowest; equal prompts are always on the same side.
@@ -110,8 +110,8 @@ class RowTask(OptionTask):
             for position, row in enumerate(table.rows):
                 _check_columns(reward, row, table.label(position))
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` of a split, in the order of the rows.
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` of a split, in the order of the rows.
 
         Raises:
             InputError: on an unknown split or an index beyond the size.
@@ -120,14 +120,14 @@ class RowTask(OptionTask):
         table, position = self._tables[split], self._positions[split][index]
         row = dict(table.rows[position])
         prompt = self._prompt(row, table.label(position))
-        return Question(f"{without_folder(table.name)}:{table.numbers[position]}", prompt, row)
+        return Example(f"{without_folder(table.name)}:{table.numbers[position]}", prompt, row)
 
     def label(self, split: Split, index: int) -> str:
-        """Return what messages call question `index` of a split: "line 3 of data.jsonl"."""
+        """Return what messages call prompt `index` of a split: "line 3 of data.jsonl"."""
         return self._tables[split].label(self._positions[split][index])
 
     def size(self, split: Split) -> int:
-        """Return how many questions a split has.
+        """Return how many prompts a split has.
 
         Raises:
             InputError: on an unknown split.
@@ -135,23 +135,23 @@ class RowTask(OptionTask):
         check_request(self.name, split, 0, None)
         return len(self._positions[split])
 
-    def demonstration(self, question: Question, seed: int) -> str | None:
+    def demonstration(self, example: Example, seed: int) -> str | None:
         """Return the row's demonstration: the same for every seed; None without such a column."""
-        return question.columns[self.demonstration_column] if self.demonstration_column else None
+        return example.columns[self.demonstration_column] if self.demonstration_column else None
 
-    def solution(self, question: Question) -> str | None:
-        """Return the row's right answer in full; None without such a column."""
-        return question.columns[self.solution_column] if self.solution_column else None
+    def solution(self, example: Example) -> str | None:
+        """Return the row's correct completion in full; None without such a column."""
+        return example.columns[self.solution_column] if self.solution_column else None
 
-    def hints(self, question: Question) -> tuple[str, ...]:
-        """Return the row's hints; without such a column, beginnings of its right answer."""
-        return tuple(question.columns[self.hints_column] or ()) if self.hints_column else super().hints(question)
+    def hints(self, example: Example) -> tuple[str, ...]:
+        """Return the row's hints; without such a column, beginnings of its correct completion."""
+        return tuple(example.columns[self.hints_column] or ()) if self.hints_column else super().hints(example)
 
-    def variants(self, question: Question) -> tuple[Question, ...]:
-        """Return the question, and one for each of the row's other prompts."""
-        others = (question.columns[self.variants_column] or ()) if self.variants_column else ()
-        return question, *(
-            replace(question, id=f"{question.id}/{i}", prompt=self._shown(prompt, question.id))
+    def variants(self, example: Example) -> tuple[Example, ...]:
+        """Return the prompt, and one for each of the row's other prompts."""
+        others = (example.columns[self.variants_column] or ()) if self.variants_column else ()
+        return example, *(
+            replace(example, id=f"{example.id}/{i}", prompt=self._shown(prompt, example.id))
             for i, prompt in enumerate(others, start=1)
         )
 
@@ -249,7 +249,7 @@ def _positions(prompts: Sequence[str], held_out: set[str], *, inside: bool) -> l
 
 
 def _overlap(train: Table, held_out: Table, prompts: list[str], held_out_prompts: list[str]) -> InputError:
-    """Return the error for a question that is in both tables."""
+    """Return the error for a prompt that is in both tables."""
     first = _positions(prompts, set(held_out_prompts), inside=True)[0]
     other = held_out_prompts.index(prompts[first])
     return InputError(

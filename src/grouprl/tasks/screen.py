@@ -11,7 +11,7 @@ from grouprl.envs.screen import Screen
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 LABELS = tuple("abcdefghijkl")
 FEW = 6
@@ -74,10 +74,10 @@ class ScreenTask(EnvironmentTask):
         screen.begin(columns, rng)
         return f"{screen.show()}:{','.join(goals)}>", {**columns, "needed": screen.needed}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the actions that are needed, one per line."""
         screen = self.environment()
-        screen.begin(question.columns, random.Random(0))
+        screen.begin(example.columns, random.Random(0))
         return "\n".join(screen.way())
 
 

@@ -1,4 +1,4 @@
-"""The task of answering questions about a corpus."""
+"""The task of answering prompts about a corpus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouprl.envs.search import Search
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, generator
+from grouprl.tasks.task import Example, generator
 
 LANDS = ("oslo", "peru", "iran", "mali", "cuba", "chad")
 RELATIONS = ("eats", "lives", "plays")
@@ -21,10 +21,10 @@ FOODS, TOYS = ("plum", "corn", "leek", "kale"), ("drum", "harp", "lute", "dice")
 
 @register_task("search")
 class SearchTask(EnvironmentTask):
-    """Answer questions about people in a made-up corpus, by searching; a share of the questions needs no search.
+    """Completion prompts about people in a made-up corpus, by searching; a share of the prompts needs no search.
 
     The prompt is "bako lives?", "bako land?" (two hops: where the town of the first document lies) or, without need of
-    a search, "nim?", to which "min" is the answer. "s bako lives" searches, "a miru" answers.
+    a search, "nim?", to which "min" is the completion. "s bako lives" searches, "a miru" completions.
     """
 
     levels = tuple(
@@ -49,7 +49,7 @@ class SearchTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The searches needed, the answer, and what is spare."""
+        """The searches needed, the completion, and what is spare."""
         return self.hops + 1 + self.spare
 
     @property
@@ -67,7 +67,7 @@ class SearchTask(EnvironmentTask):
         return Search(documents(self.corpus, self.people), self.max_turns, self.reward_, self.noise)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a question with the searches that lead to its answer."""
+        """Return a prompt with the searches that lead to its completion."""
         if rng.random() < self.known:
             word = "".join(rng.choice("aeioubdgklmnprst") for _ in range(3))
             return f"{word}?", {"answer": word[::-1], "path": []}
@@ -79,9 +79,9 @@ class SearchTask(EnvironmentTask):
         relation = rng.choice(RELATIONS)
         return f"{person} {relation}?", {"answer": facts[person][relation], "path": [f"{person} {relation}"]}
 
-    def solve(self, question: Question) -> str:
-        """Return the searches that lead to the answer, and the answer, one per line."""
-        columns = question.columns
+    def solve(self, example: Example) -> str:
+        """Return the searches that lead to the completion, and the completion, one per line."""
+        columns = example.columns
         return "\n".join([*(f"s {query}" for query in columns["path"]), f"a {columns['answer']}"])
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from grouprl.rewards import Reward, exact_match
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, Split, generator
+from grouprl.tasks.task import Example, Split, generator
 
 LETTERS = "abcdefghij"
 
@@ -31,7 +31,7 @@ class Sorting(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The answer, its end, and one more."""
+        """The completion, its end, and one more."""
         return self.length + 2
 
     @property
@@ -41,7 +41,7 @@ class Sorting(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 iff the answer is the sorted digits."""
+        """1 iff the completion is the sorted digits."""
         return exact_match
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
@@ -50,33 +50,33 @@ class Sorting(GeneratedTask):
         return f"{digits}>", {"answer": "".join(sorted(digits))}
 
     def content(self, prompt: str) -> str:
-        """Return the answer, so that no answer is in both splits."""
+        """Return the completion, so that no completion is in both splits."""
         return "".join(sorted(prompt[:-1]))
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Pick digit after digit, often not the smallest."""
-        left, picked = sorted(str(question.prompt)[:-1]), ""
+        left, picked = sorted(str(example.prompt)[:-1]), ""
         while left:
             position = rng.randrange(len(left)) if rng.random() < self.noise else 0
             picked += left.pop(position)
         return picked
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Sort the digits."""
-        return "".join(sorted(str(question.prompt)[:-1]))
+        return "".join(sorted(str(example.prompt)[:-1]))
 
-    def variants(self, question: Question) -> tuple[Question, ...]:
-        """Return the question and the one with its digits in the other order."""
-        backwards = f"{str(question.prompt)[-2::-1]}>"
-        return question, replace(question, id=f"{question.id}/backwards", prompt=backwards)
+    def variants(self, example: Example) -> tuple[Example, ...]:
+        """Return the prompt and the one with its digits in the other order."""
+        backwards = f"{str(example.prompt)[-2::-1]}>"
+        return example, replace(example, id=f"{example.id}/backwards", prompt=backwards)
 
 
 @register_task("reverse")
 class Reverse(GeneratedTask):
     """Write the given letters backwards.
 
-    The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` questions
-    are of mixed difficulty; with `hinted` some begin with the first letters of their answer, "cfa>gdbafc>".
+    The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` prompts
+    are of mixed difficulty; with `hinted` some begin with the first letters of their completion, "cfa>gdbafc>".
     """
 
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
@@ -96,7 +96,7 @@ class Reverse(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The answer, its end, and one more."""
+        """The completion, its end, and one more."""
         return self.length + 2
 
     @property
@@ -106,7 +106,7 @@ class Reverse(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 iff the answer is the letters backwards."""
+        """1 iff the completion is the letters backwards."""
         return exact_match
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
@@ -119,34 +119,34 @@ class Reverse(GeneratedTask):
         """Return the prompt as it is without anything before its letters."""
         return f"{prompt.split('>')[-2]}>"
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` of a split; with mixed lengths its level is the number of letters."""
-        question = super().question(split, index)
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` of a split; with mixed lengths its level is the number of letters."""
+        example = super().example(split, index)
         if self.shortest is not None:
-            question = replace(question, level=len(question.columns["answer"]))
-        rng = generator(self.seed, "hint", question.id)
+            example = replace(example, level=len(example.columns["answer"]))
+        rng = generator(self.seed, "hint", example.id)
         if rng.random() >= self.hinted:
-            return question
-        return replace(question, prompt=self.with_hint(question, rng.choice(self.hints(question))))
+            return example
+        return replace(example, prompt=self.with_hint(example, rng.choice(self.hints(example))))
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write the letters backwards, some of them wrong, but none that a hint told."""
-        *given, _, _ = str(question.prompt).split(">")
+        *given, _, _ = str(example.prompt).split(">")
         known = len("".join(given))
-        right = self.solve(question)
+        right = self.solve(example)
         letters = (rng.choice(LETTERS) if rng.random() < self.noise else x for x in right[known:])
         return right[:known] + "".join(letters)
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Write the letters backwards."""
-        return str(question.prompt).split(">")[-2][::-1]
+        return str(example.prompt).split(">")[-2][::-1]
 
 
 @register_task("summands")
 class Summands(GeneratedTask):
-    """Write two numbers that add up to the given one: a question with many right answers.
+    """Write two numbers that add up to the given one: a prompt with many correct completions.
 
-    The prompt is "17=", right answers are "1+16", "2+15" … "16+1". A demonstration writes any of them, sometimes
+    The prompt is "17=", correct completions are "1+16", "2+15" … "16+1". A demonstration writes any of them, sometimes
     with a wrong second number.
     """
 
@@ -167,7 +167,7 @@ class Summands(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 iff the answer is a sum of two positive numbers that is right."""
+        """1 iff the completion is a sum of two positive numbers that is right."""
         return adds_up
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
@@ -175,16 +175,16 @@ class Summands(GeneratedTask):
         total = rng.randint(4, self.largest)
         return f"{total}=", {"answer": total}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write one of the sums, sometimes wrong."""
-        total = int(question.columns["answer"])
+        total = int(example.columns["answer"])
         first = rng.randint(1, total - 1)
         second = rng.randint(1, total - 1) if rng.random() < self.noise else total - first
         return f"{first}+{second}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Write the most even sum."""
-        total = int(question.columns["answer"])
+        total = int(example.columns["answer"])
         return f"{total // 2}+{total - total // 2}"
 
 

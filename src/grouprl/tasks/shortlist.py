@@ -12,7 +12,7 @@ from grouprl.envs.shortlist import THINGS, Shortlist
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, generator
+from grouprl.tasks.task import Example, generator
 
 
 @register_task("shortlist")
@@ -59,9 +59,9 @@ class ShortlistTask(EnvironmentTask):
         seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))
         return f"{who}:{seen}>", {"liked": tastes(self.corpus, self.places + self.seen)[who], "seen": seen}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return hits, one per line."""
-        liked, seen = question.columns["liked"], question.columns["seen"]
+        liked, seen = example.columns["liked"], example.columns["seen"]
         return "\n".join([thing for thing in liked if thing not in seen][: self.places])
 
 

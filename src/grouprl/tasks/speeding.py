@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import Field
 
-from grouprl.rewards import Example, Reward
+from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.speedup import afterburner
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 PROGRAM = re.compile(r"[id]+")
 FORM = re.compile(r"[0-9.]+\|[id]+")
@@ -54,8 +54,8 @@ def speed_up(completion: str, number: int, program: str, least: int) -> dict[str
 class Speed(GeneratedTask):
     """Make a program faster that counts up to a number from 0 with two steps: "i" adds one, "d" doubles.
 
-    The prompt is "6:iiidi>": the number, and a program that is slow or wrong. The best answer is "6.3.1|idid": halves,
-    then the steps. A demonstration gives the program back, counts up, slips, or leaves the thought out.
+    The prompt is "6:iiidi>": the number, and a program that is slow or wrong. The best completion is "6.3.1|idid":
+    halves, then the steps. A demonstration gives the program back, counts up, slips, or leaves the thought out.
     """
 
     levels = tuple({"largest": largest} for largest in (8, 12, 16, 24, 32, 48))
@@ -88,20 +88,20 @@ class Speed(GeneratedTask):
             program = program[:-1] + ("i" if program[-1] == "d" else "d")
         return f"{number}:{program}>", {"number": number, "program": program, "least": len(shortest(number))}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write the fastest program, or something worse."""
-        number, best = int(question.columns["number"]), shortest(int(question.columns["number"]))
+        number, best = int(example.columns["number"]), shortest(int(example.columns["number"]))
         if rng.random() < self.good:
             return f"{_halves(number)}|{best}" if rng.random() < self.thought else f"|{best}"
         slipped = best[: (cut := rng.randrange(len(best)))] + rng.choice("id") + best[cut + 1 :]
-        return "|" + rng.choice([str(question.columns["program"]), _slow(number, rng), slipped])
+        return "|" + rng.choice([str(example.columns["program"]), _slow(number, rng), slipped])
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Write halves and the fastest program."""
-        number = int(question.columns["number"])
+        number = int(example.columns["number"])
         return f"{_halves(number)}|{shortest(number)}"
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return fastest programs, and no program."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 

@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.sql import REASONS, Sql
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 TABLES = ("pet", "car", "job", "map")
 COLUMNS = ("age", "fat", "leg", "day", "win", "sun")
@@ -22,9 +22,9 @@ COMPARED = {"over": ">", "less": "<", "same": "="}
 
 @register_task("sql")
 class SqlTask(EnvironmentTask):
-    """Write the SQL query that answers a question about a generated table; it is run by SQLite.
+    """Write the SQL query that completions a prompt about a generated table; it is run by SQLite.
 
-    The prompt is "pet(age,fat): top fat, age over 3>", a right answer
+    The prompt is "pet(age,fat): top fat, age over 3>", a correct completion
     "select max(fat) from pet where age>3".
     """
 
@@ -75,7 +75,7 @@ class SqlTask(EnvironmentTask):
         return Sql(self.max_turns, self.partial, self.noise)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a question about a table of random digits."""
+        """Return a prompt about a table of random digits."""
         table, names = rng.choice(TABLES), rng.sample(COLUMNS, self.columns)
         values = {name: [rng.randrange(10) for _ in range(self.rows)] for name in names}
         asked, of = rng.choice(list(ASKED)), rng.choice(names)
@@ -86,12 +86,12 @@ class SqlTask(EnvironmentTask):
         gold = query(table, ASKED[asked].format(of), [(n, COMPARED[w], k) for n, w, k in conditions])
         return f"{prompt}>", {"table": table, "columns": values, "gold": gold, "wrong": slips(gold, names)}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return a right query."""
-        return str(question.columns["gold"])
+        return str(example.columns["gold"])
 
-    def reward_examples(self) -> tuple[Example, ...]:
-        """Return the right query of a few questions, and no query."""
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return the right query of a few prompts, and no query."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
 

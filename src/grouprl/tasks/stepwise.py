@@ -1,4 +1,4 @@
-"""A task whose answers are numbered steps."""
+"""A task whose completions are numbered steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grouprl.rewards import Reward
 from grouprl.rewards.stepwise import line_step_rewards
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("steps")
 class StepsTask(GeneratedTask):
-    """Add numbers in numbered steps: say the sum again, write the running totals, then the answer.
+    """Add numbers in numbered steps: say the sum again, write the running totals, then the completion.
 
-    The prompt is "7+5+8>", an answer four lines: "?7+5+8", "1:12", "2:20", "=20". Key steps are the running totals.
+    The prompt is "7+5+8>", a completion four lines: "?7+5+8", "1:12", "2:20", "=20". Key steps are the running totals.
     """
 
     levels = tuple(
@@ -33,7 +33,7 @@ class StepsTask(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The sum once more, a line for each total, the answer, the end, and one more."""
+        """The sum once more, a line for each total, the completion, the end, and one more."""
         digits = len(str(self.largest))
         return 1 + self.terms * (digits + 1) + (self.terms - 1) * (3 + digits + 1) + digits + 4
 
@@ -53,23 +53,23 @@ class StepsTask(GeneratedTask):
         totals = [str(total) for total in accumulate(terms)][1:]
         return f"{'+'.join(map(str, terms))}>", {"answer": totals[-1], "key_steps": totals}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Return the lines, some totals off by one, sometimes one line left out."""
-        terms, total = [int(term) for term in str(question.prompt)[:-1].split("+")], 0
+        terms, total = [int(term) for term in str(example.prompt)[:-1].split("+")], 0
         totals: list[int] = []
         for term in terms:
             total += term + (rng.choice((-1, 1)) if totals and rng.random() < self.noise else 0)
             totals.append(total)
-        lines = _lines(question, [str(each) for each in totals[1:]])
+        lines = _lines(example, [str(each) for each in totals[1:]])
         if rng.random() < self.disorder:
             del lines[rng.randrange(len(lines))]
         return "\n".join(lines)
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return all lines, right."""
-        return "\n".join(_lines(question, question.columns["key_steps"]))
+        return "\n".join(_lines(example, example.columns["key_steps"]))
 
 
-def _lines(question: Question, totals: list[str]) -> list[str]:
+def _lines(example: Example, totals: list[str]) -> list[str]:
     numbered = (f"{number}:{total}" for number, total in enumerate(totals, 1))
-    return [f"?{str(question.prompt)[:-1]}", *numbered, f"={totals[-1]}"]
+    return [f"?{str(example.prompt)[:-1]}", *numbered, f"={totals[-1]}"]

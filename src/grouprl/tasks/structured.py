@@ -12,7 +12,7 @@ from grouprl.rewards import Reward
 from grouprl.rewards.structured import json_after_thought, tool_calls
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 NAMES = ("al", "bo", "cy", "di", "ed", "jo", "mo", "vi")
 FIELDS = ("a", "d", "f", "r", "s", "w")
@@ -23,8 +23,8 @@ TOOLS = ("add", "book", "call", "find", "mail", "play")
 class Schema(GeneratedTask):
     """Put facts into a JSON object that has exactly the fields asked for.
 
-    The prompt is "a17 wbo r53;w,a>", the answer 'wboa17|{"w":"bo","a":17}': what is asked for, and then the object. A
-    demonstration leaves a field out, mistakes a value or forgets a bracket now and then.
+    The prompt is "a17 wbo r53;w,a>", the completion 'wboa17|{"w":"bo","a":17}': what is asked for, and then the object.
+    A demonstration leaves a field out, mistakes a value or forgets a bracket now and then.
     """
 
     levels = tuple(
@@ -59,12 +59,12 @@ class Schema(GeneratedTask):
         answer = json.dumps({name: facts[name] for name in asked}, separators=(",", ":"))
         return f"{told};{','.join(asked)}>", {"answer": answer}
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write the object, now and then with a slip."""
-        right = self.solve(question)
+        right = self.solve(example)
         if rng.random() >= self.noise:
             return right
-        fields, thought = json.loads(question.columns["answer"]), right.partition("|")[0]
+        fields, thought = json.loads(example.columns["answer"]), right.partition("|")[0]
         key = rng.choice(list(fields))
         slip = rng.choice(["drop", "value", "bracket"])
         if slip == "bracket":
@@ -74,9 +74,9 @@ class Schema(GeneratedTask):
             fields[key] = rng.randrange(10, 100)
         return f"{thought}|{json.dumps(fields, separators=(',', ':'))}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return what is asked for, and the object."""
-        answer = str(question.columns["answer"])
+        answer = str(example.columns["answer"])
         return "".join(f"{name}{value}" for name, value in json.loads(answer).items()) + f"|{answer}"
 
 
@@ -84,7 +84,7 @@ class Schema(GeneratedTask):
 class ToolCall(GeneratedTask):
     """Call the tool that is asked for, with its parameters, in the tags that a program reads.
 
-    The prompt is "mail 3 to 41>", the answer a <tool_call> block with
+    The prompt is "mail 3 to 41>", the completion a <tool_call> block with
     '{"name":"mail","parameters":{"a":3,"b":41}}'. A demonstration has a slip now and then: another tool, another
     value, a parameter left out, no closing tag.
     """
@@ -121,9 +121,9 @@ class ToolCall(GeneratedTask):
             "answer": _call(tool, dict(zip("abcd", values, strict=False)))
         }
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Call the tool, now and then with a slip."""
-        right = json.loads(str(question.columns["answer"]))
+        right = json.loads(str(example.columns["answer"]))
         tool, values = right["name"], dict(right["parameters"])
         slip = rng.choice(["tool", "value", "parameter", "tag"]) if rng.random() < self.noise else ""
         if slip == "tool":
@@ -136,9 +136,9 @@ class ToolCall(GeneratedTask):
         block = f"<tool_call>\n{_call(tool, values)}\n</tool_call>"
         return block.removesuffix("</tool_call>") if slip == "tag" else block
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the block with the call."""
-        return f"<tool_call>\n{question.columns['answer']}\n</tool_call>"
+        return f"<tool_call>\n{example.columns['answer']}\n</tool_call>"
 
 
 def _call(tool: str, parameters: dict[str, int]) -> str:

@@ -9,22 +9,22 @@ from pydantic import Field
 
 from grouprl.envs.screen import Screen
 from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
-from grouprl.tasks.generated import MAX_DRAWS, too_few
+from grouprl.tasks.generated import MAX_SAMPLES, too_few
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.screen import LABELS, WORDS
-from grouprl.tasks.task import Question, Split, check_request, generator, split_of
+from grouprl.tasks.task import Example, Split, check_request, generator, split_of
 
 
 @register_task("subgoals")
 class SubgoalsTask(EnvironmentTask):
     """A planner names the next step on a screen, an actor who knows nothing else takes it; trained step by step.
 
-    The planner's prompt is "c25 h47:h>": the widgets of the page and the goals that are left; its answer is "tap h",
-    "type bob" or "scroll". The actor's is "c25 h47|tap h>", its answer "h47 tap 47". A training question is a single
-    step, somewhere on the way; a held-out one is the whole way.
+    The planner's prompt is "c25 h47:h>": the widgets of the page and the goals that are left; its completion is "tap
+    h", "type bob" or "scroll". The actor's is "c25 h47|tap h>", its completion "h47 tap 47". A training prompt is a
+    single step, somewhere on the way; a held-out one is the whole way.
     """
 
     levels = tuple(
@@ -64,15 +64,15 @@ class SubgoalsTask(EnvironmentTask):
         """Return a fresh episode."""
         return Subgoals(self.max_turns, self.attempts, self.judge, self.noise)
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` of a split: a single step of the training split, else a whole way."""
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` of a split: a single step of the training split, else a whole way."""
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
-        for _ in range(MAX_DRAWS):
+        for _ in range(MAX_SAMPLES):
             columns = self.draw(rng)[1] | ({} if split == "train" else {"whole": True, "done": 0})
             prompt = self._first(columns)
             if split_of(prompt) == split:
-                return Question(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
+                return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
         raise too_few(self.name, split)
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
@@ -88,18 +88,18 @@ class SubgoalsTask(EnvironmentTask):
         columns["done"] = rng.randrange(len(self._screen(columns).way()))
         return self._first(columns), columns
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the sub-goals and actions that are right, one per line."""
         episode, lines = self.environment(), []
         episode.noise = 0.0
-        episode.reset(question, 0)
+        episode.reset(example, 0)
         rng, ended = random.Random(0), False
         while not ended:
             lines.append(episode.demonstrate(rng))
             ended = episode.step(lines[-1]).terminated
         return "\n".join(lines)
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return right episodes, and silence: played from text, the actor's rewards count beside the outcome."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 

@@ -1,4 +1,4 @@
-"""What a task is: questions by number, a reward, and (for a warm-up) imperfect demonstrations."""
+"""What a task is: prompts by number, a reward, and (for a warm-up) imperfect demonstrations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypedDict, get_args
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.protocols import Spaces
-from grouprl.rewards import Example, Reward
+from grouprl.rewards import KnownExample, Reward
 
 Split = Literal["train", "eval"]
 
@@ -27,8 +27,8 @@ class Message(TypedDict):
 
 
 @dataclass(frozen=True)
-class Question:
-    """One question.
+class Example:
+    """One prompt.
 
     `id` is stable and unique within the task; `prompt` is plain text or chat messages; `columns` is what the reward
     receives as keyword arguments; `level` is the difficulty, 0 where unknown.
@@ -41,7 +41,7 @@ class Question:
 
 
 class Task(ABC):
-    """Questions with a reward. Subclasses give at least `question`, `size` and `reward`; the rest has defaults.
+    """Prompts with a reward. Subclasses give at least `example`, `size` and `reward`; the rest has defaults.
 
     A class attribute suffices where a property is shown here (`name = "mine"`).
     """
@@ -50,7 +50,7 @@ class Task(ABC):
 
     @property
     def name(self) -> str:
-        """The name in messages and question ids: the registered one, or else the class's in small letters."""
+        """The name in messages and prompt ids: the registered one, or else the class's in small letters."""
         return self.registered_as or type(self).__name__.lower()
 
     @property
@@ -65,17 +65,17 @@ class Task(ABC):
 
     @property
     def alphabet(self) -> str:
-        """The characters that prompts and answers are made of; "" when unknown."""
+        """The characters that prompts and completions are made of; "" when unknown."""
         return ""
 
     @property
     @abstractmethod
     def reward(self) -> Reward:
-        """The function that scores an answer (`grouprl.rewards`)."""
+        """The function that scores a completion (`grouprl.rewards`)."""
 
     @abstractmethod
-    def question(self, split: Split, index: int) -> Question:
-        """Return question number `index` (from 0) of a split; always the same one.
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt number `index` (from 0) of a split; always the same one.
 
         Raises:
             InputError: on an unknown split or an index beyond the size.
@@ -83,14 +83,15 @@ class Task(ABC):
 
     @abstractmethod
     def size(self, split: Split) -> int | None:
-        """Return how many questions a split has; None if it is endless."""
+        """Return how many prompts a split has; None if it is endless."""
 
-    def demonstration(self, question: Question, seed: int) -> str | None:
-        """Return an example answer, imperfect on purpose, determined by (question, seed); None if the task has none."""
+    def demonstration(self, example: Example, seed: int) -> str | None:
+        """Return an example completion, imperfect on purpose, determined by (prompt, seed); None if the task has
+        none."""
         return None
 
-    def solution(self, question: Question) -> str | None:
-        """Return a right answer in full; None if the task cannot tell."""
+    def solution(self, example: Example) -> str | None:
+        """Return a correct completion in full; None if the task cannot tell."""
         return None
 
     @property
@@ -100,7 +101,7 @@ class Task(ABC):
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """Texts that end an answer, or a turn, as an end token does; they stay in it."""
+        """Texts that end a completion, or a turn, as an end token does; they stay in it."""
         return ()
 
     @property
@@ -125,8 +126,8 @@ class Task(ABC):
         """Whether an environment may never return: where it runs code that is not this package's own."""
         return False
 
-    def final_answer(self, question: Question, text: str) -> str | None:
-        """Return what an answer finally says, for comparing answers with each other; None where it says nothing.
+    def final_answer(self, example: Example, text: str) -> str | None:
+        """Return what a completion finally says, for comparing completions with each other; None where it says nothing.
 
         The content of the last \\boxed{}, `<answer>` or `####`, else the last line, without spaces around it.
         """
@@ -137,51 +138,51 @@ class Task(ABC):
         """The forms of answering that `form_of` tells, plainest first: ("direct", "short", "code", "long")."""
         return ()
 
-    def form_of(self, question: Question, text: str) -> str | None:
+    def form_of(self, example: Example, text: str) -> str | None:
         """Return which of the `forms` a text has; None where it has none."""
         return None
 
-    def hints(self, question: Question) -> tuple[str, ...]:
+    def hints(self, example: Example) -> tuple[str, ...]:
         """Return hints, each saying more than the one before; () if the task has none.
 
-        By default the first quarter, half and three quarters of the right answer.
+        By default the first quarter, half and three quarters of the correct completion.
         """
-        right = self.solution(question)
+        right = self.solution(example)
         if not right:
             return ()
         cuts = [math.ceil(len(right) * quarter / 4) for quarter in (1, 2, 3)]
         return tuple(dict.fromkeys(right[:cut] for cut in cuts if cut < len(right)))
 
-    def with_hint(self, question: Question, hint: str) -> str | tuple[Message, ...]:
-        """Return the question's prompt with a hint: a paragraph of its own unless a task says it better."""
-        return with_paragraph(question.prompt, f"Hint: {hint}")
+    def with_hint(self, example: Example, hint: str) -> str | tuple[Message, ...]:
+        """Return the prompt's prompt with a hint: a paragraph of its own unless a task says it better."""
+        return with_paragraph(example.prompt, f"Hint: {hint}")
 
-    def with_examples(self, question: Question, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
-        """Return the question's prompt behind solved examples, pairs of (question, answer)."""
+    def with_examples(self, example: Example, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
+        """Return the prompt's prompt behind solved examples, pairs of (prompt, completion)."""
         solved = "\n\n".join(f"{asked}\n{answer}" for asked, answer in examples)
-        prompt = question.prompt
+        prompt = example.prompt
         if isinstance(prompt, str):
             return f"{solved}\n\n{prompt}"
         *before, last = prompt
         return (*before, Message(role=last["role"], content=f"Solved examples:\n\n{solved}\n\n{last['content']}"))
 
-    def with_budget(self, question: Question, tokens: int) -> str | tuple[Message, ...]:
-        """Return the question's prompt asking for an answer of about so many tokens."""
-        return with_paragraph(question.prompt, f"Answer the question within {tokens} tokens.")
+    def with_budget(self, example: Example, tokens: int) -> str | tuple[Message, ...]:
+        """Return the prompt's prompt asking for a completion of about so many tokens."""
+        return with_paragraph(example.prompt, f"Answer the question within {tokens} tokens.")
 
-    def with_verdict(self, question: Question, answer: str) -> str | tuple[Message, ...]:
-        """Return a prompt that asks whether an answer to the question is right, Yes or No."""
+    def with_verdict(self, example: Example, answer: str) -> str | tuple[Message, ...]:
+        """Return a prompt that asks whether a completion to the prompt is right, Yes or No."""
         paragraph = f"{answer}\n\nIs this solution correct? Answer Yes or No."
-        return with_paragraph(question.prompt, f"Solution: {paragraph}")
+        return with_paragraph(example.prompt, f"Solution: {paragraph}")
 
     @property
     def verdicts(self) -> tuple[str, str]:
-        """The answers to `with_verdict` for a right and for a wrong solution; each begins with another token."""
+        """The completions to `with_verdict` for a right and for a wrong solution; each begins with another token."""
         return ("Yes", "No")
 
     @property
     def thought_end(self) -> str:
-        """What an answer writes where its thought ends and its answer begins."""
+        """What a completion writes where its thought ends and its completion begins."""
         return "</think>"
 
     @property
@@ -191,15 +192,15 @@ class Task(ABC):
 
     @property
     def plan_end(self) -> str:
-        """What an answer writes where its plan ends."""
+        """What a completion writes where its plan ends."""
         return "</plan>"
 
-    def variants(self, question: Question) -> tuple[Question, ...]:
-        """Return questions that ask the same in other words, itself first (`columns` fit each variant's answer)."""
-        return (question,)
+    def variants(self, example: Example) -> tuple[Example, ...]:
+        """Return prompts that ask the same in other words, itself first (`columns` fit each variant's completion)."""
+        return (example,)
 
-    def reward_examples(self) -> tuple[Example, ...]:
-        """Return known-right and known-wrong answers, to check the reward with before a run."""
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return known-right and known-wrong completions, to check the reward with before a run."""
         return ()
 
     def fingerprint(self) -> str:
@@ -251,7 +252,7 @@ def split_of(content: str) -> Split:
 
 
 def check_request(task: str, split: str, index: int, size: int | None) -> None:
-    """Check the arguments of `Task.question`.
+    """Check the arguments of `Task.example`.
 
     Raises:
         InputError: on an unknown split, a negative index, or an index beyond the size.

@@ -9,18 +9,18 @@ from pydantic import Field
 
 from grouprl.envs.signals import COLOURS, LISTENER, SHAPES, SIGNS, SPEAKER, Signals, agreed
 from grouprl.envs.team import PLANNER, WORKER, Team
-from grouprl.rewards import Example
+from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question
+from grouprl.tasks.task import Example
 
 
 @register_task("signals")
 class SignalsTask(EnvironmentTask):
     """A speaker says which of several things is meant, in two signs without meaning; a listener points at it.
 
-    The speaker's prompt is "r3: g1 r3 b2>", its message "cg"; the listener's is "cg: b2 r3 g1>", its answer "r3".
+    The speaker's prompt is "r3: g1 r3 b2>", its message "cg"; the listener's is "cg: b2 r3 g1>", its completion "r3".
     """
 
     levels = tuple({"things": things} for things in (2, 3, 4, 6, 8, 12))
@@ -58,9 +58,9 @@ class SignalsTask(EnvironmentTask):
         meant, shown = rng.choice(things), rng.sample(things, len(things))
         return f"{meant}: {' '.join(things)}>", {"things": things, "shown": shown, "meant": meant}
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the message that demonstrations agree on, and what is meant."""
-        meant = str(question.columns["meant"])
+        meant = str(example.columns["meant"])
         return f"{agreed(meant)}\n{meant}"
 
 
@@ -68,8 +68,8 @@ class SignalsTask(EnvironmentTask):
 class TeamTask(EnvironmentTask):
     """A planner adds many numbers with workers that add two, each in a context of its own.
 
-    The planner's prompt is "7+5+8=". "w7+5" calls a worker, whose prompt is "7+5=" and whose answer "12" the planner
-    is shown; "a20" gives the answer.
+    The planner's prompt is "7+5+8=". "w7+5" calls a worker, whose prompt is "7+5=" and whose completion "12" the
+    planner is shown; "a20" gives the completion.
     """
 
     levels = tuple(
@@ -89,7 +89,7 @@ class TeamTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A call and its result for every number but the first, the answer, and what is spare."""
+        """A call and its result for every number but the first, the completion, and what is spare."""
         return 2 * self.terms - 1 + self.spare
 
     @property
@@ -99,7 +99,7 @@ class TeamTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of sums, calls and answers."""
+        """Digits and the signs of sums, calls and completions."""
         return "0123456789+=wa>!?"
 
     def environment(self) -> Team:
@@ -111,15 +111,15 @@ class TeamTask(EnvironmentTask):
         terms = [str(rng.randint(1, self.largest)) for _ in range(self.terms)]
         return f"{'+'.join(terms)}=", {"terms": terms}
 
-    def solve(self, question: Question) -> str:
-        """Return the calls, results and answer without a slip, one per line."""
-        held, *rest = [int(term) for term in question.columns["terms"]]
+    def solve(self, example: Example) -> str:
+        """Return the calls, results and completion without a slip, one per line."""
+        held, *rest = [int(term) for term in example.columns["terms"]]
         turns = []
         for term in rest:
             turns += [f"w{held}+{term}", str(held + term)]
             held += term
         return "\n".join([*turns, f"a{held}"])
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return right episodes, and silence: played from text, workers' rewards count beside the outcome."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

@@ -18,7 +18,7 @@ MOST_PLAYERS = 6
 class TextArena(SeededTask):
     """Play a TextArena game alone or against yourself: textarena:TicTacToe-v0.
 
-    A question is a seed for how the game begins. Several players are the agents '0', '1', … of one policy, each with
+    A prompt is a seed for how the game begins. Several players are the agents '0', '1', … of one policy, each with
     a context of its own; rewards come at the end of the game. Demonstrations are random choices among what a game
     shows in brackets: how actions are spelt.
     """
@@ -52,7 +52,7 @@ class TextArena(SeededTask):
             raise InputError(f"TextArena's '{self.id}' did not begin", f"1 to {MOST_PLAYERS} players were tried")
         self._players = found
         try:
-            self._begin(self.question("train", 0))
+            self._begin(self.example("train", 0))
         except (AssertionError, ValueError, KeyError, IndexError) as error:
             raise InputError(f"TextArena's '{self.id}' does not begin with {found} player(s)", str(error)) from error
 

@@ -1,4 +1,4 @@
-"""A picture of thinking: dots before the answer, which make it better and cost tokens."""
+"""A picture of thinking: dots before the completion, which make it better and cost tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grouprl.rewards import Reward
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.sequences import LETTERS
-from grouprl.tasks.task import Question, Split, generator
+from grouprl.tasks.task import Example, Split, generator
 
 
 @register_task("ponder")
 class Ponder(GeneratedTask):
     """Think in dots, then write the given letters backwards; a demonstration is the better the longer it thought.
 
-    The prompt is "gdbafc>", an answer "....|cfabdg": what follows the bar counts. Some questions begin with a budget,
+    The prompt is "gdbafc>", a completion "....|cfabdg": what follows the bar counts. Some prompts begin with a budget,
     the dots that may be written: "..>gdbafc>".
     """
 
@@ -32,7 +32,7 @@ class Ponder(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The dots, the bar, the answer, its end, and one more."""
+        """The dots, the bar, the completion, its end, and one more."""
         return self.dots + self.length + 3
 
     @property
@@ -54,51 +54,51 @@ class Ponder(GeneratedTask):
         """Return the prompt as it is without anything before its letters."""
         return f"{prompt.split('>')[-2]}>"
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return question `index` of a split, in a share of cases with a budget."""
-        question = super().question(split, index)
-        rng = generator(self.seed, "budget", question.id)
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` of a split, in a share of cases with a budget."""
+        example = super().example(split, index)
+        rng = generator(self.seed, "budget", example.id)
         if rng.random() >= self.budgeted:
-            return question
-        return replace(question, prompt=self._within(question, rng.randint(0, self.dots)))
+            return example
+        return replace(example, prompt=self._within(example, rng.randint(0, self.dots)))
 
-    def with_budget(self, question: Question, tokens: int) -> str:
+    def with_budget(self, example: Example, tokens: int) -> str:
         """Return the prompt with as many dots as leave room for bar, letters and end within so many tokens."""
-        return self._within(question, min(max(tokens - self.length - 2, 0), self.dots))
+        return self._within(example, min(max(tokens - self.length - 2, 0), self.dots))
 
-    def demonstrate(self, question: Question, rng: random.Random) -> str:
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write the dots of the budget, or any number, and the letters, of which fewer are wrong the more dots."""
-        budget = self._budget(question)
+        budget = self._budget(example)
         dots = rng.randint(0, self.dots) if budget is None else budget
         noise = self.noise * (1 - dots / self.dots)
-        right = str(question.columns["answer"])
+        right = str(example.columns["answer"])
         letters = "".join(rng.choice(LETTERS) if rng.random() < noise else letter for letter in right)
         return f"{'.' * dots}|{letters}"
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Write as many dots as there may be, and the letters backwards."""
-        budget = self._budget(question)
-        return "." * (self.dots if budget is None else budget) + f"|{question.columns['answer']}"
+        budget = self._budget(example)
+        return "." * (self.dots if budget is None else budget) + f"|{example.columns['answer']}"
 
     @property
     def forms(self) -> tuple[str, ...]:
         """By how many dots there are."""
         return ("direct", "short", "long")
 
-    def form_of(self, question: Question, text: str) -> str | None:
+    def form_of(self, example: Example, text: str) -> str | None:
         """`direct` without dots, `short` with up to half of them, else `long`; None without a bar."""
         thought, bar, _ = text.strip().partition("|")
         if not bar:
             return None
         return "direct" if not thought else "short" if len(thought) <= self.dots / 2 else "long"
 
-    def _within(self, question: Question, dots: int) -> str:
-        letters = str(question.prompt).split(">")[-2]
+    def _within(self, example: Example, dots: int) -> str:
+        letters = str(example.prompt).split(">")[-2]
         return f"{'.' * dots}>{letters}>"
 
-    def _budget(self, question: Question) -> int | None:
-        """Return how many dots the question allows; None where it says nothing."""
-        before = str(question.prompt).split(">")[:-2]
+    def _budget(self, example: Example) -> int | None:
+        """Return how many dots the prompt allows; None where it says nothing."""
+        before = str(example.prompt).split(">")[:-2]
         return len(before[-1]) if before and not before[-1].strip(".") else None
 
 

@@ -1,4 +1,4 @@
-"""Tasks with tools: your own functions beside any questions, and Python in the sandbox for a tiny model."""
+"""Tasks with tools: your own functions beside any prompts, and Python in the sandbox for a tiny model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation
-from grouprl.rewards import Example, Reward, exact_match, import_object
+from grouprl.rewards import KnownExample, Reward, exact_match, import_object
 from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
-from grouprl.tasks.task import Question, Split, Task
+from grouprl.tasks.task import Example, Split, Task
 from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
 from grouprl.tools.mcp import McpTool
 
@@ -25,10 +25,10 @@ Expert = Callable[..., str]
 
 @register_task("tools", argument="path")
 class ToolTask(OptionTask):
-    """Answer the questions of another task with tools at hand, your own Python functions.
+    """Completion the prompts of another task with tools at hand, your own Python functions.
 
-    It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose questions
-    are asked and whose reward scores the final answer. A tool is a function with types and a docstring.
+    It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose prompts
+    are asked and whose reward scores the final completion. A tool is a function with types and a docstring.
     """
 
     path: str = Field(description="a module or file, ':', and the functions, separated by commas")
@@ -94,25 +94,25 @@ class ToolTask(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The reward of the final answer, after the actions, one per line."""
+        """The reward of the final completion, after the actions, one per line."""
         return EpisodeReward(self)
 
-    def question(self, split: Split, index: int) -> Question:
-        """Return the question of the other task."""
-        return self._inner.question(split, index)
+    def example(self, split: Split, index: int) -> Example:
+        """Return the prompt of the other task."""
+        return self._inner.example(split, index)
 
     def size(self, split: Split) -> int | None:
         """Return the size of the other task."""
         return self._inner.size(split)
 
-    def solution(self, question: Question) -> str | None:
-        """Return the other task's right answer, given without a tool."""
-        right = self._inner.solution(question)
+    def solution(self, example: Example) -> str | None:
+        """Return the other task's correct completion, given without a tool."""
+        right = self._inner.solution(example)
         return None if right is None else FORMS[self.form].answer(right)
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the reward of the final answer, or a tool without a time limit, may never return."""
+        """Whether the reward of the final completion, or a tool without a time limit, may never return."""
         unlimited = any(each.seconds is None and not own_clock(each) for each in self._toolbox.tools.values())
         return unlimited or self._expert is not None or not harmless(self._inner.reward)
 
@@ -121,14 +121,14 @@ class ToolTask(OptionTask):
         return shown_by(self._expert, self._toolbox, self._inner.reward, form=self.form, max_turns=self.turns)
 
     def options(self) -> dict[str, Any]:
-        """Return every option, and what the other task's questions depend on."""
+        """Return every option, and what the other task's prompts depend on."""
         return super().options() | {"of_fingerprint": self._inner.fingerprint()}
 
 
 class ShownTools(ToolEnvironment):
     """Tools that somebody can demonstrate: `expert(prompt, results, rng, **columns)` writes the next turn.
 
-    `prompt` and columns are the question's, `results` what the calls so far came to (`grouprl.tools.Result`).
+    `prompt` and columns are the prompt's, `results` what the calls so far came to (`grouprl.tools.Result`).
     """
 
     def __init__(self, expert: Expert, toolbox: Toolbox, reward: Reward, **settings: Any) -> None:
@@ -137,10 +137,10 @@ class ShownTools(ToolEnvironment):
         self._expert = expert
         self._prompt: Any = ""
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin; see `ToolEnvironment.reset`."""
-        self._prompt = question.prompt
-        return super().reset(question, seed)
+        self._prompt = example.prompt
+        return super().reset(example, seed)
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return what the expert writes.
@@ -163,7 +163,7 @@ def shown_by(expert: Expert | None, toolbox: Toolbox, reward: Reward, **settings
 
 
 class PythonEpisode(ToolEnvironment):
-    """An expression such as "23*47+5?", Python as `p(…)`, and `=1086` as the answer.
+    """An expression such as "23*47+5?", Python as `p(…)`, and `=1086` as the completion.
 
     Columns: `answer`, and `expression` for demonstrations.
     """
@@ -174,7 +174,7 @@ class PythonEpisode(ToolEnvironment):
         self.noise = noise
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Let Python compute, then answer with what it said; with a certain chance guess, garble or miscopy."""
+        """Let Python compute, then completion with what it said; with a certain chance guess, garble or miscopy."""
         slip = rng.choice(["guess", "open", "digit"]) if rng.random() < self.noise else ""
         found = next((result.text for result in reversed(self.results) if result.status == "ok"), None)
         if found is not None:
@@ -190,7 +190,7 @@ class PythonToolTask(EnvironmentTask):
     """Compute an expression by letting Python do it, in the sandbox.
 
     The prompt is "23*47+5?". "p(23*47+5)" runs it, which is answered with "1086>", or "!>" if that failed; "=1086"
-    gives the answer.
+    gives the completion.
     """
 
     levels = tuple(
@@ -224,7 +224,7 @@ class PythonToolTask(EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """Digits and the signs of expressions, calls and answers."""
+        """Digits and the signs of expressions, calls and completions."""
         return "0123456789*+-p()=?>!"
 
     def environment(self) -> PythonEpisode:
@@ -244,18 +244,18 @@ class PythonToolTask(EnvironmentTask):
         expression = str(terms[0]) + "".join(f"{sign}{term}" for sign, term in zip(signs, terms[1:], strict=True))
         return f"{expression}?", {"expression": expression, "answer": str(value)}
 
-    def solve(self, question: Question) -> str:
-        """Return the answer, without Python."""
-        return f"={question.columns['answer']}"
+    def solve(self, example: Example) -> str:
+        """Return the completion, without Python."""
+        return f"={example.columns['answer']}"
 
-    def reward_examples(self) -> tuple[Example, ...]:
+    def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return episodes with and without Python, right and wrong."""
         columns: Mapping[str, Any] = {"expression": "3*4", "answer": "12"}
         return (
-            Example("p(3*4)\n=12", columns, True),
-            Example("=12", columns, True),
-            Example("p(3*4)\n=13", columns, False),
-            Example("p(3*4)", columns, False),
+            KnownExample("p(3*4)\n=12", columns, True),
+            KnownExample("=12", columns, True),
+            KnownExample("p(3*4)\n=13", columns, False),
+            KnownExample("p(3*4)", columns, False),
         )
 
 

@@ -12,7 +12,7 @@ from grouprl.envs.wordle import Wordle, marks
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Question, generator
+from grouprl.tasks.task import Example, generator
 
 LETTERS = "abcdefgh"
 
@@ -67,9 +67,9 @@ class WordleTask(EnvironmentTask):
         """Return the number of the game."""
         return prompt.partition(":")[0]
 
-    def solve(self, question: Question) -> str:
+    def solve(self, example: Example) -> str:
         """Return the hidden word."""
-        return str(question.columns["hidden"])
+        return str(example.columns["hidden"])
 
 
 @cache

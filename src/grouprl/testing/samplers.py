@@ -32,7 +32,7 @@ def check_sampler(
         requests: at least four that it can honour, of at least three different seeds, not greedy, such that some sample
             has several actions and different seeds give different samples. Their names are not used.
         logp: computes the same log-probs by the policy; a sampler that says `exact` must agree with it.
-        pieces: whether prompts are sequences of actions, so that a sample can be taken in pieces (`Request.drawn`).
+        pieces: whether prompts are sequences of actions, so that a sample can be taken in pieces (`Request.sampled`).
 
     Raises:
         AssertionError: saying what does not hold.
@@ -89,7 +89,7 @@ def check_samples(samples: Samples[Any], requests: Sequence[Request[Any]]) -> No
 def check_sync(sync: WeightSync, policy: Any, *, sample: Callable[[], Samples[Any]] | None = None) -> None:
     """Hold an exchange of weights to `grouprl.protocols.WeightSync`; it ends with two versions more than it had.
 
-    `sample` draws after a version is published: its actions must carry it. Raises AssertionError, saying what does
+    `sample` samples after a version is published: its actions must carry it. Raises AssertionError, saying what does
     not hold.
     """
     _rule(isinstance(sync, WeightSync), "it has `version` and `publish`", f"{type(sync).__name__} lacks one")
@@ -158,11 +158,11 @@ def _check_independence(sampler: Sampler[Any, Any], requests: Sequence[Request[A
 
 
 def _check_seeds(sampler: Sampler[Any, Any], requests: Sequence[Request[Any]], whole: Samples[Any]) -> None:
-    """Seeds matter where actions are drawn, and where they are the most probable they do not."""
+    """Seeds matter where actions are sampled, and where they are the most probable they do not."""
     first = requests[0]
     seeds = [replace(first, seed=request.seed) for request in requests]
-    drawn = sampler.sample(seeds).actions
-    _rule(not _alike(drawn, [drawn[0]] * len(drawn)), "different seeds give different samples", "all are equal")
+    sampled = sampler.sample(seeds).actions
+    _rule(not _alike(sampled, [sampled[0]] * len(sampled)), "different seeds give different samples", "all are equal")
     greedy = sampler.sample([replace(request, greedy=True) for request in seeds])
     check_samples(greedy, seeds)
     _rule(
@@ -181,7 +181,7 @@ def _check_pieces(
     begun = sample([replace(requests[i], budget=cut) for i, cut in zip(long, cuts, strict=True)])
     rest = sample(
         [
-            replace(requests[i], prompt=(*requests[i].prompt, *actions), budget=requests[i].budget - cut, drawn=cut)
+            replace(requests[i], prompt=(*requests[i].prompt, *actions), budget=requests[i].budget - cut, sampled=cut)
             for i, cut, actions in zip(long, cuts, begun.actions, strict=True)
         ]
     )

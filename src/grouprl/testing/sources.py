@@ -19,13 +19,13 @@ LOOKED_AT = 16
 
 
 def check_environment(
-    make: Callable[[], Any], question: Any, actions: Sequence[Any], *, spaces: Spaces | None = None, seed: int = 0
+    make: Callable[[], Any], example: Any, actions: Sequence[Any], *, spaces: Spaces | None = None, seed: int = 0
 ) -> None:
     """Hold an environment against the protocol: it is played twice with the same seed and actions.
 
     Args:
         make: returns a fresh environment.
-        question: the prompt of the episode.
+        prompt: the prompt of the episode.
         actions: what is done, one after the other; the episode may end before them.
         spaces: what is shown and done where that is no text.
         seed: of the episode.
@@ -35,13 +35,13 @@ def check_environment(
     """
     for action in actions:
         _check_action(action, spaces)
-    one, other = (_played(make(), question, actions, spaces, seed) for _ in range(2))
+    one, other = (_played(make(), example, actions, spaces, seed) for _ in range(2))
     hold(one == other, "the same prompt, seed and actions make the same episode: all chance comes from the seed")
 
 
-def _played(env: Any, question: Any, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
+def _played(env: Any, example: Any, actions: Sequence[Any], spaces: Spaces | None, seed: int) -> list[Any]:
     hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
-    story = [_shown(env.reset(question, seed), spaces)]
+    story = [_shown(env.reset(example, seed), spaces)]
     for action in actions:
         step = env.step(action)
         hold(isinstance(step, Step), f"step() returns a Step, not {type(step).__name__}")
@@ -89,14 +89,14 @@ def check_task(task: PromptTask[Any]) -> None:
         size = task.size(split)
         hold(size is None or size >= 0, "size() is a number of prompts, or None")
         count = LOOKED_AT if size is None else min(size, LOOKED_AT)
-        found = [task.question(split, index) for index in range(count)]
-        again = [task.question(split, index) for index in reversed(range(count))]
+        found = [task.example(split, index) for index in range(count)]
+        again = [task.example(split, index) for index in reversed(range(count))]
         hold(found == again[::-1], "a prompt depends on its split and number alone")
-        hold(len({question.id for question in found}) == count, "every prompt has an id of its own")
-        refuses(partial(task.question, split, -1), "there is no prompt number -1")
+        hold(len({example.id for example in found}) == count, "every prompt has an id of its own")
+        refuses(partial(task.example, split, -1), "there is no prompt number -1")
         if size is not None:
-            refuses(partial(task.question, split, size), f"the split has {size} prompts")
-    refuses(lambda: task.question("test", 0), "there is no split 'test'")  # type: ignore[arg-type]
+            refuses(partial(task.example, split, size), f"the split has {size} prompts")
+    refuses(lambda: task.example("test", 0), "there is no split 'test'")  # type: ignore[arg-type]
 
 
 def check_stored_rows(task: Any) -> None:
@@ -104,10 +104,10 @@ def check_stored_rows(task: Any) -> None:
     check_task(task)
     hold(isinstance(task, StoredRows), f"{type(task).__name__} has stored_rows")
     for index in range(min(LOOKED_AT, task.size("train") or LOOKED_AT)):
-        question = task.question("train", index)
-        rows = list(task.stored_rows(question))
+        example = task.example("train", index)
+        rows = list(task.stored_rows(example))
         hold(bool(rows), "a prompt has at least one row")
-        hold(rows == list(task.stored_rows(question)), "the rows of a prompt are always the same")
+        hold(rows == list(task.stored_rows(example)), "the rows of a prompt are always the same")
         for row in rows:
             _check_row(row)
 
@@ -128,13 +128,16 @@ def check_prompt_source(make: Callable[[], PromptSource]) -> None:
         AssertionError: saying what does not hold.
     """
     source, other = make(), make()
-    first = list(source.asks(5, 2))
-    hold([ask.ordinal for ask in first] == list(range(5)), "ordinals count the prompts of a run: 0, 1, 2 …")
-    hold(source.drawn == 5, "`drawn` counts them")
+    first = list(source.requests(5, 2))
+    hold([request.ordinal for request in first] == list(range(5)), "ordinals count the prompts of a run: 0, 1, 2 …")
+    hold(source.sampled == 5, "`drawn` counts them")
     state = source.state()
-    rest = [(ask.ordinal, ask.question.id) for ask in source.asks(7, 2)]
+    rest = [(request.ordinal, request.example.id) for request in source.requests(7, 2)]
     other.restore(state)
-    hold(rest == [(ask.ordinal, ask.question.id) for ask in other.asks(7, 2)], "restored, it goes on where it was")
-    again = source.ask(first[0].index, 2)
-    hold(again.question.id == first[0].question.id, "ask(index) is prompt number `index`")
+    hold(
+        rest == [(request.ordinal, request.example.id) for request in other.requests(7, 2)],
+        "restored, it goes on where it was",
+    )
+    again = source.request(first[0].index, 2)
+    hold(again.example.id == first[0].example.id, "ask(index) is prompt number `index`")
     hold(again.ordinal == 12, "asked again, a prompt has an ordinal of its own")

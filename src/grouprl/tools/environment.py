@@ -15,7 +15,7 @@ from grouprl.rewards.validation import judge
 from grouprl.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Question
+    from grouprl.tasks.task import Example
 
 MOST_CALLS = 64
 """Calls in one turn; what follows is not called."""
@@ -60,15 +60,15 @@ class ToolEnvironment:
         """A mark of all calls and results so far; "-" before the first."""
         return self._history.hexdigest() if self.results else "-"
 
-    def reset(self, question: Question, seed: int) -> Observation:
+    def reset(self, example: Example, seed: int) -> Observation:
         """Begin; the prompt announces the tools where the form does.
 
         Raises:
             InputError: if the object was used before.
         """
         self._expect("new", "reset()")
-        self._phase, self.columns = "playing", question.columns
-        prompt = question.prompt
+        self._phase, self.columns = "playing", example.columns
+        prompt = example.prompt
         said = prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
         if not self._announces:
             return Observation(said, self.state)

@@ -25,7 +25,7 @@ def write_before(run: RunFolder, found: Evaluation) -> None:
 
 
 def read_before(run: RunFolder) -> tuple[dict[str, float], list[Sample]] | None:
-    """The evaluation before reinforcement: its record and sample answers; None if there was none yet.
+    """The evaluation before reinforcement: its record and sample completions; None if there was none yet.
 
     Raises RunError when the record is damaged.
     """
@@ -64,24 +64,24 @@ def _before(run: RunFolder, console: Console) -> tuple[dict[str, float], list[Sa
     try:
         return read_before(run)
     except RunError as error:
-        console.print(f"{error}: there is no comparison with the answers before training.", soft_wrap=True)
+        console.print(f"{error}: there is no comparison with the completions before training.", soft_wrap=True)
         return None
 
 
 def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> None:
-    later = {sample.question: sample for sample in after.samples}
+    later = {sample.example: sample for sample in after.samples}
     rows = [
         {
-            "question": old.question,
-            "before": old.answer,
-            "after": later[old.question].answer,
+            "question": old.example,
+            "before": old.completion,
+            "after": later[old.example].completion,
             "before_reward": old.reward,
-            "after_reward": later[old.question].reward,
+            "after_reward": later[old.example].reward,
             "before_correct": old.correct,
-            "after_correct": later[old.question].correct,
+            "after_correct": later[old.example].correct,
         }
         for old in before
-        if old.question in later
+        if old.example in later
     ]
     write_json(run.samples, rows)
 

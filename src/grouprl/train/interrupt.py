@@ -18,10 +18,11 @@ class Stopped(Exception):
 
 
 class Interrupt:
-    """While active, SIGINT and SIGTERM set `asked`; a second signal, or `GRACE` after SIGTERM, KeyboardInterrupt."""
+    """While active, SIGINT and SIGTERM set `requested`; a second signal, or `GRACE` after SIGTERM,
+    KeyboardInterrupt."""
 
     def __init__(self, announce: Callable[[str], None]) -> None:
-        self.asked = False
+        self.requested = False
         self._announce = announce
         self._before: dict[int, Any] = {}
         self._last_call: threading.Timer | None = None
@@ -42,13 +43,13 @@ class Interrupt:
 
     def give_way(self) -> None:
         """Raise Stopped if the run was asked to stop; for work that is done anew when the run goes on."""
-        if self.asked:
+        if self.requested:
             raise Stopped
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
         if number == signal.SIGTERM:
             self._announce(
                 f"Stopping after this step, or in {GRACE:g} seconds; what is not in a checkpoint is lost then."

@@ -1,6 +1,6 @@
 """The run: warm up, evaluate, reinforce, evaluate, report.
 
-One reinforcement step is: choose questions, draw answers, score them, build the Batch, let the method judge it,
+One reinforcement step is: choose prompts, sample completions, score them, build the Batch, let the method judge it,
 update the policy, observe. Everything stateful is in the checkpoint, every random number follows from (seed, step).
 """
 
@@ -24,18 +24,18 @@ from grouprl.core.errors import InputError
 from grouprl.core.stopwatch import RunClock, Stopwatch
 from grouprl.core.terminal import Terminal
 from grouprl.evaluation.evaluate import Evaluation, evaluate
-from grouprl.evaluation.sampling import question_text
+from grouprl.evaluation.sampling import example_text
 from grouprl.methods.registry import method as catalogue_method
 from grouprl.monitor.display import Display, Sample
 from grouprl.monitor.glossary import check_names
-from grouprl.monitor.metrics import collected_metrics, judged_metrics, memory_mb, write_rollouts
+from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
 from grouprl.orchestrator.accounting import NO_ROWS, account
 from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.logprobs import with_scores
@@ -46,7 +46,7 @@ from grouprl.train.update import learning_rate, update
 from grouprl.train.warmup import demonstration_batch, warmup_rate
 
 SHOWN = 4
-"""Sample answers handed to the display per step."""
+"""Sample completions handed to the display per step."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ def _run(session: Session, console: Console) -> Evaluation | None:
         clock = RunClock(session.elapsed)
         if session.phase == "warmup":
             warm_up(session, display, stop, clock)
-        if session.phase == "prelude" and not stop.asked:
+        if session.phase == "pretraining" and not stop.requested:
             prepare_run(session, display, stop, clock)
         with suppress(Stopped):
-            if session.phase == "train" and not stop.asked:
+            if session.phase == "train" and not stop.requested:
                 reinforce(session, display, stop, clock)
-            finished = session.phase == "train" and session.step == session.config.steps and not stop.asked
-            count = session.config.eval.final_questions
+            finished = session.phase == "train" and session.step == session.config.steps and not stop.requested
+            count = session.config.eval.final_prompts
             return _evaluate(session, display, stop, clock, count, "after") if finished else None
         return None
 
@@ -140,23 +140,23 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
     """Imitate demonstrations, then enter reinforcement."""
     config, sft = session.config, catalogue_method("sft")
     display.phase("warmup", config.warmup.steps, session.step)
-    while session.step < config.warmup.steps and not stop.asked:
+    while session.step < config.warmup.steps and not stop.requested:
         with clock.step:
-            draws = session.source.take(config.warmup.batch)
+            samples_drawn = session.source.take(config.warmup.batch)
             size = session.source.size
             batch = demonstration_batch(
                 session.policy,
                 session.task,
-                draws,
+                samples_drawn,
                 config.seed,
-                questions=size,
+                examples=size,
                 history=config.sampling.history,
                 stage=session.collector.stage,
                 teachers=[part for part in data_parts(session.method.parts()) if part.teaches],
                 errors=session.errors,
             )
             rate = warmup_rate(config.warmup, session.step)
-            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(draws))}
+            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(samples_drawn))}
             if batch is not None:
                 record["loss"] = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)["loss"]
                 record["tokens"] = float(batch.mask_bt.sum())
@@ -172,15 +172,15 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
 def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
     """Do what the method does once before its first step (its preludes), piece by piece."""
     session.publish()
-    pieces = session.prelude_pieces()
-    display.phase("prelude", len(pieces), session.step)
-    while session.step < len(pieces) and not stop.asked:
+    pieces = session.pretraining_pieces()
+    display.phase("pretraining", len(pieces), session.step)
+    while session.step < len(pieces) and not stop.requested:
         part, number = pieces[session.step]
         with clock.step:
-            metrics = part.piece(number, session.desk)
+            metrics = part.piece(number, session.context)
             session.step += 1
             session.publish()
-        _log(session, display, clock, "prelude", {**metrics, **session.desk.read_notes()})
+        _log(session, display, clock, "pretraining", {**metrics, **session.context.read_notes()})
         if session.step % session.config.run.checkpoint_every == 0 and session.step < len(pieces):
             session.save()
     if session.step == len(pieces):
@@ -191,17 +191,17 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClo
     """Improve the policy by the method, evaluating before, during and after."""
     config = session.config
     session.publish()
-    session.desk.rounds.begin(display.message)
+    session.context.rounds.begin(display.message)
     if session.step == 0 and not session.run.before.is_file():
-        write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_questions, "before"))
+        write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_prompts, "before"))
         session.save()
     display.phase("train", config.steps, session.step)
     if _evaluation_due(session):  # it was cut short, or the run ended here and goes on now
-        _evaluate(session, display, stop, clock, config.eval.questions)
-    while session.step < config.steps and not stop.asked:
+        _evaluate(session, display, stop, clock, config.eval.prompts)
+    while session.step < config.steps and not stop.requested:
         _reinforce_step(session, display, clock)
         if _evaluation_due(session):
-            _evaluate(session, display, stop, clock, config.eval.questions)
+            _evaluate(session, display, stop, clock, config.eval.prompts)
         if session.step % config.run.checkpoint_every == 0 or session.step == config.steps:
             session.save()
 
@@ -214,63 +214,66 @@ def _evaluation_due(session: Session) -> bool:
 
 def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None:
     config, watch = session.config, Stopwatch()
-    first = session.source.drawn
+    first = session.source.sampled
     with clock.step:
-        gathered = gather(session.desk)
+        gathered = gather(session.context)
         batch = _batch(session, gathered.wanted) if gathered is not None else None
         with torch.no_grad():
-            judged = session.method.judge(batch) if batch is not None else None
+            prepared = session.method.compute_advantages(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
         metrics: dict[str, float] = {"loss": 0.0, "rows_trained": 0.0, "grad_norm": 0.0}
-        if judged is not None:
+        if prepared is not None:
             with watch("update"):
                 plan = config.batch
-                metrics |= _update(session, judged, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
+                metrics |= _update(session, prepared, session.method, rate, parts=plan.minibatches, epochs=plan.epochs)
                 metrics |= _moved(session, metrics)
-            metrics |= judged_metrics(judged)
+            metrics |= prepared_metrics(prepared)
         if gathered is not None:
-            remember(session.desk, gathered, judged)
+            remember(session.context, gathered, prepared)
         session.step += 1
         if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
-            _store(session, gathered.drawn, gathered.wanted, judged)
+            _store(session, gathered.sampled, gathered.wanted, prepared)
         session.publish()
-        metrics |= session.desk.rounds.advance(gathered)
+        metrics |= session.context.rounds.advance(gathered)
     seconds = session.collector.watch.read() | watch.read()
-    metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.desk.read_notes()
-    metrics |= _account(session, range(first, session.source.drawn), gathered, judged)
+    metrics |= {f"seconds_{name}": value for name, value in seconds.items()} | session.context.read_notes()
+    metrics |= _account(session, range(first, session.source.sampled), gathered, prepared)
     if gathered is not None:
-        metrics |= collected_metrics(gathered.drawn)
+        metrics |= sample_metrics(gathered.sampled)
         if session.method.refill is not None:
             metrics["refill_rounds"] = float(gathered.rounds)
-    _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(gathered.drawn) if gathered else [])
+    _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(gathered.sampled) if gathered else [])
 
 
-def _account(session: Session, asked: range, gathered: Gathered | None, judged: Batch | None) -> dict[str, float]:
-    """What became of the questions asked in this step; of those whose answers arrived, where they are asked ahead."""
-    ahead = session.desk.rounds.ahead
+def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
+    """What became of the prompts sampled in this step; of those whose completions arrived, where they are asked
+    ahead."""
+    ahead = session.context.rounds.ahead
     if gathered is None:
-        return account(() if ahead else asked, None, NO_ROWS, None, None)
-    drawn = gathered.drawn if gathered.rounds else None
-    ordinals = set(gathered.drawn.ordinal_b.tolist()) if ahead else asked
-    return account(ordinals, drawn, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, judged)
+        return account(() if ahead else requested, None, NO_ROWS, None, None)
+    sampled = gathered.sampled if gathered.rounds else None
+    ordinals = set(gathered.sampled.ordinal_b.tolist()) if ahead else requested
+    return account(ordinals, sampled, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, prepared)
 
 
-def _batch(session: Session, wanted: Collected) -> Batch | None:
+def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:
     """The Batch of the rows to train on, with old, reference and critic values where they are needed; None if empty."""
     if not len(wanted):
         return None
-    batch = session.desk.batch(wanted)
+    batch = session.context.batch(wanted)
     method, inputs = session.method, wanted.inputs
     batch = add_texts(batch, wanted, method, session.task, session.policy)
     batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
     for part in data_parts(method.parts()):
-        batch = part.fill(batch, wanted, session.desk)
+        batch = part.fill(batch, wanted, session.context)
     return add_statistics(session.policy, batch, method.needs())
 
 
-def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts: int, epochs: int) -> dict[str, float]:
+def _update(
+    session: Session, prepared: Batch, method: Any, rate: float, *, parts: int, epochs: int
+) -> dict[str, float]:
     assert session.optimizer is not None
     for group in session.optimizer.param_groups:
         group["lr"] = rate
@@ -278,12 +281,12 @@ def _update(session: Session, judged: Batch, method: Any, rate: float, *, parts:
         session.policy,
         session.optimizer,
         method,
-        judged,
+        prepared,
         parts=parts,
         epochs=epochs,
         seed=session.config.seed * 1_000_003 + session.step,
         grad_clip=session.config.optim.grad_clip,
-        desk=session.desk,
+        context=session.context,
     )
 
 
@@ -294,21 +297,21 @@ def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
     return {} if ratio is None else {"update_ratio": ratio}
 
 
-def _store(session: Session, drawn: Collected, wanted: Collected, judged: Batch | None) -> None:
+def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None) -> None:
     """Write the rollouts of the step, with advantages where rows were trained on."""
     found: dict[tuple[int, int, int], list[float]] = {}
-    if judged is not None:
-        values = judged.need("advantage_bt", "the rollout record").tolist()
+    if prepared is not None:
+        values = prepared.need("advantage_bt", "the rollout record").tolist()
         rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
         found = {key: row[: len(ids)] for key, row, ids in rows}
-    advantage = [found.get(key) for key in drawn.row_keys]
-    write_rollouts(session.run.rollout_file(session.step), session.step, drawn, advantage)
+    advantage = [found.get(key) for key in sampled.row_keys]
+    write_rollouts(session.run.rollout_file(session.step), session.step, sampled, advantage)
 
 
 def _evaluate(
-    session: Session, display: Display, stop: Interrupt, clock: RunClock, questions: int, when: str = ""
+    session: Session, display: Display, stop: Interrupt, clock: RunClock, examples: int, when: str = ""
 ) -> Evaluation:
-    """Evaluate on held-out questions; before and after training (`when`) as a phase of its own on the display.
+    """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
     Raises Stopped when the run is asked to stop meanwhile.
     """
@@ -320,12 +323,12 @@ def _evaluate(
             display.progress(done, total)
 
     if when:
-        display.phase("eval", questions)
+        display.phase("eval", examples)
     with clock.step:
         found = evaluate(
             session.policy,
             session.task,
-            questions=questions,
+            examples=examples,
             samples=config.eval.samples,
             k=config.eval.k,
             temperature=config.sampling.temperature,
@@ -363,14 +366,14 @@ def _log(
     display.step(record, samples, session.health.findings())
 
 
-def _shown(collected: Collected) -> list[Sample]:
-    ordinals = list(dict.fromkeys(collected.ordinal_b.tolist()))[:SHOWN]
-    rows = [int((collected.ordinal_b == ordinal).argmax()) for ordinal in ordinals]
-    scores = collected.scores
+def _shown(samples: ScoredSamples) -> list[Sample]:
+    ordinals = list(dict.fromkeys(samples.ordinal_b.tolist()))[:SHOWN]
+    rows = [int((samples.ordinal_b == ordinal).argmax()) for ordinal in ordinals]
+    scores = samples.scores
     return [
         Sample(
-            question_text(collected.questions[i]),
-            collected.texts[i],
+            example_text(samples.examples[i]),
+            samples.texts[i],
             float(scores.reward_b[i]),
             None if scores.graded else bool(scores.correct_b[i]),
         )

@@ -3,8 +3,8 @@
 Functions are timed from outside, and only while steps are profiled: a run without a profile pays nothing. Times are
 exclusive: what an inner part takes is not counted in the outer one. Useful arithmetic are the matrix products that a
 step cannot do without: each distinct prompt once, each token once that differs from others in itself or in what comes
-before it, drawn, trained forward and twice backward, attention included; not padding, not rows that have ended, nothing
-that is computed anew.
+before it, sampled, trained forward and twice backward, attention included; not padding, not rows that have ended,
+nothing that is computed anew.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from grouprl.policy.tokens import Tokens
 
 SKIPPED = 2
 """First steps of a process, in which memory is found and kernels are chosen."""
-INSIDE_DRAWING = ("products", "attention", "sampling")
+INSIDE_SAMPLING = ("products", "attention", "sampling")
 OPAQUE = ("prefill", "log-probs, statistics", "score", "records")
 """Parts that are not divided further."""
 DECODE = "decode: other"
 PARTS = (
-    *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_DRAWING), DECODE, "environments", "score"),
+    *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", "score"),
     *("log-probs, statistics", "judge", "forward", "loss", "backward", "optimiser", "update: other"),
     *("records", "other"),
 )
@@ -46,8 +46,9 @@ class Work:
     products: dict[str, Counter[Shape]] = field(default_factory=lambda: defaultdict(Counter))
     attention: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def draw(self, tokens: Tokens) -> None:
-        """Count a rollout: distinct prompts are read, and so is what is drawn but for each answer's last token."""
+    def sample(self, tokens: Tokens) -> None:
+        """Count a rollout: distinct prompts are read, and so is what is sampled but for each completion's last
+        token."""
         prompts, tree = set(tokens.prompt_ids), histories(read_rows(tokens))
         known_r = np.maximum(tree.common_r, np.array(tokens.prompt_lengths)[list(tree.order)])
         read, decoded = sum(map(len, prompts)), int((tree.length_r - known_r).sum())
@@ -109,7 +110,7 @@ class Clock:
         outer = self._stack[-1] if self._stack else ""
         if outer in OPAQUE:
             return outer
-        if part in INSIDE_DRAWING:
+        if part in INSIDE_SAMPLING:
             return f"decode: {part}" if outer.startswith("decode") else outer
         return part
 
@@ -166,7 +167,7 @@ class Profile:
 
         def counted_decode(policy: Any, requests: Any, **settings: Any) -> Any:
             found = decode(policy, requests, **settings)
-            self.work.draw(Tokens(tuple(request.prompt for request in requests), found.ids))
+            self.work.sample(Tokens(tuple(request.prompt for request in requests), found.ids))
             return found
 
         def counted_read(tokens: Tokens, read: Callable[..., Any] = engine.read) -> Any:

@@ -13,9 +13,9 @@ from grouprl.storage.run_folder import RunFolder, write_json, write_text
 from grouprl.train.profile import PARTS, SKIPPED, Profile
 
 WORDS = {
-    "choose": "choosing questions, bookkeeping of the curriculum",
+    "choose": "choosing prompts, bookkeeping of the curriculum",
     "prefill": "weights laid out, prompts read",
-    "decode: products": "matrix products of drawn tokens",
+    "decode: products": "matrix products of sampled tokens",
     "decode: attention": "attention and its cache",
     "decode: sampling": "softmax, entropy, choosing tokens",
     "decode: other": "norms, activations, positions, rows that leave",

@@ -28,7 +28,7 @@ from grouprl.monitor.health import Health
 from grouprl.orchestrator.asynchronous.ahead import Ahead, runs_ahead
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
 from grouprl.orchestrator.build import build_policy, make_optimizer, needs_reference
-from grouprl.orchestrator.context import RunDesk
+from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.threads import choose_threads
@@ -36,7 +36,7 @@ from grouprl.protocols import Engine, Policy, Scorer
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.engines import local_engine
-from grouprl.rollout.prompt_stream import QuestionSource
+from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.storage.lock import FolderLock
@@ -56,10 +56,10 @@ class Session:
     method: Method
     policy: Policy
     reward: Any
-    source: QuestionSource
+    source: PromptStream
     errors: ErrorPolicy
     collector: Collector
-    desk: RunDesk
+    context: SessionContext
     sampler: Engine[Any, int]
     """Every sample of this process comes from it."""
     health: Health
@@ -77,16 +77,16 @@ class Session:
 
     @property
     def max_new_tokens(self) -> int:
-        """Token budget of an answer."""
+        """Token budget of a completion."""
         return self.config.sampling.max_new_tokens or self.task.max_new_tokens
 
     def after_warmup(self) -> str:
         """The phase that follows the warm-up."""
-        return "prelude" if self.method.prelude else "train"
+        return "pretraining" if self.method.pretrain else "train"
 
-    def prelude_pieces(self) -> list[tuple[Any, int]]:
+    def pretraining_pieces(self) -> list[tuple[Any, int]]:
         """Each prelude with the numbers of its pieces, in order."""
-        return [(part, number) for part in self.method.prelude for number in range(part.count(self.desk))]
+        return [(part, number) for part in self.method.pretrain for number in range(part.count(self.context))]
 
     def begin(self, phase: str) -> None:
         """Enter a phase: fresh optimiser, step 0; the reference policy is fixed as the warm-up ends."""
@@ -130,7 +130,7 @@ class Session:
             "torch_rng": torch.get_rng_state().tolist(),
         }
         weights = self.policy.trainable_state()
-        data = self.desk.state()
+        data = self.context.state()
         beside: dict[Path, int | None] = {run.metrics: state["metrics_size"]}
         if self.reference is not None:
             beside[run.reference_of(self.renewed)] = None
@@ -139,7 +139,7 @@ class Session:
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
-        self.desk.rounds.close()
+        self.context.rounds.close()
         close_reward(self.reward)
         self.collector.close()
 
@@ -234,7 +234,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
     if task.fingerprint() != facts["task"] and not accept_changes:
         raise InputError(
             f"the task of {run.path} has changed since the run began",
-            "a resumed run goes on with the same questions",
+            "a resumed run goes on with the same prompts",
             "Restore the data, go on with it all the same by --accept-changes, or start a new run",
         )
     with in_words(run.checkpoints):
@@ -335,7 +335,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     session.optimizer = make_optimizer(config, policy, session.phase)
     session.optimizer.load_state_dict(checkpoint.optimizer)
     session.source.restore(state["source"])
-    session.desk.restore(checkpoint.data)
+    session.context.restore(checkpoint.data)
     session.errors.load_state_dict(state["errors"])
     torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
 
@@ -356,10 +356,10 @@ def assemble(
     method = compose(config.method).method
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     budget = config.sampling.max_new_tokens or task.max_new_tokens
-    source = QuestionSource(task, config.seed, config.data.questions)
+    source = PromptStream(task, config.seed, config.data.prompts)
     sampler = engine(policy)
     collector = Collector(config, policy, reward, budget, errors, task, sampler)
-    desk = RunDesk(
+    context = SessionContext(
         config,
         method,
         task,
@@ -379,38 +379,38 @@ def assemble(
         source=source,
         errors=errors,
         collector=collector,
-        desk=desk,
+        context=context,
         sampler=sampler,
         health=Health(_health_facts(config, method, budget, sampler.exact, policy), run.read_metrics()),
         phase="train",
     )
     if runs_ahead(config):
-        desk.rounds = Ahead(desk, policy)
+        context.rounds = Ahead(context, policy)
     return session
 
 
 def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
     facts = health_facts(config, method, max_tokens, exact)
-    if method.learn is not None or policy_kind(config.model.name) is not None or config.optim.name != "adamw":
+    if method.update is not None or policy_kind(config.model.name) is not None or config.optim.name != "adamw":
         return facts  # no rule tells how far steps of the rate lead, or a part sets them itself
     return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
     """What the health report must know of the run."""
-    weights = [p.settings().get("coef") for p in (*method.regularize, *method.shape) if "kl" in p.name]
+    weights = [p.settings().get("coef") for p in (*method.regularize, *method.reward_transform) if "kl" in p.name]
     return HealthFacts(
-        answers=config.batch.prompts * config.batch.group,
+        completions=config.batch.prompts * config.batch.group_size,
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
         ahead=config.run.async_steps,
-        grouped=config.batch.group > 1 and "past.q" not in method.needs(),
-        waits=method.learn.start if isinstance(method.learn, LateStart) else 0,
+        grouped=config.batch.group_size > 1 and "past.q" not in method.needs(),
+        waits=method.update.start if isinstance(method.update, LateStart) else 0,
         clips="old_bt" in method.objective.needs(),
         kl_weight=weights[0] if weights else None,
         refill=method.refill is not None,
         refill_max_rounds=getattr(method.refill, "max_rounds", 0),
-        filters=tuple(p.name for p in method.select),
+        filters=tuple(p.name for p in method.filter),
         max_tokens=max_tokens,
     )
 

@@ -1,4 +1,4 @@
-"""From a judged batch to optimiser steps.
+"""From a prepared batch to optimiser steps.
 
 A rollout is cut into optimiser steps by whole groups; the weights of a step come from all its rows; micro-batches only
 bound memory. Rows whose gradient is exactly zero cost no pass through the model, and change nothing.
@@ -28,17 +28,18 @@ GAPS = ("logp_gap_mean", "logp_gap_max")
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
     """Learning rate of rollout `step` (from 0) of `steps`: linear rise, then the schedule down to `final * lr`."""
-    if step < optim.rise:
-        return optim.lr * (step + 1) / optim.rise
+    if step < optim.warmup_steps:
+        return optim.lr * (step + 1) / optim.warmup_steps
     if optim.schedule == "constant":
         return optim.lr
-    done = (step - optim.rise) / max(1, steps - optim.rise)
+    done = (step - optim.warmup_steps) / max(1, steps - optim.warmup_steps)
     share = 1 - done if optim.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-    return optim.lr * (optim.final + (1 - optim.final) * share)
+    return optim.lr * (optim.min_lr_ratio + (1 - optim.min_lr_ratio) * share)
 
 
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
-    """Cut the rows into `parts` sets of whole groups, in an order drawn from `seed`; fewer where groups are too few."""
+    """Cut the rows into `parts` sets of whole groups, in an order sampled from `seed`; fewer where groups are too
+    few."""
     groups = torch.unique(group_b).numpy()
     order = np.random.default_rng(seed).permutation(groups)
     chunks = [chunk for chunk in np.array_split(order, parts) if len(chunk)]
@@ -47,7 +48,7 @@ def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Learner:
-    """What a `learn` part turns a judged rollout into optimiser steps with.
+    """What a `learn` part turns a prepared rollout into optimiser steps with.
 
     `parts` optimiser steps share one pass over the rollout, `epochs` passes are made.
     """
@@ -59,13 +60,13 @@ class Learner:
     epochs: int = 1
     seed: int = 0
     grad_clip: float = 1.0
-    desk: Any = None
+    context: Any = None
 
-    def steps(self, judged: Batch) -> Iterator[Batch]:
+    def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the weighed batch of each optimiser step, epoch by epoch."""
         for epoch in range(self.epochs):
-            for rows in minibatches(judged.group_b, self.parts, seed=self.seed * 1009 + epoch):
-                yield _columns(self.method.weigh(judged.rows(rows)))
+            for rows in minibatches(prepared.group_b, self.parts, seed=self.seed * 1009 + epoch):
+                yield _columns(self.method.compute_loss_weights(prepared.rows(rows)))
 
     def accumulate(self, step: Batch) -> dict[str, float]:
         """Add the gradient of one weighed optimiser step to the parameters' `.grad`; returns the step's metrics."""
@@ -113,25 +114,26 @@ def update(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
     method: Method,
-    judged: Batch,
+    prepared: Batch,
     *,
     parts: int = 1,
     epochs: int = 1,
     seed: int = 0,
     grad_clip: float = 1.0,
-    desk: Any = None,
+    context: Any = None,
 ) -> dict[str, float]:
-    """Train on one judged rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
+    """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
-    `desk` is the run's (`grouprl.algorithms.data_part.Desk`), for a `learn` part that draws between two steps.
+    `context` is the run's (`grouprl.algorithms.data_part.RunContext`), for a `learn` part that samples between two
+    steps.
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
-    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, desk)
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context)
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
-    records = (learner.take(step) for step in learner.steps(judged)) if method.learn is None else None
-    for number, record in enumerate(records or method.learn(learner, judged)):
+    records = (learner.take(step) for step in learner.steps(prepared)) if method.update is None else None
+    for number, record in enumerate(records or method.learn(learner, prepared)):
         for name, value in record.items():
             if name in GAPS and number:  # later steps have moved away from the sampler on purpose
                 continue
@@ -222,13 +224,13 @@ def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, T
 def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout.
 
-    Rows that were drawn in another way (stored, advised, with a hint) differ rightly.
+    Rows that were sampled in another way (stored, advised, with a hint) differ rightly.
     """
     share = {"_share": batch.need("share_bt", "metrics").sum()}
-    drawn_bt = batch.mask_bt & batch.from_source("drawn", "review")[:, None]
-    if batch.behavior_bt is None or not drawn_bt.any():
+    sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
+    if batch.behavior_bt is None or not sampled_bt.any():
         return share
-    gap = (logp_bt.detach() - batch.behavior_bt).abs()[drawn_bt]
+    gap = (logp_bt.detach() - batch.behavior_bt).abs()[sampled_bt]
     return share | {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
 
 

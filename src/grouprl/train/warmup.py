@@ -22,29 +22,29 @@ from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.scoring import Problem, shorten
 from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.episodes import Episodes, Start, demonstrate
-from grouprl.rollout.seeds import answer_seed
+from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
-from grouprl.tasks.task import Question, Task
+from grouprl.tasks.task import Example, Task
 
 EPOCH = 1_000_003
-"""What the seed grows by from one epoch to the next, so that a question is demonstrated anew each time it comes."""
+"""What the seed grows by from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
 
 
 def demonstration_batch(
     policy: Any,
     task: Task,
-    draws: Sequence[tuple[int, Question]],
+    samples_drawn: Sequence[tuple[int, Example]],
     seed: int,
     *,
-    questions: int | None = None,
+    examples: int | None = None,
     history: History = "refuse",
     stage: Stage | None = None,
     teachers: Sequence[DataPart] = (),
     errors: ErrorPolicy | None = None,
 ) -> Batch | None:
-    """Lay demonstrations out as a Batch: B groups of one, every token of the answer and its end acted.
+    """Lay demonstrations out as a Batch: B groups of one, every token of the completion and its end acted.
 
-    `questions` is how many the stream has before it begins anew; None when it never ends. An episode may have several
+    `examples` is how many the stream has before it begins anew; None when it never ends. An episode may have several
     rows; they are of one group. `stage` is where environments act; None: in this process. Where there are `teachers`
     each episode is demonstrated twice, and their lessons join. A demonstration that fails is left out, in every mode
     of `errors` but "raise", and counted against its budget (None: the first one ends the run); None when all failed.
@@ -55,17 +55,23 @@ def demonstration_batch(
     """
     errors = errors or ErrorPolicy("raise")
     if environments(task) is not None:
-        return _episode_batch(policy, task, draws, seed, history, stage, teachers, errors)
-    epochs = [ordinal // questions if questions else 0 for ordinal, _ in draws]
-    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(draws, epochs, strict=True)]
-    _count(errors, [(question.id, answer, "") for (_, question), answer in zip(draws, shown, strict=True)])
-    good = [(n, q, answer) for (n, q), answer in zip(draws, shown, strict=True) if isinstance(answer, str)]
+        return _episode_batch(policy, task, samples_drawn, seed, history, stage, teachers, errors)
+    epochs = [ordinal // examples if examples else 0 for ordinal, _ in samples_drawn]
+    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(samples_drawn, epochs, strict=True)]
+    _count(
+        errors, [(example.id, completion, "") for (_, example), completion in zip(samples_drawn, shown, strict=True)]
+    )
+    good = [
+        (n, q, completion)
+        for (n, q), completion in zip(samples_drawn, shown, strict=True)
+        if isinstance(completion, str)
+    ]
     if not good:
         return None
     end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
     tokens = Tokens.of(
-        policy.encode_prompts([question.prompt for _, question, _ in good]),
-        [[*ids, end] for ids in policy.encode_all([answer for _, _, answer in good])],
+        policy.encode_prompts([example.prompt for _, example, _ in good]),
+        [[*ids, end] for ids in policy.encode_all([completion for _, _, completion in good])],
     )
     mask_bt = tokens.present_bt()
     ordinals = torch.tensor([ordinal for ordinal, _, _ in good])
@@ -73,7 +79,7 @@ def demonstration_batch(
 
 
 def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
-    """Count what was demonstrated, (question, answer or failure, what was said), against the budget of failures."""
+    """Count what was demonstrated, (prompt, completion or failure, what was said), against the budget of failures."""
     problems = [
         Problem(f"{name}#demonstration", found.status, found.what, shorten(said), found.trace, found.by)
         for name, found, said in shown
@@ -85,20 +91,22 @@ def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
 def _episode_batch(
     policy: Any,
     task: Task,
-    draws: Sequence[tuple[int, Question]],
+    samples_drawn: Sequence[tuple[int, Example]],
     seed: int,
     history: History,
     stage: Stage | None,
     teachers: Sequence[DataPart],
     errors: ErrorPolicy,
 ) -> Batch | None:
-    """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a question its own."""
-    draws = [*draws, *(draws if teachers else ())]
-    times = np.arange(len(draws)) >= len(draws) / (2 if teachers else 1)
-    starts = [Start(q, answer_seed("demonstrate", seed, n, int(k))) for (n, q), k in zip(draws, times, strict=True)]
+    """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a prompt its own."""
+    samples_drawn = [*samples_drawn, *(samples_drawn if teachers else ())]
+    times = np.arange(len(samples_drawn)) >= len(samples_drawn) / (2 if teachers else 1)
+    starts = [
+        Start(q, sample_seed("demonstrate", seed, n, int(k))) for (n, q), k in zip(samples_drawn, times, strict=True)
+    ]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
     episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
-    names = [question.id for _, question in draws]
+    names = [example.id for _, example in samples_drawn]
     _count(errors, list(zip(names, episodes.outcomes, episodes.transcripts, strict=True)))
     good = [row for row, e in enumerate(episodes.episode_b) if not isinstance(episodes.outcomes[e], Failure)]
     if not good:
@@ -106,11 +114,13 @@ def _episode_batch(
     tokens = episodes.rollout.tokens.of_agents(episodes.agent_b).rows(good)
     shown = Batch(
         mask_bt=torch.from_numpy(episodes.mask_bt)[good, : tokens.max_response],
-        group_b=torch.tensor([draws[episode][0] for episode in episodes.episode_b[good].tolist()]),
+        group_b=torch.tensor([samples_drawn[episode][0] for episode in episodes.episode_b[good].tolist()]),
         reward_b=torch.ones(len(good)),
         inputs=tokens,
     )
-    return _with_lessons(policy, shown, tokens, episodes, [n for n, _ in draws], teachers) if teachers else shown
+    return (
+        _with_lessons(policy, shown, tokens, episodes, [n for n, _ in samples_drawn], teachers) if teachers else shown
+    )
 
 
 def _with_lessons(
@@ -121,7 +131,7 @@ def _with_lessons(
     ordinals: Sequence[int],
     teachers: Sequence[DataPart],
 ) -> Batch:
-    """Add what `teachers` make of each two episodes of a question; episodes of several rows teach nothing."""
+    """Add what `teachers` make of each two episodes of a prompt; episodes of several rows teach nothing."""
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
@@ -156,22 +166,22 @@ def _shown(episodes: Episodes, row: int) -> Shown:
 
 def warmup_rate(warmup: Warmup, step: int) -> float:
     """Learning rate of warm-up step `step` (from 0): linear rise, then linear fall to a tenth."""
-    rise = min(1.0, (step + 1) / max(1, warmup.rise))
+    rise = min(1.0, (step + 1) / max(1, warmup.warmup_steps))
     return warmup.lr * rise * max(0.1, 1 - step / warmup.steps)
 
 
-def _demonstration(task: Task, question: Question, seed: int) -> str | Failure:
+def _demonstration(task: Task, example: Example, seed: int) -> str | Failure:
     try:
-        answer = task.demonstration(question, seed)
+        completion = task.demonstration(example, seed)
     except GrouprlError:
         raise
     except (Exception, SystemExit) as error:
         what, trace = f"demonstration() raised {type(error).__name__}: {error}", traceback.format_exc()
         return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error", "demonstration")
-    if answer is None:
+    if completion is None:
         raise InputError(
             f"the task '{task.name}' has no demonstrations, but warmup.steps is above 0",
             "a warm-up imitates demonstrations",
             "Set warmup.steps=0, or name a column that holds demonstrations",
         )
-    return answer
+    return completion

@@ -17,14 +17,14 @@ LINES = (
 
 
 def save_curve_png(run_folder: Path, path: Path) -> Path:
-    """Draw right answers and reward over the steps of a run as a PNG.
+    """Sample correct completions and reward over the steps of a run as a PNG.
 
     Raises MissingExtra without matplotlib and InputError if the folder has no training records.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "Drawing a learning curve") from error
+        raise MissingExtra("matplotlib", "plot", "Sampling a learning curve") from error
     run = read_run(Path(run_folder))
     if not run.of_phase("train"):
         raise InputError(f"{run_folder} has no training records", "a curve needs them", "Train first")
@@ -50,7 +50,7 @@ def _draw(axes: Any, run: RunData) -> None:
             low, high = ([r[f"{name}_{end}"] for r in found] for end in ("low", "high"))
             axes.fill_between(steps, low, high, color=colour, alpha=0.15, lw=0)
     axes.set_xlabel("reinforcement step")
-    axes.set_ylabel("share of right answers; reward")
+    axes.set_ylabel("share of correct completions; reward")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")

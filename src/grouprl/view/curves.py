@@ -30,10 +30,12 @@ SHOWN_AGES = 5
 """Ages of tokens in steps, from 0, that share a chart; each older one has a chart in the fold of further metrics."""
 PICTURES = (
     Picture("Reward", {"reward_mean": "mean"}, floor=None),
-    Picture("Length of answers (tokens)", {"length_mean": "mean", "length_max": "longest"}),
+    Picture("Length of completions (tokens)", {"length_mean": "mean", "length_max": "longest"}),
     Picture("Entropy (nats per token)", {"entropy": "entropy"}),
     Picture(
-        "Dead groups (share)", {"groups_dead_right": "all right", "groups_dead_wrong": "all wrong"}, about="groups_dead"
+        "Zero-variance groups (share)",
+        {"groups_all_right": "all right", "groups_all_wrong": "all wrong"},
+        about="groups_zero_variance",
     ),
     Picture(
         "Clipped tokens (share)",
@@ -44,7 +46,7 @@ PICTURES = (
         "KL (nats per token)", {"kl_old": "from start of update", "kl_ref": "to reference", "kl_behavior": "to sampler"}
     ),
     Picture("Gradient norm", {"grad_norm": "before clipping"}),
-    Picture("Truncated answers (share)", {"truncated_fraction": "truncated"}),
+    Picture("Truncated completions (share)", {"truncated_fraction": "truncated"}),
     Picture("Log-prob gap, sampler to trainer (nats)", {"logp_gap_mean": "mean", "logp_gap_max": "largest"}),
     Picture("Staleness (steps)", {"staleness_mean": "mean", "staleness_max": "oldest token"}),
     Picture(
@@ -59,44 +61,45 @@ PICTURES = (
     Picture("Speed (tokens per second)", {"tokens_per_second": "tokens/s"}),
     Picture("Warm-up: loss (nats per token)", {"loss": "cross-entropy"}, phase="warmup"),
 )
-OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "groups_dead"}
+OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "groups_zero_variance"}
 """Metrics of training records that need no chart of their own in the fold of further metrics."""
 
 
 def success(run: RunData) -> str:
-    """Draw the chart that matters most: pass@1 in training and on held-out questions.
+    """Sample the chart that matters most: pass@1 in training and on held-out prompts.
 
-    Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
+    Sampled twice, for wide and for narrow screens; the style sheet shows one of them.
     """
     train, evals = run.of_phase("train"), run.of_phase("eval")
     series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
-    words = "Share of right answers: sampled in training, and on held-out questions with 95 % intervals."
+    words = "Share of correct completions: sampled in training, and on held-out prompts with 95 % intervals."
     drawn = [s for s in series if s.y]
-    wide, narrow = (chart("Right answers", words, drawn, 0.0, size) for size in (WIDE, NARROW))
+    wide, narrow = (chart("Correct completions", words, drawn, 0.0, size) for size in (WIDE, NARROW))
     return wide + f'<div class="only-narrow">{narrow}</div>'
 
 
 def held_out_rewards(run: RunData) -> str:
-    """Draw the mean reward of held-out answers and its components, with intervals; nothing without evaluations."""
+    """Sample the mean reward of held-out completions and its components, with intervals; nothing without
+    evaluations."""
     evals = run.of_phase("eval")
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
     parts = [name for name in names if not name.endswith(("_low", "_high"))]
     series = [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
-    words = "Mean reward of held-out answers and of its components, with 95 % intervals over questions."
+    words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
     drawn = [s for s in series if s.y]
     return chart("Held-out reward", words, drawn, None) if drawn else ""
 
 
 def pictures(run: RunData) -> list[str]:
-    """Draw the standard small charts."""
+    """Sample the standard small charts."""
     return [drawn for picture in PICTURES if (drawn := _draw(run.of_phase(picture.phase), picture))]
 
 
 def further(run: RunData) -> list[str]:
-    """Draw every other metric of the training records, one chart each."""
+    """Sample every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE
     names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
     charts = (_draw(run.of_phase("train"), Picture(name, {name: name}, floor=None)) for name in names)

@@ -13,8 +13,8 @@ from grouprl.view.runfiles import RunData
 from grouprl.view.tokens import rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
-ANSWERS, ANSWER_LENGTH = 16, 1500
-"""Rows of the before/after table and characters of one answer in it."""
+ANSWERS, COMPLETION_LENGTH = 16, 1500
+"""Rows of the before/after table and characters of one completion in it."""
 FURTHER = 30
 """Most charts in the fold of further metrics."""
 SEVERITIES = ("alarm", "warning", "note")
@@ -44,8 +44,8 @@ def headline(run: RunData) -> str:
     state = ""
     if run.summary.get("finished") is False:
         state = '<p class="banner">This run was interrupted: the numbers after training are not there yet.</p>'
-    questions = after.get("eval/questions") if after else None
-    small = f"On {questions:.0f} held-out questions; in brackets 95 % intervals." if _is_number(questions) else ""
+    prompts = after.get("eval/prompts") if after else None
+    small = f"On {prompts:.0f} held-out prompts; in brackets 95 % intervals." if _is_number(prompts) else ""
     body = (
         f'<div class="cards">{"".join(cards)}</div><p class="muted">{small}</p>'
         if cards
@@ -73,7 +73,7 @@ def curves(run: RunData) -> str:
 
 
 def health(run: RunData) -> str:
-    """What became of what was asked and drawn; findings in words, those that persist first."""
+    """What became of what was asked and sampled; findings in words, those that persist first."""
     account = in_words(totals(run.records))
     return (f'<p class="muted">{escape(account)}</p>' if account else "") + _findings(run)
 
@@ -87,9 +87,9 @@ def _findings(run: RunData) -> str:
 
 
 def before_after(run: RunData) -> str:
-    """The same questions answered before and after training."""
+    """The same prompts answered before and after training."""
     if not run.samples:
-        return _none("No answers to compare yet.")
+        return _none("No completions to compare yet.")
     expected = any(row.get("expected") is not None for row in run.samples)
     head = "".join(f'<th scope="col">{name}</th>' for name in ("question", "before", "after", *["expected"] * expected))
     rows = "".join(_pair(row, expected) for row in run.samples[:ANSWERS])
@@ -236,7 +236,7 @@ def _pairs_table(pairs: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     text = "" if value is None else str(value)
-    return escape(text if len(text) <= ANSWER_LENGTH else text[:ANSWER_LENGTH] + " …")
+    return escape(text if len(text) <= COMPLETION_LENGTH else text[:COMPLETION_LENGTH] + " …")
 
 
 def _none(words: str) -> str:
@@ -251,7 +251,7 @@ SECTIONS: Sequence[tuple[str, str, Any]] = (
     ("outcome", "Before and after", headline),
     ("health", "Health", health),
     ("curves", "Learning curves", curves),
-    ("answers", "Answers before and after", before_after),
+    ("answers", "Completions before and after", before_after),
     ("rollouts", "Rollouts, token by token", rollouts),
     ("objective", "What was optimised", objective),
     ("settings", "Settings", settings),

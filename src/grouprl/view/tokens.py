@@ -1,4 +1,4 @@
-"""Rollouts on the page: answers token by token, coloured by advantage, log-prob or entropy."""
+"""Rollouts on the page: completions token by token, coloured by advantage, log-prob or entropy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.view.charts import number
 
 GROUPS, ANSWERS, TOKENS = 3, 4, 240
-"""Groups of the page, answers of a group and tokens of an answer: enough to judge by, and a page stays small."""
+"""Groups of the page, completions of a group and tokens of a completion: enough to judge by, and a page stays small."""
 PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
 ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
 """Edges between the colours: a token below the first probability (above the first entropy) gets the first tint."""
@@ -22,7 +22,7 @@ Pieces = Callable[[dict[str, Any]], list[str] | None]
 
 
 def rollout_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """Return the HTML of a few groups: mixed ones first, of each its best and worst answers."""
+    """Return the HTML of a few groups: mixed ones first, of each its best and worst completions."""
     by_group: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         by_group.setdefault(row.get("group"), []).append(row)
@@ -34,7 +34,7 @@ def rollout_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
 def token_texts(folder: Path) -> Pieces:
     """Return a function from a rollout row to the text of each token, or None where that cannot be known.
 
-    It uses the run's own tokenizer (model/tokenizer.json), or characters where an answer has one per token.
+    It uses the run's own tokenizer (model/tokenizer.json), or characters where a completion has one per token.
     """
     tokenizer = _tokenizer(folder / "model" / "tokenizer.json")
 
@@ -77,10 +77,12 @@ def _group(rows: Sequence[dict[str, Any]], pieces: Pieces) -> str:
     half = ANSWERS // 2
     shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
     strongest = max((abs(a) for row in shown for a in _list(row, "advantage")), default=0.0)
-    head = f"{len(rows)} answers, {right_among(rows)}{len(shown)} shown"
+    head = f"{len(rows)} completions, {right_among(rows)}{len(shown)} shown"
     prompt = escape(_cut(str(rows[0].get("prompt") or ""), 1200))
-    answers = "".join(_answer(row, pieces(row), strongest) for row in shown)
-    return f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{answers}</article>'
+    completions = "".join(_answer(row, pieces(row), strongest) for row in shown)
+    return (
+        f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{completions}</article>'
+    )
 
 
 def right_among(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -90,7 +92,7 @@ def right_among(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verdict(correct: bool | None) -> str:
-    """Return the mark of an answer; nothing where nobody says what is right."""
+    """Return the mark of a completion; nothing where nobody says what is right."""
     if correct is None:
         return ""
     kind, sign = ("right", "✓ right") if correct else ("wrong", "✗ wrong")
@@ -105,7 +107,7 @@ def _answer(row: dict[str, Any], pieces: list[str] | None, strongest: float) -> 
     facts.append(f"{len(row.get('completion_ids') or [])} tokens")
     head = f'{verdict(row.get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
     body = escape(_cut(str(row.get("completion") or ""), 2000)) if pieces is None else _tokens(row, pieces, strongest)
-    return f'<div class="answer"><p>{head}</p><pre>{body}</pre></div>'
+    return f'<div class="completion"><p>{head}</p><pre>{body}</pre></div>'
 
 
 def _tokens(row: dict[str, Any], pieces: list[str], strongest: float) -> str:

@@ -1,4 +1,4 @@
-"""One answer or episode out of a run's stored rollouts, turn by turn."""
+"""One completion or episode out of a run's stored rollouts, turn by turn."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class TurnShown:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """An answer or an episode."""
+    """A completion or an episode."""
 
     step: int
-    question: str
-    answer: int
+    prompt: str
+    sample: int
     turns: tuple[TurnShown, ...]
     rows: tuple[Row, ...]
     """The stored rows, in the order in which they began."""
@@ -88,26 +88,26 @@ class Trajectory:
         return max(found, default=0.0)
 
 
-def find(folder: Path, step: int | None = None, question: str | None = None, answer: int | None = None) -> Trajectory:
-    """Return the trajectory asked for: by default of the last stored step the first question with unequal rewards.
+def find(folder: Path, step: int | None = None, prompt: str | None = None, sample: int | None = None) -> Trajectory:
+    """Return the trajectory asked for: by default of the last stored step the first prompt with unequal rewards.
 
-    Raises InputError where there is no such step, question or answer.
+    Raises InputError where there is no such step, prompt or completion.
     """
     found = of_step(folder, step)
-    names = list(dict.fromkeys(each.question for each in found))
-    if question is None and answer is None:
-        mixed = (n for n in names if len({_reward(each) for each in found if each.question == n}) > 1)
-        question = next(mixed, names[0])
-    elif question is None:
-        question = names[0]
-    elif question not in names:
-        raise InputError(f"step {found[0].step} asked no question '{question}'", remedy=suggest(question, names))
-    of_question = {each.answer: each for each in found if each.question == question}
-    answer = next(iter(of_question)) if answer is None else answer
-    if answer not in of_question:
-        known = ", ".join(map(str, of_question))
-        raise InputError(f"question '{question}' has no answer {answer} in step {found[0].step}", f"it has {known}")
-    return of_question[answer]
+    names = list(dict.fromkeys(each.prompt for each in found))
+    if prompt is None and sample is None:
+        mixed = (n for n in names if len({_reward(each) for each in found if each.prompt == n}) > 1)
+        prompt = next(mixed, names[0])
+    elif prompt is None:
+        prompt = names[0]
+    elif prompt not in names:
+        raise InputError(f"step {found[0].step} asked no prompt '{prompt}'", remedy=suggest(prompt, names))
+    of_prompt = {each.sample: each for each in found if each.prompt == prompt}
+    sample = next(iter(of_prompt)) if sample is None else sample
+    if sample not in of_prompt:
+        known = ", ".join(map(str, of_prompt))
+        raise InputError(f"prompt '{prompt}' has no completion {sample} in step {found[0].step}", f"it has {known}")
+    return of_prompt[sample]
 
 
 def of_step(folder: Path, step: int | None = None) -> list[Trajectory]:
@@ -119,25 +119,25 @@ def of_step(folder: Path, step: int | None = None) -> list[Trajectory]:
     pieces = token_texts(folder)
     groups: dict[tuple[str, int], list[Row]] = {}
     for place, row in enumerate(rows):
-        name = (str(row.get("question_id")), int(row["answer"]) if row.get("answer") is not None else place)
+        name = (str(row.get("prompt_id")), int(row["answer"]) if row.get("answer") is not None else place)
         groups.setdefault(name, []).append(row)
-    return [_trajectory(number, question, answer, of, pieces) for (question, answer), of in groups.items()]
+    return [_trajectory(number, prompt, sample, of, pieces) for (prompt, sample), of in groups.items()]
 
 
 def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
-    """Return the episodes among stored rows; none where they are single answers."""
+    """Return the episodes among stored rows; none where they are single completions."""
     pieces = token_texts(folder)
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         if row.get("turns"):
-            groups.setdefault((str(row["question_id"]), int(row["answer"])), []).append(row)
+            groups.setdefault((str(row["prompt_id"]), int(row["answer"])), []).append(row)
     return [_trajectory(int(of[0]["step"]), name, number, of, pieces) for (name, number), of in groups.items()]
 
 
-def _trajectory(step: int, question: str, answer: int, rows: Sequence[Row], pieces: Pieces) -> Trajectory:
+def _trajectory(step: int, prompt: str, sample: int, rows: Sequence[Row], pieces: Pieces) -> Trajectory:
     ordered = sorted(rows, key=lambda row: row.get("row") or 0)
     turns = [turn for row in ordered for turn in _turns(row, pieces)]
-    return Trajectory(step, question, answer, tuple(sorted(turns, key=lambda turn: turn.number)), tuple(ordered))
+    return Trajectory(step, prompt, sample, tuple(sorted(turns, key=lambda turn: turn.number)), tuple(ordered))
 
 
 def _turns(row: Row, pieces: Pieces) -> list[TurnShown]:

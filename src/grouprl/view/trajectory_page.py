@@ -11,17 +11,17 @@ from grouprl.view.charts import number
 from grouprl.view.tokens import right_among, token_span, verdict
 from grouprl.view.trajectory import Trajectory, TurnShown, trajectories
 
-QUESTIONS, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
-"""Questions of the page, episodes of a question, turns of an episode and characters of an observation."""
+PROMPTS_SHOWN, ANSWERS, TURNS, TEXT = 3, 4, 12, 600
+"""Prompts of the page, episodes of a prompt, turns of an episode and characters of an observation."""
 
 
 def episode_groups(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """Return the HTML of a few questions with episodes: mixed ones first, of each its best and worst."""
-    by_question: dict[str, list[Trajectory]] = {}
+    """Return the HTML of a few prompts with episodes: mixed ones first, of each its best and worst."""
+    by_prompt: dict[str, list[Trajectory]] = {}
     for each in trajectories(rows, folder):
-        by_question.setdefault(each.question, []).append(each)
-    mixed_first = sorted(by_question.values(), key=lambda group: len({_total(each) for each in group}) == 1)
-    return [_group(group) for group in mixed_first[:QUESTIONS]]
+        by_prompt.setdefault(each.prompt, []).append(each)
+    mixed_first = sorted(by_prompt.values(), key=lambda group: len({_total(each) for each in group}) == 1)
+    return [_group(group) for group in mixed_first[:PROMPTS_SHOWN]]
 
 
 def _group(group: list[Trajectory]) -> str:
@@ -30,14 +30,14 @@ def _group(group: list[Trajectory]) -> str:
     shown = ranked if len(ranked) <= ANSWERS else [*ranked[:half], *ranked[-(ANSWERS - half) :]]
     strongest = max(each.strongest for each in shown)
     right = right_among([each.rows[0] for each in group])
-    head = f"{escape(group[0].question)}: {len(group)} episodes, {right}{len(shown)} shown"
+    head = f"{escape(group[0].prompt)}: {len(group)} episodes, {right}{len(shown)} shown"
     body = "".join(_episode(each, strongest) for each in shown)
     return f'<article class="group"><p class="muted">{head}</p>{body}</article>'
 
 
 def _episode(each: Trajectory, strongest: float) -> str:
     turns = "1 turn" if len(each.turns) == 1 else f"{len(each.turns)} turns"
-    facts = [f"answer {each.answer}", *_rewards(each), each.ended.replace("_", " "), turns]
+    facts = [f"completion {each.sample}", *_rewards(each), each.ended.replace("_", " "), turns]
     head = f'{verdict(each.rows[0].get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
     left_out = len(each.turns) - TURNS
     shown = each.turns if left_out <= 0 else (*each.turns[: TURNS // 2], *each.turns[-TURNS // 2 :])
@@ -47,7 +47,7 @@ def _episode(each: Trajectory, strongest: float) -> str:
             parts.append(f'<p class="gap"> … {left_out} turns left out … </p>')
         follows = shown[place + 1] if place + 1 < len(shown) else None
         parts.append(_turn(turn, follows, len(each.rows) > 1, strongest))
-    return f'<div class="answer episode"><p>{head}</p>{"".join(parts)}</div>'
+    return f'<div class="completion episode"><p>{head}</p>{"".join(parts)}</div>'
 
 
 def _rewards(each: Trajectory) -> list[str]:

@@ -15,7 +15,7 @@ UP, DOWN = ("green", "bold green"), ("red", "bold red")
 
 def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
     """Yield what is printed. Plain: no colours, and tokens that were not trained on stand in ⟦ ⟧."""
-    yield Text(f"question {trajectory.question} · answer {trajectory.answer} · step {trajectory.step}", style="bold")
+    yield Text(f"prompt {trajectory.prompt} · completion {trajectory.sample} · step {trajectory.step}", style="bold")
     for row in trajectory.rows:
         yield Text("  " + _outcome(row, trajectory))
     yield Text(f"  over because: {trajectory.ended.replace('_', ' ')}")
@@ -33,7 +33,7 @@ Cell = str | int | float | bool | None
 
 
 def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell, ...]]]:
-    """Return the columns and a row per answer or episode of a step; None: no reward, or not trained on."""
+    """Return the columns and a row per completion or episode of a step; None: no reward, or not trained on."""
     rows: list[tuple[Cell, ...]] = []
     for each in found:
         first = each.rows[0]
@@ -41,19 +41,19 @@ def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell
         reward = None if first.get("reward") is None else sum(row["reward"] or 0.0 for row in each.rows)
         advantage = sum(known) / len(known) if known else None
         counts = (len(each.turns), len(each.rows))
-        rows.append((each.question, each.answer, *counts, reward, first.get("correct"), advantage, each.ended))
+        rows.append((each.prompt, each.sample, *counts, reward, first.get("correct"), advantage, each.ended))
     return COLUMNS, rows
 
 
 def table(found: Sequence[Trajectory]) -> Table:
-    """Return a line per answer or episode of a step."""
+    """Return a line per completion or episode of a step."""
     made = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         made.add_column(name, justify="left" if name in ("question", "ended") else "right", overflow="fold")
-    for question, answer, turns, rows, reward, right, advantage, ended in entries(found)[1]:
+    for prompt, sample, turns, rows, reward, right, advantage, ended in entries(found)[1]:
         made.add_row(
-            str(question),
-            str(answer),
+            str(prompt),
+            str(sample),
             str(turns),
             str(rows),
             "none" if reward is None else f"{reward:.3g}",

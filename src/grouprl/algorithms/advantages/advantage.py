@@ -1,4 +1,4 @@
-"""Advantages: how good an answer (or a token) was, compared with what.
+"""Advantages: how good a completion (or a token) was, compared with what.
 
 The reward of a sequence is its scalar reward plus the sum of its token rewards, if it has any.
 """
@@ -91,8 +91,8 @@ class Relative(Advantage):
         """A group baseline needs a group."""
         if run.group_size == 1 and self.key == "group" and self.center != "none" and self.alone != "raw":
             return [
-                "a group baseline compares several answers to one question, but batch.group is 1. "
-                "Use batch.group of 2 or more, or a method without group baseline (reinforce, reinforce_pp, ppo)"
+                "a group baseline compares several completions of one prompt, but batch.group_size is 1. "
+                "Use batch.group_size of 2 or more, or a method without group baseline (reinforce, reinforce_pp, ppo)"
             ]
         return []
 
@@ -129,7 +129,7 @@ class LengthWeighted(Advantage):
 
 @part("advantage")
 class GreedyBaseline(Advantage):
-    """Reward minus the reward of the greedy answer to the same question (ReMax, arXiv:2310.10505).
+    """Reward minus the reward of the greedy completion of the same prompt (ReMax, arXiv:2310.10505).
 
     `limit` clips that difference; a token's own reward (a KL penalty in the reward) is added to the token alone, not
     summed over the future, as in the authors' code. `gamma` discounts by the distance d to the end, d = 1 at the last
@@ -157,7 +157,7 @@ class GreedyBaseline(Advantage):
         """Describe."""
         limit = "" if self.limit is None else f", clipped to ±{self.limit:g}"
         discount = "" if self.gamma == 1 else f", discounted by {self.gamma:g} per token from the end"
-        return f"reward minus the reward of the greedy answer to the same question{limit}{discount}"
+        return f"reward minus the reward of the greedy completion of the same prompt{limit}{discount}"
 
     def formula(self) -> str:
         """Formula."""

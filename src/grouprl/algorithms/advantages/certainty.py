@@ -10,17 +10,17 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.levels import Scale
 
 
-@part("shape")
-class CertaintyReward(Shaping):
-    """Replace the reward by the answer's self-certainty, mean_t[logsumexp z_t - mean z_t] (arXiv:2505.19590).
+@part("reward_transform")
+class CertaintyReward(RewardTransform):
+    """Replace the reward by the completion's self-certainty, mean_t[logsumexp z_t - mean z_t] (arXiv:2505.19590).
 
-    That is the mean KL(uniform || π_t) plus log V, by the policy that drew the answer; no verifier is asked.
+    That is the mean KL(uniform || π_t) plus log V, by the policy that sampled the completion; no verifier is asked.
     """
 
     def __call__(self, batch: Batch) -> Batch:
@@ -34,14 +34,14 @@ class CertaintyReward(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return "the reward is how certain the policy was of its answer's tokens, not what the verifier says"
+        return "the reward is how certain the policy was of its completion's tokens, not what the verifier says"
 
     def formula(self) -> str:
         """Formula."""
         return "R ← mean_t [logsumexp(z_t) - mean_j z_tj]"
 
 
-@part("normalize")
+@part("advantage_transform")
 class AddOutcome(Normalize):
     """Add the outcome, normalised in the group on its own: A + w(R - mean_g R)/(std_g R + eps).
 

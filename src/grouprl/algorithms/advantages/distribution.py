@@ -1,4 +1,4 @@
-"""Entropy held at a target by what is reinforced: right answers, weighed towards a hotter or a cooler policy."""
+"""Entropy held at a target by what is reinforced: correct completions, weighed towards a hotter or a cooler policy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from grouprl.core.batch import Batch
 Temperature = Annotated[float, Field(gt=0)]
 
 
-@part("normalize")
+@part("advantage_transform")
 class TemperedBlend(Normalize):
-    """Blend in right answers weighed by a tempered policy (DCPO, distribution-centric, arXiv:2601.12730).
+    """Blend in correct completions weighed by a tempered policy (DCPO, distribution-centric, arXiv:2601.12730).
 
     A ← (1-α)A + α·[right]·q, q = π_T(y_t)/π(y_t) with T = `hot` while the entropy H of the last step is at most
-    `target`, else `cold`. With c the share of right answers of the batch, α = x/(c + x), x = min(|target - H|, limit);
-    α = 0 without a right answer. In step 0 there is no entropy yet: H = 0.
+    `target`, else `cold`. With c the share of correct completions of the batch, α = x/(c + x), x = min(|target - H|,
+    limit); α = 0 without a correct completion. In step 0 there is no entropy yet: H = 0.
     """
 
     target: Annotated[float, Field(ge=0)] = 0.25
@@ -62,14 +62,15 @@ class TemperedBlend(Normalize):
     def words(self) -> str:
         """Describe."""
         return (
-            f"right answers get up to {self.limit:g} of weight towards the policy at temperature {self.hot:g} while "
+            f"correct completions get up to {self.limit:g} of weight towards the policy at temperature "
+            f"{self.hot:g} while "
             f"the entropy is at most {self.target:g}, towards {self.cold:g} above it"
         )
 
     def formula(self) -> str:
         """Formula."""
         x = f"x = min(|{self.target:g} - H|, {self.limit:g})"
-        return f"A ← (1-α)A + α·[right]·π_T(y_t)/π(y_t),  α = x/(c + x), {x}, c the share of right answers"
+        return f"A ← (1-α)A + α·[right]·π_T(y_t)/π(y_t),  α = x/(c + x), {x}, c the share of correct completions"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No weight."""

@@ -1,4 +1,4 @@
-"""Advantages that remember what a question's answers earned at earlier visits, and the sum they are used with."""
+"""Advantages that remember what a prompt's completions earned at earlier visits, and the sum they are used with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_SPREAD = 1e-6
 
 @part("advantage")
 class SmoothStandardized(Advantage):
-    """Blend a reward standardised in its group with that over all visits of the question (DCPO, arXiv:2509.02333).
+    """Blend a reward standardised in its group with that over all visits of the prompt (DCPO, arXiv:2509.02333).
 
     At visit i: SA_1 = A_tot/i + (1 - 1/i)A_new and SA_2 = A_new/i + (1 - 1/i)A_tot; A is the smaller in size, at the
     first visit A_new. A_tot uses moments over the visits, this one included, each visit with equal weight:
@@ -45,7 +45,7 @@ class SmoothStandardized(Advantage):
         return batch.broadcast(torch.where(visits_b > 0, smooth_b, new_b))
 
     def moments(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """[B] mean and standard deviation of the question's rewards over all visits, this one included."""
+        """[B] mean and standard deviation of the prompt's rewards over all visits, this one included."""
         counted_b, n_b = batch.stats_b.to(batch.dtype), batch.need("past.visits", self.name)
         was_b, spread_b = batch.need("past.mean", self.name), batch.need("past.std", self.name)
         mean_b = levels.mean(batch.total_reward_b, batch.group_b, counted_b)
@@ -61,7 +61,7 @@ class SmoothStandardized(Advantage):
     def words(self) -> str:
         """Describe."""
         return (
-            "the reward standardised in its group, blended with that over all visits of the question; of the two "
+            "the reward standardised in its group, blended with that over all visits of the prompt; of the two "
             "blends the smaller"
         )
 
@@ -71,10 +71,10 @@ class SmoothStandardized(Advantage):
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing comes twice."""
-        if run.questions is None or run.steps * run.prompts <= run.questions:
+        if run.examples is None or run.steps * run.prompts <= run.examples:
             return [
-                "smooth_standardized has no memory to use: no question comes twice in this run. "
-                "Use fewer training questions (data.questions) or more steps"
+                "smooth_standardized has no memory to use: no prompt comes twice in this run. "
+                "Use fewer training prompts (data.prompts) or more steps"
             ]
         return []
 
@@ -90,7 +90,7 @@ class OnlyTokenMean(Aggregate):
 
     def words(self) -> str:
         """Describe."""
-        return "mean over each answer's tokens, summed over answers (the gradient grows with the batch)"
+        return "mean over each completion's tokens, summed over completions (the gradient grows with the batch)"
 
     def formula(self) -> str:
         """Formula."""

@@ -1,7 +1,7 @@
-"""Advantages reweighted by a token's influence on the likelihood of its group's right answers.
+"""Advantages reweighted by a token's influence on the likelihood of its group's correct completions.
 
-The influence s of a token is Σ over tokens of right answers <g, g'><h, h'>, h the last hidden state and g the one-hot
-of the token minus the policy's probabilities: how far raising the token raises the right answers.
+The influence s of a token is Σ over tokens of correct completions <g, g'><h, h'>, h the last hidden state and g the
+one-hot of the token minus the policy's probabilities: how far raising the token raises the correct completions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from grouprl.core.batch import Batch
 
 
 def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
-    """[B,1] τ = β · min over the group's right answers of their mean influence; -inf where `beta` is None."""
+    """[B,1] τ = β · min over the group's correct completions of their mean influence; -inf where `beta` is None."""
     if beta is None:
         return torch.full_like(influence_bt[:, :1], -torch.inf)
     counted_b = (batch.need("correct_b", "the influence threshold") & batch.stats_b).to(batch.dtype)
@@ -29,18 +29,19 @@ def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
 
 
 def both_signs(batch: Batch) -> Tensor:
-    """[B,1] bool: rows of groups with right and with wrong answers."""
+    """[B,1] bool: rows of groups with right and with wrong completions."""
     share_b = right_share(batch)
     return ((share_b > 0) & (share_b < 1))[:, None]
 
 
-@part("normalize")
+@part("advantage_transform")
 class HiddenReward(Normalize):
-    """Keep the tokens that matter most to the right answers, and tilt them (THR, arXiv:2510.03669).
+    """Keep the tokens that matter most to the correct completions, and tilt them (THR, arXiv:2510.03669).
 
-    THR = s on tokens of right answers and -s on those of wrong ones: what a step on the token does to the right
-    answers. A becomes [|THR| > τ]·(1 + p·sign THR)·A: p > 0 exploits, p < 0 explores, p = 0 keeps the dominant tokens.
-    τ = β·min over right answers of their mean s, or none with `beta` None. Groups without both signs stay.
+    THR = s on tokens of correct completions and -s on those of wrong ones: what a step on the token does to the right
+    completions. A becomes [|THR| > τ]·(1 + p·sign THR)·A: p > 0 exploits, p < 0 explores, p = 0 keeps the dominant
+    tokens. τ = β·min over correct completions of their mean s, or none with `beta` None. Groups without both signs
+    stay.
     """
 
     p: Annotated[float, Field(ge=-1, le=1)] = 0.1
@@ -62,7 +63,8 @@ class HiddenReward(Normalize):
         """Describe."""
         kept = "" if self.beta is None else ", and the others left out"
         return (
-            f"tokens whose step raises the group's right answers count {1 + self.p:g} times, those that lower them "
+            f"tokens whose step raises the group's correct completions count {1 + self.p:g} times, those that "
+            "lower them "
             f"{1 - self.p:g} times{kept}"
         )
 
@@ -76,12 +78,12 @@ class HiddenReward(Normalize):
         return ["hidden_reward has no effect: p is 0 and beta None"] if self.p == 0 and self.beta is None else []
 
 
-@part("normalize")
+@part("advantage_transform")
 class SparedTokens(Normalize):
-    """Punish less the tokens of wrong answers that support right ones (NTHR, arXiv:2505.18830).
+    """Punish less the tokens of wrong completions that support right ones (NTHR, arXiv:2505.18830).
 
-    On tokens of wrong answers with s > τ the advantage is multiplied by 2·|0.5 - share of right answers|; τ as in
-    `hidden_reward`. Groups without both signs stay.
+    On tokens of wrong completions with s > τ the advantage is multiplied by 2·|0.5 - share of correct completions|; τ
+    as in `hidden_reward`. Groups without both signs stay.
     """
 
     beta: Annotated[float, Field(ge=0)] | None = 1.0
@@ -98,7 +100,7 @@ class SparedTokens(Normalize):
 
     def words(self) -> str:
         """Describe."""
-        return "tokens of wrong answers that resemble the group's right ones are punished less, 2·|0.5 - pass rate|"
+        return "tokens of wrong completions that resemble the group's right ones are punished less, 2·|0.5 - pass rate|"
 
     def formula(self) -> str:
         """Formula."""

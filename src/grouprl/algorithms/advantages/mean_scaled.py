@@ -18,8 +18,8 @@ from grouprl.core.batch import Batch
 class MeanScaled(Advantage):
     """MaxRL: (R - mean_g R)/(mean_g R + eps); 0 where the mean is not above 0.
 
-    With rewards of 0 and 1 the gradient of E[R] is divided by the share of right answers, which makes it, up to what
-    a finite group misses, that of log P(right).
+    With rewards of 0 and 1 the gradient of E[R] is divided by the share of correct completions, which makes it, up to
+    what a finite group misses, that of log P(right).
     """
 
     eps: Annotated[float, Field(ge=0)] = 1e-6

@@ -21,12 +21,12 @@ class Normalize(Part):
         raise NotImplementedError
 
 
-@part("normalize")
+@part("advantage_transform")
 class Whiten(Normalize):
     """Give advantages mean 0 and variance 1 over the active tokens of the batch (or of another grouping).
 
-    `count="token"`: every token is one observation, long answers weigh more (PPO, REINFORCE++); `count="sequence"`:
-    every answer weighs the same. `shift=False` keeps the mean. `variance` divides by n-1 (sample, verl) or n
+    `count="token"`: every token is one observation, long completions weigh more (PPO, REINFORCE++); `count="sequence"`:
+    every completion weighs the same. `shift=False` keeps the mean. `variance` divides by n-1 (sample, verl) or n
     (population, OpenRLHF). `eps` stands inside the root, (A - mean)/sqrt(var + eps), or with `eps_in="std"` beside it.
     Advantages without spread become exactly zero (with `shift`) or stay as they are.
     """
@@ -57,7 +57,7 @@ class Whiten(Normalize):
     def words(self) -> str:
         """Describe."""
         mean = "minus their mean, " if self.shift else ""
-        observed = "every token" if self.count == "token" else "every answer"
+        observed = "every token" if self.count == "token" else "every completion"
         return (
             f"advantages {mean}divided by their {self.variance} standard deviation over the {self.key}, "
             f"{observed} counting once"
@@ -70,11 +70,11 @@ class Whiten(Normalize):
         return f"A ← {top} / {bottom}"
 
 
-@part("normalize")
+@part("advantage_transform")
 class ValidFraction(Normalize):
     """Multiply advantages by B/(B - M), M rows in groups without any spread of reward (GPG's α, arXiv:2504.02546).
 
-    Makes a mean over all answers the mean over those that carry a signal. `limit` bounds the factor (CPGD: 3).
+    Makes a mean over all completions the mean over those that carry a signal. `limit` bounds the factor (CPGD: 3).
     """
 
     limit: Annotated[float, Field(ge=1)] | None = None
@@ -88,9 +88,9 @@ class ValidFraction(Normalize):
     def words(self) -> str:
         """Describe."""
         limit = "" if self.limit is None else f", by {self.limit:g} at most"
-        return f"advantages scaled up by the share of answers whose group has no spread{limit}"
+        return f"advantages scaled up by the share of completions whose group has no spread{limit}"
 
     def formula(self) -> str:
         """Formula."""
         factor = "B/(B - M)" if self.limit is None else f"min(B/(B - M), {self.limit:g})"
-        return f"A ← A · {factor},  M answers in groups of equal rewards"
+        return f"A ← A · {factor},  M completions in groups of equal rewards"

@@ -1,4 +1,4 @@
-"""Novelty: right answers that the policy found unlikely count more."""
+"""Novelty: correct completions that the policy found unlikely count more."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
-@part("normalize")
+@part("advantage_transform")
 class NoveltyBonus(Normalize):
-    """XRPO's sharpening of right answers with A > 0 (arXiv:2510.06672): A + min(λ·max(1 - η, 0), κ·A).
+    """XRPO's sharpening of correct completions with A > 0 (arXiv:2510.06672): A + min(λ·max(1 - η, 0), κ·A).
 
-    η = exp(s - mean_g s), with s the mean log-prob of the answer's tokens at the start of the update: below 1 for an
-    answer less likely than its group's.
+    η = exp(s - mean_g s), with s the mean log-prob of the completion's tokens at the start of the update: below 1 for
+    an completion less likely than its group's.
     """
 
     coef: Annotated[float, Field(ge=0)] = 2.5
@@ -39,7 +39,8 @@ class NoveltyBonus(Normalize):
     def words(self) -> str:
         """Describe."""
         return (
-            f"raise the advantage of right answers that are less likely than their group's by up to {self.cap:.0%} "
+            "raise the advantage of correct completions that are less likely than their group's by up to "
+            f"{self.cap:.0%} "
             f"(rate {self.coef:g})"
         )
 

@@ -18,9 +18,9 @@ from grouprl.core.batch import Batch
 class PlanRelative(Advantage):
     """PTA-GRPO: a plan is worth the mean reward of its continuations (arXiv:2510.01833).
 
-    `keys.plan` numbers the plans of a question. `credit="shared"`: R + w·value for the whole answer, judged in the
+    `keys.plan` numbers the plans of a prompt. `credit="shared"`: R + w·value for the whole completion, judged in the
     group. `credit="span"`: the plan's tokens (`marks.plan`) get w times the plan's value judged among the plans of
-    the question, each counted once; the other tokens get the answer's own reward judged in the group.
+    the prompt, each counted once; the other tokens get the completion's own reward judged in the group.
     """
 
     weight: Annotated[float, Field(ge=0)] = 1.0
@@ -50,12 +50,12 @@ class PlanRelative(Advantage):
         """Describe."""
         if self.credit == "shared":
             return (
-                f"reward plus {self.weight:g} times the mean reward of the answers with the same plan, minus the "
+                f"reward plus {self.weight:g} times the mean reward of the completions with the same plan, minus the "
                 "group's mean, divided by its standard deviation"
             )
         return (
-            f"tokens of the plan: {self.weight:g} times the plan's mean reward, judged among the question's plans; "
-            "the others: the answer's reward, judged in its group"
+            f"tokens of the plan: {self.weight:g} times the plan's mean reward, judged among the prompt's plans; "
+            "the others: the completion's reward, judged in its group"
         )
 
     def formula(self) -> str:

@@ -20,13 +20,14 @@ PHRASES = (
 """Phrases of deduction, branching and going back."""
 
 
-@part("normalize")
+@part("advantage_transform")
 class PlanningBoost(Normalize):
     """Move advantages of planning tokens (`marks.plan`) up by α|A| (HICRA, arXiv:2509.03646).
 
-    `rule="paper"`: A + α|A| on planning tokens, so that good answers gain and bad ones lose less there. `rule="verl"`:
-    A(1 + α·sign A) on tokens that plan or whose entropy is above the (1 - `share`)-quantile of their answer, and only
-    in answers with A > 0 that are longer than the mean of their group. `phrases` are what a run marks in the texts.
+    `rule="paper"`: A + α|A| on planning tokens, so that good completions gain and bad ones lose less there.
+    `rule="verl"`: A(1 + α·sign A) on tokens that plan or whose entropy is above the (1 - `share`)-quantile of their
+    completion, and only in completions with A > 0 that are longer than the mean of their group. `phrases` are what a
+    run marks in the texts.
     """
 
     alpha: Annotated[float, Field(ge=0)] = 0.2
@@ -42,12 +43,12 @@ class PlanningBoost(Normalize):
         return torch.where(plan_bt, adv_bt + self.alpha * adv_bt.abs(), adv_bt)
 
     def _uncertain(self, batch: Batch) -> Tensor:
-        """[B,T] bool: tokens whose entropy is above the quantile of their answer."""
+        """[B,T] bool: tokens whose entropy is above the quantile of their completion."""
         entropy_bt = torch.where(batch.active_bt, batch.need("entropy_bt", self.name), torch.nan)
         return entropy_bt > torch.nanquantile(entropy_bt, 1 - self.share, dim=1, keepdim=True)
 
     def _long(self, batch: Batch) -> Tensor:
-        """[B,1] bool: answers longer than the mean of their group."""
+        """[B,1] bool: completions longer than the mean of their group."""
         length_b = batch.length_b.to(batch.dtype)
         return (length_b > levels.mean(length_b, batch.group_b, batch.stats_b.to(batch.dtype)))[:, None]
 
@@ -61,7 +62,7 @@ class PlanningBoost(Normalize):
             return f"add {self.alpha:g}·|A| to the advantage of tokens inside {len(self.phrases)} planning phrases"
         return (
             f"scale up by {1 + self.alpha:g} the planning tokens and the {self.share:.0%} most uncertain ones of good "
-            "answers that are longer than their group's mean"
+            "completions that are longer than their group's mean"
         )
 
     def formula(self) -> str:

@@ -1,4 +1,4 @@
-"""The answers of a group as a tree of prefixes: credit where they branch, every node counted once (T-SPMO)."""
+"""The completions of a group as a tree of prefixes: credit where they branch, every node counted once (T-SPMO)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def nodes(batch: Batch) -> tuple[Tensor, Tensor]:
 
 @part("advantage")
 class PrefixTree(Advantage):
-    """Reward of the answers that take this token here, minus that of those that share the prefix but do not.
+    """Reward of the completions that take this token here, minus that of those that share the prefix but do not.
 
-    A(v|u) = mean R of answers through u and v - mean R of answers through u without v; 0 where nothing branches
+    A(v|u) = mean R of completions through u and v - mean R of completions through u without v; 0 where nothing branches
     (arXiv:2504.20834).
     """
 
@@ -58,23 +58,23 @@ class PrefixTree(Advantage):
 
     def words(self) -> str:
         """Describe."""
-        return "where the group's answers branch: mean reward with this token minus that of the others' choices"
+        return "where the group's completions branch: mean reward with this token minus that of the others' choices"
 
     def formula(self) -> str:
         """Formula."""
         return "A(v|u) = mean R(u→v) - mean R(u→not v)"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A tree of one answer has no branch."""
+        """A tree of one completion has no branch."""
         return Relative().refuse(run)
 
 
-@part("weight")
+@part("token_weight")
 class OncePerNode(Weighting):
-    """Count every distinct (prefix, token) of a group once: 1 / number of answers that share it."""
+    """Count every distinct (prefix, token) of a group once: 1 / number of completions that share it."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """1 / #answers through the node."""
+        """1 / #completions through the node."""
         active_bt, out_bt = batch.active_bt, torch.zeros(batch.size, dtype=batch.dtype)
         out_bt[active_bt] = 1 / levels.count(nodes(batch)[0][active_bt], dtype=batch.dtype)
         return out_bt
@@ -85,11 +85,11 @@ class OncePerNode(Weighting):
 
     def words(self) -> str:
         """Describe."""
-        return "count a token that several answers share after the same prefix only once"
+        return "count a token that several completions share after the same prefix only once"
 
     def formula(self) -> str:
         """Formula."""
-        return "× 1/#answers through (u, v)"
+        return "× 1/#completions through (u, v)"
 
 
 @part("objective")

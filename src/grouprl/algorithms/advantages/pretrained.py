@@ -1,4 +1,4 @@
-"""Advantages and rewards from what was learnt before training: values of questions, value and preference models."""
+"""Advantages and rewards from what was learnt before training: values of prompts, value and preference models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.advantages.returns import Unit, discounted, next_value
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
 from grouprl.core.batch import Batch
 
 LOG_LIMIT = 20.0
@@ -19,7 +19,7 @@ LOG_LIMIT = 20.0
 
 @part("advantage")
 class KnownBaseline(Advantage):
-    """Reward minus a value of the question that was estimated before training (A*-PO, arXiv:2505.20686)."""
+    """Reward minus a value of the prompt that was estimated before training (A*-PO, arXiv:2505.20686)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_i = R_i - V*."""
@@ -32,7 +32,7 @@ class KnownBaseline(Advantage):
 
     def words(self) -> str:
         """Describe."""
-        return "reward minus the value of its question, estimated once before training"
+        return "reward minus the value of its prompt, estimated once before training"
 
     def formula(self) -> str:
         """Formula."""
@@ -44,8 +44,8 @@ class GuidedGAE(Advantage):
     """Generalised advantage estimation with the values of a frozen model and no outcome (DVPO, arXiv:2502.16944).
 
     δ_t = r_t + γV_{t+1} - V_t with the token rewards alone: the sequence's reward is never read. `terminal` is the
-    value after the last token: "value" is the model's own, of the whole answer; "zero" is that of the authors' code,
-    by which the last δ is r - V.
+    value after the last token: "value" is the model's own, of the whole completion; "zero" is that of the authors'
+    code, by which the last δ is r - V.
     """
 
     gamma: Unit = 1.0
@@ -69,7 +69,7 @@ class GuidedGAE(Advantage):
 
     def words(self) -> str:
         """Describe."""
-        end = "that of the whole answer" if self.terminal == "value" else "0"
+        end = "that of the whole completion" if self.terminal == "value" else "0"
         return (
             f"generalised advantage estimation with given values and token rewards alone, lambda {self.lam:g}, "
             f"discount {self.gamma:g}; the value after the end is {end}"
@@ -81,12 +81,12 @@ class GuidedGAE(Advantage):
         return f"A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t{end}"
 
 
-@part("shape")
-class ExpertReward(Shaping):
+@part("reward_transform")
+class ExpertReward(RewardTransform):
     """Reward a token by how much likelier a preference model finds it than the reference (RTO, arXiv:2404.18922).
 
     r_t += clip(β·(log π_expert - log π_ref), ±limit), the clip after the scaling; None clips nothing. Unclipped the
-    rewards of an answer add up to the preference model's implicit reward. log-ratios are held within ±20.
+    rewards of a completion add up to the preference model's implicit reward. log-ratios are held within ±20.
     """
 
     coef: Coefficient = 0.05

@@ -78,8 +78,8 @@ class ReturnsToGo(Advantage):
 class GAE(Advantage):
     """Generalised advantage estimation (Schulman et al. 2015, arXiv:1506.02438) over action tokens.
 
-    `length_alpha` makes λ grow with the length l of each answer, λ = 1 - 1/max(α·l, 1) (VAPO, arXiv:2504.05118; there
-    α = 0.05), and replaces `lam`.
+    `length_alpha` makes λ grow with the length l of each completion, λ = 1 - 1/max(α·l, 1) (VAPO, arXiv:2504.05118;
+    there α = 0.05), and replaces `lam`.
     """
 
     gamma: Unit = 1.0
@@ -110,7 +110,7 @@ class GAE(Advantage):
         return "A_t = δ_t + γλ·A_{t+1},  δ_t = r_t + γV_{t+1} - V_t"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A replaced lambda, or one that is 0 for every answer."""
+        """A replaced lambda, or one that is 0 for every completion."""
         if self.length_alpha is None:
             return []
         found = []
@@ -118,7 +118,7 @@ class GAE(Advantage):
             found = [f"gae.lam = {self.lam:g} has no effect: length_alpha replaces it"]
         if 0 < run.max_length <= 1 / self.length_alpha:
             found.append(
-                f"gae.length_alpha = {self.length_alpha:g} makes lambda 0 for every answer: they have at most "
+                f"gae.length_alpha = {self.length_alpha:g} makes lambda 0 for every completion: they have at most "
                 f"{run.max_length} tokens, and lambda 1 - 1/({self.length_alpha:g}·length) begins above "
                 f"{1 / self.length_alpha:g}. Set it higher, or to none"
             )

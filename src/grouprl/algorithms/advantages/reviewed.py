@@ -10,18 +10,18 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
 
-@part("normalize")
+@part("advantage_transform")
 class AmplifyPositive(Normalize):
     """Positive amplification (R³L, arXiv:2601.03715): advantage 1 at a perfect reward, else α times a positive one.
 
-    A reward of at least `perfect` gives exactly 1, whatever the group, so that groups of perfect answers alone go on
-    being learnt from. None: no reward is perfect.
+    A reward of at least `perfect` gives exactly 1, whatever the group, so that groups of perfect completions alone go
+    on being learnt from. None: no reward is perfect.
     """
 
     factor: Annotated[float, Field(gt=0)] = 3.0
@@ -46,7 +46,7 @@ class AmplifyPositive(Normalize):
         return f"A ← {rest}" if self.perfect is None else f"A ← 1 if R ≥ {self.perfect:g} else {rest}"
 
 
-@part("normalize")
+@part("advantage_transform")
 class AdvantageOfReviewed(Normalize):
     """A review has the mean advantage of the rows that came of it: those of the same `keys.review` (Search-R2)."""
 
@@ -70,8 +70,8 @@ class AdvantageOfReviewed(Normalize):
         return "A_review = A of its episode"
 
 
-@part("shape")
-class OutcomeGatedProcess(Shaping):
+@part("reward_transform")
+class OutcomeGatedProcess(RewardTransform):
     """R = r_o·(1 + c·r_p): a process reward that pays only together with the outcome (Search-R2, arXiv:2602.03647).
 
     r_p is the reward component `component`, 0 for rows that have none.

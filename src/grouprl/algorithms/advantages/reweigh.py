@@ -1,4 +1,4 @@
-"""Advantages changed answer by answer: by the difficulty of the question, by length, or dropped as outliers."""
+"""Advantages changed completion by completion: by the difficulty of the prompt, by length, or dropped as outliers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
-@part("normalize")
+@part("advantage_transform")
 class DifficultyWeight(Normalize):
-    """Amplify right answers to hard questions and wrong answers to easy ones (GRPO-LEAD, arXiv:2504.09696).
+    """Amplify correct completions to hard prompts and wrong completions to easy ones (GRPO-LEAD, arXiv:2504.09696).
 
-    A·w(ρ) where A > 0 and A·w(1-ρ) elsewhere, ρ the group's share of right answers; w falls from `high` to `low` with a
-    logistic step of slope `slope` at `middle`.
+    A·w(ρ) where A > 0 and A·w(1-ρ) elsewhere, ρ the group's share of correct completions; w falls from `high` to `low`
+    with a logistic step of slope `slope` at `middle`.
     """
 
     low: Annotated[float, Field(ge=0)] = 0.4
@@ -42,8 +42,9 @@ class DifficultyWeight(Normalize):
     def words(self) -> str:
         """Describe."""
         return (
-            f"weigh right answers by up to {self.high:g} where few are right and down to {self.low:g} where most are; "
-            "wrong answers the other way round"
+            f"weigh correct completions by up to {self.high:g} where few are right and down to {self.low:g} where "
+            "most are; "
+            "wrong completions the other way round"
         )
 
     def formula(self) -> str:
@@ -52,17 +53,17 @@ class DifficultyWeight(Normalize):
         return f"A ← A·w(ρ) if A > 0 else A·w(1-ρ),  w(x) = {step}"
 
 
-@part("normalize")
+@part("advantage_transform")
 class LongWrong(Normalize):
-    """Push wrong answers down more the longer they are than the group's right ones (View-R1, arXiv:2506.21655).
+    """Push wrong completions down more the longer they are than the group's right ones (View-R1, arXiv:2506.21655).
 
-    A·(1 + (1 - base^-Δ)) with Δ = |y| - mean length of the right answers, where Δ > 0; at most twice.
+    A·(1 + (1 - base^-Δ)) with Δ = |y| - mean length of the correct completions, where Δ > 0; at most twice.
     """
 
     base: Annotated[float, Field(gt=1)] = 1.00001
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·(2 - base^-Δ) on wrong answers with Δ > 0."""
+        """A·(2 - base^-Δ) on wrong completions with Δ > 0."""
         length_b, right_b = lengths(batch), counted_right(batch)
         any_right_b = levels.count(batch.group_b, right_b, batch.dtype) > 0
         excess_b = (length_b - levels.mean(length_b, batch.group_b, right_b)).clamp(min=0)
@@ -72,7 +73,7 @@ class LongWrong(Normalize):
     def words(self) -> str:
         """Describe."""
         return (
-            f"scale up the advantage of wrong answers that are longer than the right ones (base {self.base:g} per "
+            f"scale up the advantage of wrong completions that are longer than the right ones (base {self.base:g} per "
             "token, at most twice)"
         )
 
@@ -81,7 +82,7 @@ class LongWrong(Normalize):
         return f"A ← A·(2 - {self.base:g}^(-Δ)) if wrong and Δ > 0,  Δ = |y| - mean_right |y|"
 
 
-@part("normalize")
+@part("advantage_transform")
 class DropOutliers(Normalize):
     """Set advantages beyond ±`sigma` to zero; after whitening that is a filter in standard deviations."""
 

@@ -13,7 +13,7 @@ from grouprl.algorithms.advantages.normalize import Normalize, Whiten
 from grouprl.algorithms.advantages.turn_level import has_turn, on_tokens, turn_rewards
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.levels import Alone, Center, Scale
@@ -30,8 +30,8 @@ def one_agent(name: str, run: RunFacts) -> list[str]:
     return [] if run.agents > 1 else [f"{name} has no effect: the task has one agent"]
 
 
-@part("shape")
-class CalledReward(Shaping):
+@part("reward_transform")
+class CalledReward(RewardTransform):
     """M-GRPO: who was called earns by how the episode ended for the first agent (arXiv:2511.13288, released code).
 
     The reward of another agent's row becomes 0 if one of its turns was invalid, else `right` where the first agent of
@@ -80,7 +80,7 @@ class RoleRelative(Advantage):
     """Each agent's rows relative to what it is fairly compared with: (R - center) / (spread + eps).
 
     `keys` names the grouping of each agent in turn, the last one that of all further agents: 'group' (its rows for the
-    same question), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows). The
+    same prompt), 'episode' (those of the same episode: attempts at one proposed problem), 'batch' (all its rows). The
     rows of the agents in `whitened` are standardised over their tokens instead, (R - mean)/sqrt(var + 1e-8) with n-1,
     as in REINFORCE++: a completion counts once for each of its tokens.
     """
@@ -187,7 +187,7 @@ class OutcomeAndActions(Advantage):
         return Relative("group").refuse(run)
 
 
-@part("normalize")
+@part("advantage_transform")
 class LateAgent(Normalize):
     """Rows of agent number `agent` have no advantage before step `start`, from 0 (search self-play's warm-up)."""
 

@@ -1,4 +1,4 @@
-"""Credit for stretches of a thought, each worth what the answers drawn at its end are worth."""
+"""Credit for stretches of a thought, each worth what the completions sampled at its end are worth."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ Baseline = Literal["both", "v1only", "v2only", "none"]
 
 @part("advantage")
 class BudgetSegments(Advantage):
-    """BRPO: a thought's segment between two budgets is judged by the answers cut off behind it (arXiv:2505.13438).
+    """BRPO: a thought's segment between two budgets is judged by the completions cut off behind it (arXiv:2505.13438).
 
-    `turn_bt` is the segment 0..S-1 of each thought token and `turn_reward_bs` the mean score r_s of the answers drawn
-    where segment s ends. Ret_s = Σ_{j≥s} P_j r_j over a prior P of budgets: uniform, linear (budget s weighs s + 1,
-    for equally spaced ones) or all on the last. The baseline mixes V1_s = Σ_{j≥s} P_j · Σ_{j<s} 2^j r_j / Σ_{j<s} 2^j,
-    which knows only earlier scores of the same thought, with V2_s, the group's mean of Ret_s: (s V1 + (S-s) V2)/S.
-    Rows of source 'extra' are the answers: R minus the mean of the rows of the same `keys.cut`.
+    `turn_bt` is the segment 0..S-1 of each thought token and `turn_reward_bs` the mean score r_s of the completions
+    sampled where segment s ends. Ret_s = Σ_{j≥s} P_j r_j over a prior P of budgets: uniform, linear (budget s weighs s
+    + 1, for equally spaced ones) or all on the last. The baseline mixes V1_s = Σ_{j≥s} P_j · Σ_{j<s} 2^j r_j / Σ_{j<s}
+    2^j, which knows only earlier scores of the same thought, with V2_s, the group's mean of Ret_s: (s V1 + (S-s) V2)/S.
+    Rows of source 'extra' are the completions: R minus the mean of the rows of the same `keys.cut`.
     """
 
     prior: Prior = "uniform"
     baseline: Baseline = "both"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Ret_s - baseline_s on thoughts, R - mean_cut R on answers."""
-        answer_b = batch.from_source("extra")
-        return torch.where(answer_b[:, None], self._answers(batch, answer_b), self._thoughts(batch, answer_b))
+        """Ret_s - baseline_s on thoughts, R - mean_cut R on completions."""
+        sample_b = batch.from_source("extra")
+        return torch.where(sample_b[:, None], self._completions(batch, sample_b), self._thoughts(batch, sample_b))
 
-    def _answers(self, batch: Batch, answer_b: Tensor) -> Tensor:
+    def _completions(self, batch: Batch, sample_b: Tensor) -> Tensor:
         id_b = levels.cross(batch.group_b, batch.need("keys.cut", self.name))
-        counted_b = (answer_b & batch.stats_b).to(batch.dtype)
+        counted_b = (sample_b & batch.stats_b).to(batch.dtype)
         return batch.broadcast(levels.relative(batch.total_reward_b, id_b, scale="none", weight_n=counted_b))
 
-    def _thoughts(self, batch: Batch, answer_b: Tensor) -> Tensor:
-        segment_bt = torch.where(batch.mask_bt & ~answer_b[:, None], batch.need("turn_bt", self.name), -1)
+    def _thoughts(self, batch: Batch, sample_b: Tensor) -> Tensor:
+        segment_bt = torch.where(batch.mask_bt & ~sample_b[:, None], batch.need("turn_bt", self.name), -1)
         score_bs = batch.need("turn_reward_bs", self.name)
         if bool((segment_bt >= score_bs.shape[1]).any()):
             raise InputError(
                 f"turn_bt has segment {int(segment_bt.max())}, turn_reward_bs only {score_bs.shape[1]} segments",
-                "every segment of a thought needs the score of the answers drawn at its end",
+                "every segment of a thought needs the score of the completions sampled at its end",
             )
-        counted_b = (~answer_b & batch.stats_b).to(batch.dtype)
+        counted_b = (~sample_b & batch.stats_b).to(batch.dtype)
         adv_bs = self.segment_advantages(score_bs, batch.group_b, counted_b) * counted_b[:, None]
         return torch.where(segment_bt >= 0, adv_bs.gather(1, segment_bt.clamp(min=0)), 0)
 
@@ -92,14 +92,15 @@ class BudgetSegments(Advantage):
             "none": "nothing",
         }[self.baseline]
         return (
-            f"each segment of a thought earns the scores of the answers behind it ({self.prior} prior over budgets), "
-            f"compared with {against}; the answers themselves are compared at the same cut"
+            f"each segment of a thought earns the scores of the completions behind it ({self.prior} prior over "
+            "budgets), "
+            f"compared with {against}; the completions themselves are compared at the same cut"
         )
 
     def formula(self) -> str:
         """Formula."""
         baseline = {"both": "(s·V1_s + (S-s)·V2_s)/S", "v1only": "V1_s", "v2only": "V2_s", "none": "0"}[self.baseline]
-        return f"A_s = Σ_{{j≥s}} P_j r_j - {baseline};  answers: A = R - mean_cut R"
+        return f"A_s = Σ_{{j≥s}} P_j r_j - {baseline};  completions: A = R - mean_cut R"
 
 
 def earlier(score_bs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Single answers from earlier steps that keep the advantage they had in their own group."""
+"""Single completions from earlier steps that keep the advantage they had in their own group."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 
-@part("select")
+@part("filter")
 class ReplayApart(Selection):
-    """Replayed answers do not count in the statistics of the groups they join; they stay in the loss."""
+    """Replayed completions do not count in the statistics of the groups they join; they stay in the loss."""
 
     def __call__(self, batch: Batch) -> Batch:
         """Take replayed rows out of statistics."""
@@ -21,14 +21,15 @@ class ReplayApart(Selection):
 
     def words(self) -> str:
         """Describe."""
-        return "answers from earlier steps do not count in the statistics of the new groups"
+        return "completions from earlier steps do not count in the statistics of the new groups"
 
 
-@part("normalize")
+@part("advantage_transform")
 class StoredAdvantage(Normalize):
-    """Replayed answers keep the advantage they had when they were drawn, `past['advantage']` (Skywork R1V2's buffer).
+    """Replayed completions keep the advantage they had when they were sampled, `past['advantage']` (Skywork R1V2's
+    buffer).
 
-    A single answer from the buffer has no group to be judged in.
+    A single completion from the buffer has no group to be judged in.
     """
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
@@ -42,8 +43,8 @@ class StoredAdvantage(Normalize):
 
     def words(self) -> str:
         """Describe."""
-        return "answers from earlier steps keep the advantage they had in their own group"
+        return "completions from earlier steps keep the advantage they had in their own group"
 
     def formula(self) -> str:
         """Formula."""
-        return "A ← A_stored on replayed answers"
+        return "A ← A_stored on replayed completions"

@@ -1,4 +1,4 @@
-"""Credit for single tokens, from comparing the answers of a group token by token."""
+"""Credit for single tokens, from comparing the completions of a group token by token."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Share = Annotated[float, Field(ge=0)]
 
 @part("advantage")
 class TokenRelative(Advantage):
-    """Reward relative to the mean and spread over the group's *tokens*: long answers count more (HAPO's TLGA).
+    """Reward relative to the mean and spread over the group's *tokens*: long completions count more (HAPO's TLGA).
 
-    Every token carries its answer's reward, so Σ_tokens A = 0 in each group. A group in which some |A| reaches
+    Every token carries its completion's reward, so Σ_tokens A = 0 in each group. A group in which some |A| reaches
     `limit` gets GRPO's advantage instead (arXiv:2509.16591).
     """
 
@@ -29,7 +29,7 @@ class TokenRelative(Advantage):
     limit: Annotated[float, Field(gt=0)] | None = 5.0
 
     def __call__(self, batch: Batch) -> Tensor:
-        """(R - mean)/(std_pop + eps), each answer counted |y| times."""
+        """(R - mean)/(std_pop + eps), each completion counted |y| times."""
         reward_b, stats_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
         length_b = stats_b * batch.active_bt.sum(1)
         adv_b = levels.relative(reward_b, batch.group_b, scale="population_std", eps=self.eps, weight_n=length_b)
@@ -53,15 +53,15 @@ class TokenRelative(Advantage):
         return Relative().refuse(run)
 
 
-@part("normalize")
+@part("advantage_transform")
 class SharedEnds(Normalize):
-    """Spare the tokens that good and bad answers share at their beginning and end (GTPO, arXiv:2508.03772).
+    """Spare the tokens that good and bad completions share at their beginning and end (GTPO, arXiv:2508.03772).
 
-    A token is in conflict where the same token stands at the same position of a good and a bad answer of its group,
+    A token is in conflict where the same token stands at the same position of a good and a bad completion of its group,
     counted from the left for an unbroken common prefix and from the right for a suffix. Conflicts multiply A by
-    `positive` (good answers) or `negative` (bad ones), once for each end. With `spread` an answer's advantage is
-    divided by its number of conflict tokens. First, A loses `entropy_coef` times the answer's mean entropy, and an
-    answer of more than `entropy_limit` nats per token gets none at all.
+    `positive` (good completions) or `negative` (bad ones), once for each end. With `spread` a completion's advantage is
+    divided by its number of conflict tokens. First, A loses `entropy_coef` times the completion's mean entropy, and an
+    completion of more than `entropy_limit` nats per token gets none at all.
     """
 
     positive: Share = 2.0
@@ -83,7 +83,7 @@ class SharedEnds(Normalize):
         return torch.where(active_bt, self._calmed(adv_bt, batch) * factor_bt, 0)
 
     def _conflicts(self, batch: Batch, sign_bt: Tensor, reverse: bool) -> Tensor:
-        """[B,T] bool: tokens of the common prefix (or suffix) of good and bad answers."""
+        """[B,T] bool: tokens of the common prefix (or suffix) of good and bad completions."""
         active_bt = batch.active_bt
         place_bt = (active_bt.flip(1).cumsum(1).flip(1) if reverse else active_bt.cumsum(1)) - 1
         token_n = batch.need("token_bt", self.name)[active_bt]
@@ -108,16 +108,19 @@ class SharedEnds(Normalize):
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
-        asks = self.entropy_coef > 0 or self.entropy_limit is not None
-        return ("token_bt", "entropy_bt") if asks else ("token_bt",)
+        requests = self.entropy_coef > 0 or self.entropy_limit is not None
+        return ("token_bt", "entropy_bt") if requests else ("token_bt",)
 
     def words(self) -> str:
         """Describe."""
         limit = (
-            "" if self.entropy_limit is None else f"; answers above {self.entropy_limit:g} nats a token are left out"
+            ""
+            if self.entropy_limit is None
+            else f"; completions above {self.entropy_limit:g} nats a token are left out"
         )
         return (
-            f"tokens that good and bad answers share at either end count {self.positive:g} times in good answers and "
+            f"tokens that good and bad completions share at either end count {self.positive:g} times in good "
+            "completions and "
             f"{self.negative:g} times in bad ones; advantages lose {self.entropy_coef:g} times the mean entropy{limit}"
         )
 
@@ -128,14 +131,15 @@ class SharedEnds(Normalize):
         return f"A ← {limit}(A - {self.entropy_coef:g}·H_i)·δ_prefix·δ_suffix{share}"
 
 
-@part("normalize")
+@part("advantage_transform")
 class KeyTokens(Normalize):
-    """Add to each token's advantage how its presence goes with right answers of the group (KTAE, arXiv:2505.16826).
+    """Add to each token's advantage how its presence goes with correct completions of the group (KTAE,
+    arXiv:2505.16826).
 
-    Per group and token id a 2x2 table (right or wrong answers, with the token or without) gives strength
+    Per group and token id a 2x2 table (right or wrong completions, with the token or without) gives strength
     f = exp(-2P), P Fisher's exact p-value (0 at P = 1), and the information gain IG; direction x compares
     frequencies. A ← A + 2·top·(σ((α·f + β·IG)·x/(α+β)) - ½). Nothing is added in groups that are all right or all
-    wrong, nor to the last token of an answer that ended by itself.
+    wrong, nor to the last token of a completion that ended by itself.
     """
 
     top: Share = 1.0
@@ -191,7 +195,8 @@ class KeyTokens(Normalize):
     def words(self) -> str:
         """Describe."""
         return (
-            f"add up to ±{self.top:g} to the advantage of tokens that occur in the group's right answers rather than "
+            f"add up to ±{self.top:g} to the advantage of tokens that occur in the group's correct completions "
+            "rather than "
             "in its wrong ones"
         )
 
@@ -210,7 +215,7 @@ class KeyTokens(Normalize):
 def fisher_strength(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:
     """[V] exp(-2P), P the two-sided p-value of Fisher's exact test; 0 where P = 1.
 
-    `a_v` of `right` and `b_v` of `wrong` answers have the token.
+    `a_v` of `right` and `b_v` of `wrong` completions have the token.
     """
     marked_v = a_v + b_v
     k_k = torch.arange(int(right) + 1, dtype=torch.float64, device=a_v.device)

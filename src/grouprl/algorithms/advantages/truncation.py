@@ -1,4 +1,4 @@
-"""What becomes of answers that were cut off: no reward, or no advantage."""
+"""What becomes of completions that were cut off: no reward, or no advantage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 
 
-@part("shape")
-class FailTruncated(Shaping):
-    """An answer that hit its limit earns nothing: min(R, 0) (PALU, arXiv:2510.10168)."""
+@part("reward_transform")
+class FailTruncated(RewardTransform):
+    """A completion that hit its limit earns nothing: min(R, 0) (PALU, arXiv:2510.10168)."""
 
     def __call__(self, batch: Batch) -> Batch:
-        """min(R, 0) where the answer was cut off."""
+        """min(R, 0) where the completion was cut off."""
         cut_b = batch.need("truncated_b", self.name)
         return batch.replace(reward_b=torch.where(cut_b, batch.reward_b.clamp(max=0), batch.reward_b))
 
@@ -26,16 +26,16 @@ class FailTruncated(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return "an answer that was cut off earns nothing, whatever it says"
+        return "a completion that was cut off earns nothing, whatever it says"
 
     def formula(self) -> str:
         """Formula."""
         return "R ← min(R, 0) if truncated"
 
 
-@part("normalize")
+@part("advantage_transform")
 class ZeroTruncated(Normalize):
-    """Advantage 0 for answers that hit the length limit (SRPO, arXiv:2504.14286).
+    """Advantage 0 for completions that hit the length limit (SRPO, arXiv:2504.14286).
 
     Their rewards count in the group's statistics and their tokens in the denominators; `drop_truncated` takes the
     tokens out as well.
@@ -51,7 +51,7 @@ class ZeroTruncated(Normalize):
 
     def words(self) -> str:
         """Describe."""
-        return "answers that were cut off get advantage 0; their tokens still count in the denominators"
+        return "completions that were cut off get advantage 0; their tokens still count in the denominators"
 
     def formula(self) -> str:
         """Formula."""

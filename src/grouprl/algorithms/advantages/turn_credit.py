@@ -1,4 +1,4 @@
-"""Credit for single turns of an answer beside its outcome."""
+"""Credit for single turns of a completion beside its outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Discount = Annotated[float, Field(ge=0, le=1)]
 class TurnAndOutcome(Advantage):
     """MT-GRPO: the first turn earns its own reward besides the outcome's, each judged in the group (arXiv:2505.11821).
 
-    A_O and A_T are the outcome (what the answer earned besides its first turn) and the first turn's reward
+    A_O and A_T are the outcome (what the completion earned besides its first turn) and the first turn's reward
     `turn_reward_bs[:, 0]`, both minus their group's mean over its sample standard deviation + eps. Tokens of the first
     turn (before the first tool result) get A_O + `turn_weight`·A_T, later ones A_O. A row without a second turn called
     no tool: all its tokens get the advantage of the sum of both rewards.
@@ -67,7 +67,7 @@ class TurnAndOutcome(Advantage):
         """Describe."""
         return (
             f"outcome relative to its group; tokens of the first turn add {self.turn_weight:g} times the turn's own "
-            "reward relative to its group; answers that called no tool are judged by the sum"
+            "reward relative to its group; completions that called no tool are judged by the sum"
         )
 
     def formula(self) -> str:
@@ -145,8 +145,8 @@ class TurnRelative(Advantage):
     def words(self) -> str:
         """Describe."""
         spread = "" if self.scale == "none" else f" over the {self.scale.replace('_', ' ')} + {self.eps:g}"
-        weigh = ", each episode counted once per turn" if self.over == "turns" else ""
-        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{weigh}; "
+        compute_loss_weights = ", each episode counted once per turn" if self.over == "turns" else ""
+        whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{compute_loss_weights}; "
         like = "from the same state" if self.key == "state" else "of the same number"
         cut = ", which an invalid turn interrupts," if self.reset else ""
         gone = "; an episode without it counts as 0" if self.absent == "zero" else ""

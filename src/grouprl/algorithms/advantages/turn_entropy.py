@@ -16,7 +16,7 @@ from grouprl.core.batch import Batch
 NonNegative = Annotated[float, Field(ge=0)]
 
 
-@part("normalize")
+@part("advantage_transform")
 class EntropyModulated(Normalize):
     """EMPG: confident turns learn more, uncertain ones less, leading to a confident turn is paid (arXiv:2509.09265).
 

@@ -1,4 +1,4 @@
-"""Credit for what several answers of a group share: the mean of theirs."""
+"""Credit for what several completions of a group share: the mean of theirs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERMINAL = -2
 """State behind the last turn."""
 
 
-@part("normalize")
+@part("advantage_transform")
 class SharedSteps(Normalize):
     """Give a step that several trajectories of a group share the mean of their advantages (SALT, arXiv:2510.20022).
 
@@ -73,11 +73,11 @@ class SharedSteps(Normalize):
         return "A_k ← mean_{i with the same step} A_i"
 
 
-@part("normalize")
+@part("advantage_transform")
 class SharedPrefix(Normalize):
     """Give a token that several episodes of a group share, with all before it, the mean of their advantages (ARPO).
 
-    Branched episodes share what was drawn before they parted (arXiv:2507.19849, hard attribution). Tokens are shared
+    Branched episodes share what was sampled before they parted (arXiv:2507.19849, hard attribution). Tokens are shared
     that follow the same tokens of the policy's, in a turn that began in the same state; the first turn always does.
     Plain advantages come to the same while the ratios of a shared token are equal: that is soft attribution.
     """

@@ -1,4 +1,4 @@
-"""Questions asked in several ways: one judgement over all of them, and one within each."""
+"""Prompts asked in several ways: one judgement over all of them, and one within each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from grouprl.core.batch import Batch
 
 @part("advantage")
 class SharedVariants(Advantage):
-    """Judge each answer among all variants of its question, and among its own variant (Share-GRPO, arXiv:2505.16673).
+    """Judge each completion among all variants of its prompt, and among its own variant (Share-GRPO, arXiv:2505.16673).
 
-    `group_b` is the question, `keys.variant` the variant whose prompt the row has, `keys.own` 1 where the answer was
-    drawn under that prompt and 0 where it is paired with another variant's. A = A_question + w·A_variant on own
-    rows, A_question on the others; both (R - mean)/(std + eps). Statistics count each answer once: own rows only.
+    `group_b` is the prompt, `keys.variant` the variant whose prompt the row has, `keys.own` 1 where the completion was
+    sampled under that prompt and 0 where it is paired with another variant's. A = A_question + w·A_variant on own
+    rows, A_question on the others; both (R - mean)/(std + eps). Statistics count each completion once: own rows only.
     """
 
     local_weight: Annotated[float, Field(ge=0)] = 1.0
@@ -30,9 +30,9 @@ class SharedVariants(Advantage):
     def __call__(self, batch: Batch) -> Tensor:
         """A_question + w·[own]·A_variant."""
         own_b = (batch.need("keys.own", self.name) > 0) & batch.stats_b
-        question_b, variant_b = batch.group_b, batch.need("keys.variant", self.name)
-        local_b = self._judge(batch, levels.cross(question_b, variant_b), own_b)
-        adv_b = self._judge(batch, question_b, own_b) + self.local_weight * local_b * own_b
+        prompt_b, variant_b = batch.group_b, batch.need("keys.variant", self.name)
+        local_b = self._judge(batch, levels.cross(prompt_b, variant_b), own_b)
+        adv_b = self._judge(batch, prompt_b, own_b) + self.local_weight * local_b * own_b
         return batch.broadcast(adv_b * batch.stats_b)
 
     def _judge(self, batch: Batch, id_b: Tensor, own_b: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ class SharedVariants(Advantage):
     def words(self) -> str:
         """Describe."""
         return (
-            "judged among the answers to all variants of the question, plus "
-            f"{self.local_weight:g} times among those to the answer's own variant"
+            "judged among the completions to all variants of the prompt, plus "
+            f"{self.local_weight:g} times among those to the completion's own variant"
         )
 
     def formula(self) -> str:

@@ -11,24 +11,24 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from grouprl.algorithms.buffers.replay import answer_advantage, joined, own_rows
-from grouprl.algorithms.data_part import Desk, Exploration, Replay
-from grouprl.algorithms.exploration.resampling import drawn_rows, further_numbers, groups, splice
+from grouprl.algorithms.buffers.replay import completion_advantage, joined, own_rows
+from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
+from grouprl.algorithms.exploration.resampling import further_numbers, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import Collected, join, subset
+from grouprl.rollout.samples import ScoredSamples, join, subset
 from grouprl.rollout.serialize import pack, unpack
 
 Count = Annotated[int, Field(ge=1)]
 
 
-@part("explore")
-class SuccessReplay(Exploration):
-    """ARPO: a stored success of the same question takes the first place of a group that failed (arXiv:2505.16282).
+@part("augment")
+class SuccessReplay(Augmentation):
+    """ARPO: a stored success of the same prompt takes the first place of a group that failed (arXiv:2505.16282).
 
-    Each question keeps the last `capacity` answers whose reward was above `success`. A group of two or more failed when
-    the standard deviation of its rewards (n-1) is below `spread` and their mean below `failed`. The success keeps the
-    log-probs it was drawn with and counts in the statistics of the group.
+    Each prompt keeps the last `capacity` completions whose reward was above `success`. A group of two or more failed
+    when the standard deviation of its rewards (n-1) is below `spread` and their mean below `failed`. The success keeps
+    the log-probs it was sampled with and counts in the statistics of the group.
     """
 
     capacity: Count = 8
@@ -36,19 +36,19 @@ class SuccessReplay(Exploration):
     failed: float = 0.2
     spread: Annotated[float, Field(gt=0)] = 0.05
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
-        """Replace the first row of every failed group whose question was solved before."""
-        store, rng = desk.store(self), desk.rng(self)
-        gone_b = np.zeros(len(collected), dtype=bool)
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
+        """Replace the first row of every failed group whose prompt was solved before."""
+        store, rng = context.store(self), context.rng(self)
+        gone_b = np.zeros(len(samples), dtype=bool)
         added = []
-        for rows in groups(collected, drawn_rows(collected)):
-            known = store.get(_key(collected, int(rows[0])), [])
-            if known and self.has_failed(collected.scores.reward_b[rows]):
-                old = unpack(known[rng.integers(len(known))], desk.task)
+        for rows in groups(samples, sampled_rows(samples)):
+            known = store.get(_key(samples, int(rows[0])), [])
+            if known and self.has_failed(samples.scores.reward_b[rows]):
+                old = unpack(known[rng.integers(len(known))], context.task)
                 gone_b[rows[0]] = True
-                added.append(_in_place_of(collected, rows[0], old))
-        desk.note("successes_replayed", len(added))
-        return splice(collected, gone_b, added) if added else collected
+                added.append(_in_place_of(samples, rows[0], old))
+        context.note("successes_replayed", len(added))
+        return splice(samples, gone_b, added) if added else samples
 
     def has_failed(self, reward_n: np.ndarray) -> bool:
         """Whether a group with these rewards [N] failed altogether."""
@@ -56,12 +56,12 @@ class SuccessReplay(Exploration):
             return False
         return bool(reward_n.std(ddof=1) < self.spread and reward_n.mean() < self.failed)
 
-    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Store the successes of the step."""
-        if judged is None:
+        if prepared is None:
             return
-        rows, _ = own_rows(collected, judged)
-        store = desk.store(self)
+        rows, _ = own_rows(samples, prepared)
+        store = context.store(self)
         for i in np.flatnonzero(rows.scores.reward_b > self.success):
             key = _key(rows, int(i))
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
@@ -69,43 +69,44 @@ class SuccessReplay(Exploration):
     def words(self) -> str:
         """Describe."""
         return (
-            f"the first answer of a group that failed (mean reward below {self.failed:g}, spread below "
-            f"{self.spread:g}) gives way to one of the last {self.capacity} successes of its question"
+            f"the first completion of a group that failed (mean reward below {self.failed:g}, spread below "
+            f"{self.spread:g}) gives way to one of the last {self.capacity} successes of its prompt"
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No question is asked twice."""
-        if run.questions is not None and run.steps * run.prompts > run.questions:
+        """No prompt is asked twice."""
+        if run.examples is not None and run.steps * run.prompts > run.examples:
             return []
-        return ["success_replay has no effect: no question is asked twice in this run. Set data.questions"]
+        return ["success_replay has no effect: no prompt is asked twice in this run. Set data.prompts"]
 
 
-def _key(collected: Collected, row: int) -> str:
-    """Name of the question of a row, and of who acted."""
-    agent_b = collected.extras.get("agent_b")
-    return f"{collected.index_b[row]}/{0 if agent_b is None else agent_b[row]}"
+def _key(samples: ScoredSamples, row: int) -> str:
+    """Name of the prompt of a row, and of who acted."""
+    agent_b = samples.extras.get("agent_b")
+    return f"{samples.index_b[row]}/{0 if agent_b is None else agent_b[row]}"
 
 
-def _in_place_of(collected: Collected, row: int, old: Collected) -> Collected:
+def _in_place_of(samples: ScoredSamples, row: int, old: ScoredSamples) -> ScoredSamples:
     """Return the stored row as a member of the group of `row`, under a number of its own."""
-    number_b = further_numbers(collected, np.array([row]))
+    number_b = further_numbers(samples, np.array([row]))
     extras = dict(old.extras)
-    if "keys.question" in extras:  # an episode of this step: no other row is of the same one
-        extras["keys.question"] = collected.extras["keys.question"][[row]]
-        extras["keys.episode"] = -1 - collected.extras["keys.episode"][[row]]
-    moved = replace(old, group_b=collected.group_b[[row]], answer_b=number_b, extras=extras)
+    if "keys.prompt" in extras:  # an episode of this step: no other row is of the same one
+        extras["keys.prompt"] = samples.extras["keys.prompt"][[row]]
+        extras["keys.episode"] = -1 - samples.extras["keys.episode"][[row]]
+    moved = replace(old, group_b=samples.group_b[[row]], sample_b=number_b, extras=extras)
     return moved.with_source("replay")
 
 
-@part("replay")
+@part("buffer")
 class SelfImitation(Replay):
-    """SPEAR: good answers are gathered, and learned from once more when there are many (arXiv:2509.22601).
+    """SPEAR: good completions are gathered, and learned from once more when there are many (arXiv:2509.22601).
 
-    Answers with a positive mean advantage are kept for `tolerate` steps, the mean rewards of the last `baselines`
-    groups besides. When more than 1.5 · `size` kept answers have a reward above the 50th percentile of those means (the
-    mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a random set
-    of them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With a `scale`
-    other than "none" the advantage is divided by the 50th percentile of the groups' standard deviations + `eps`.
+    Completions with a positive mean advantage are kept for `tolerate` steps, the mean rewards of the last `baselines`
+    groups besides. When more than 1.5 · `size` kept completions have a reward above the 50th percentile of those means
+    (the mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a random
+    set of them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With a
+    `scale` other than "none" the advantage is divided by the 50th percentile of the groups' standard deviations +
+    `eps`.
     """
 
     size: Count = 2048
@@ -118,20 +119,20 @@ class SelfImitation(Replay):
         """Batch fields."""
         return ("past.advantage",)
 
-    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the new rows, and the stored ones when there are enough."""
-        if collected is None:
+        if samples is None:
             return None
-        new = collected.with_extras(past__advantage=np.zeros(len(collected)))
-        chosen, steps = self._released(desk)
-        return joined(new, chosen, steps, desk)
+        new = samples.with_extras(past__advantage=np.zeros(len(samples)))
+        chosen, steps = self._released(context)
+        return joined(new, chosen, steps, context)
 
-    def _released(self, desk: Desk) -> tuple[list[Collected], list[int]]:
+    def _released(self, context: RunContext) -> tuple[list[ScoredSamples], list[int]]:
         """Rows above today's baseline with their new advantages, one by one, and their steps; none while too few."""
-        store = desk.store(self)
+        store = context.store(self)
         if "rows" not in store:
             return [], []
-        whole = unpack(store["rows"], desk.task)
+        whole = unpack(store["rows"], context.task)
         adv_n = whole.scores.reward_b - middle(store["means"])
         good = np.flatnonzero(adv_n > 0)
         if self.scale != "none":
@@ -140,37 +141,37 @@ class SelfImitation(Replay):
         if len(good) <= 1.5 * self.size:
             return [], []
         count = 1 << (min(len(good), self.size).bit_length() - 1)
-        rows = np.sort(desk.rng(self).choice(good, count, replace=False))
+        rows = np.sort(context.rng(self).choice(good, count, replace=False))
         steps = store["steps"][rows].tolist()
         del store["rows"], store["steps"]
         told = subset(whole, rows).with_extras(past__advantage=adv_n[rows])
         return [subset(told, np.array([i])) for i in range(count)], steps
 
-    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
-        """Keep the good answers of the step and the mean rewards of its groups; forget what is too old."""
-        if judged is None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
+        """Keep the good completions of the step and the mean rewards of its groups; forget what is too old."""
+        if prepared is None:
             return
-        rows, where = own_rows(collected, judged)
+        rows, where = own_rows(samples, prepared)
         if not len(rows):
             return
-        store = desk.store(self)
+        store = context.store(self)
         found = [rows.scores.reward_b[i] for i in groups(rows, np.ones(len(rows), dtype=bool))]
         degree = 0 if self.scale == "population_std" else 1
         self._append(store, "means", [x.mean() for x in found])
         self._append(store, "spreads", [x.std(ddof=degree) if len(x) > 1 else 0.0 for x in found])
-        good_b = (answer_advantage(judged)[torch.from_numpy(where)] > 0).numpy()
-        self._keep(subset(rows, good_b), desk, store)
+        good_b = (completion_advantage(prepared)[torch.from_numpy(where)] > 0).numpy()
+        self._keep(subset(rows, good_b), context, store)
 
     def _append(self, store: dict[str, Any], name: str, numbers: list[float]) -> None:
         store[name] = torch.cat([store.get(name, torch.zeros(0)), torch.tensor(numbers)])[-self.baselines :]
 
-    def _keep(self, new: Collected, desk: Desk, store: dict[str, Any]) -> None:
+    def _keep(self, new: ScoredSamples, context: RunContext, store: dict[str, Any]) -> None:
         parts = [new.with_extras(past__advantage=np.zeros(len(new)))] if len(new) else []
-        steps = np.full(len(new), desk.step)
+        steps = np.full(len(new), context.step)
         if "rows" in store:
-            young = np.flatnonzero(store["steps"].numpy() > desk.step - self.tolerate)
+            young = np.flatnonzero(store["steps"].numpy() > context.step - self.tolerate)
             steps = np.concatenate([store["steps"].numpy()[young], steps])
-            parts = [*_nonempty(subset(unpack(store["rows"], desk.task), young)), *parts]
+            parts = [*_nonempty(subset(unpack(store["rows"], context.task), young)), *parts]
         if parts:
             store["rows"], store["steps"] = pack(join(parts)), torch.from_numpy(steps)
         else:
@@ -179,7 +180,7 @@ class SelfImitation(Replay):
     def words(self) -> str:
         """Describe."""
         return (
-            f"answers with a positive advantage are kept for {self.tolerate} steps; when more than "
+            f"completions with a positive advantage are kept for {self.tolerate} steps; when more than "
             f"{int(1.5 * self.size)} of them beat the median of the last {self.baselines} group means, up to "
             f"{self.size} are learned from once more with their distance to it as advantage"
         )
@@ -190,7 +191,7 @@ class SelfImitation(Replay):
         if most > 1.5 * self.size:
             return []
         return [
-            f"self_imitation has no effect: {self.tolerate} steps hold at most {most} answers, and more than "
+            f"self_imitation has no effect: {self.tolerate} steps hold at most {most} completions, and more than "
             f"{1.5 * self.size:g} good ones are needed. Lower size"
         ]
 
@@ -200,5 +201,5 @@ def middle(value_n: Tensor) -> float:
     return float(np.percentile(value_n.numpy(), 50))
 
 
-def _nonempty(collected: Collected) -> Sequence[Collected]:
-    return [collected] if len(collected) else []
+def _nonempty(samples: ScoredSamples) -> Sequence[ScoredSamples]:
+    return [samples] if len(samples) else []

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Replay
+from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.stored_turns import Turns, add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.policy.text_encoders import build_encoder
-from grouprl.policy.utterance_critic import UtteranceCritic, follow, judged, td_losses
+from grouprl.policy.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.rewards.scoring import Scores
 from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -25,20 +25,20 @@ Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, le=1)]
 GRAD_CLIP = 1.0
 APART = 1 << 40
-"""Number of the first group of fresh actions: beyond any question's."""
+"""Number of the first group of fresh actions: beyond any prompt's."""
 
 
-@part("replay")
+@part("buffer")
 class UtteranceReplay(Replay):
-    """ArCHer: rows drawn teach a critic of utterances, the policy learns from fresh actions (arXiv:2402.19446).
+    """ArCHer: rows sampled teach a critic of utterances, the policy learns from fresh actions (arXiv:2402.19446).
 
-    All turns drawn go to a store of `capacity`. In each step `pool` of them are chosen at random (None: as many as the
-    critic's updates read), the policy draws a fresh action at the observation of each, and the critic takes
+    All turns sampled go to a store of `capacity`. In each step `pool` of them are chosen at random (None: as many as
+    the critic's updates read), the policy samples a fresh action at the observation of each, and the critic takes
     `critic_steps` updates on `critic_batch` of them: Q(o,a) towards r + gamma·V'(o'), V(o) towards Q'(o, fresh action),
-    Q' and V' of a copy that follows by `tau` after each update. Then the policy draws actions at `actions` stored
-    observations (None: as many as the run asks for answers); these are the rows of the step, with min Q (`past.q`,
+    Q' and V' of a copy that follows by `tau` after each update. Then the policy samples actions at `actions` stored
+    observations (None: as many as the run asks for completions); these are the rows of the step, with min Q (`past.q`,
     also their reward) and min V (`past.v`). In the first `warmup` steps only the critic learns, and the rows are those
-    drawn.
+    sampled.
 
     `encoder` is "gru" (of `width`, over the policy's tokens), "policy" (a copy of its trunk) or any encoder of
     transformers by name. Weights, optimiser and turns lie in the store.
@@ -59,38 +59,38 @@ class UtteranceReplay(Replay):
     encoder: str = "gru"
     width: Count = 64
 
-    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Store the new rows, teach the critic, return the actions to learn from."""
-        if collected is None:
+        if samples is None:
             return None
-        store, held, rng = desk.store(self), desk.held(self), desk.rng(self)
-        seed = int(rng.integers(2**31))  # drawn whether it is used or not, so that a resumed run draws alike
-        positions = desk.policy.max_positions
-        room = None if positions is None else positions - desk.max_new_tokens
-        add_turns(store, collected, desk.batch(collected), self.capacity, room)
-        desk.note("turns_stored", turns_stored(store))
+        store, held, rng = context.store(self), context.held(self), context.rng(self)
+        seed = int(rng.integers(2**31))  # sampled whether it is used or not, so that a resumed run samples alike
+        positions = context.policy.max_positions
+        room = None if positions is None else positions - context.max_new_tokens
+        add_turns(store, samples, context.batch(samples), self.capacity, room)
+        context.note("turns_stored", turns_stored(store))
         if not turns_stored(store):
-            return self._waiting(collected)
+            return self._waiting(samples)
         if "critic" not in held:
-            self._build(store, held, desk, seed)
-        self._teach(held, desk, rng)
+            self._build(store, held, context, seed)
+        self._teach(held, context, rng)
         store["critic"], store["target"] = held["critic"].state_dict(), held["target"].state_dict()
         store["optimizer"] = held["optimizer"].state_dict()
-        if desk.step < self.warmup:
-            return self._waiting(collected)
-        return self._act(held["critic"], desk, rng)
+        if context.step < self.warmup:
+            return self._waiting(samples)
+        return self._act(held["critic"], context, rng)
 
-    def _waiting(self, collected: Collected) -> Collected:
-        """The rows drawn, of which the critic says nothing."""
-        zero_b = np.zeros(len(collected))
-        return collected.with_extras(past__q=zero_b, past__v=zero_b)
+    def _waiting(self, samples: ScoredSamples) -> ScoredSamples:
+        """The rows sampled, of which the critic says nothing."""
+        zero_b = np.zeros(len(samples))
+        return samples.with_extras(past__q=zero_b, past__v=zero_b)
 
-    def _build(self, store: dict[str, Any], held: dict[str, Any], desk: Desk, seed: int) -> None:
+    def _build(self, store: dict[str, Any], held: dict[str, Any], context: RunContext, seed: int) -> None:
         """Build critic, target and optimiser, as they were stored where they were."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            critic = UtteranceCritic(build_encoder(self.encoder, desk.policy, self.width)).to(desk.policy.device)
-        target = copy.deepcopy(critic, {id(desk.policy): desk.policy}).requires_grad_(False)
+            critic = UtteranceCritic(build_encoder(self.encoder, context.policy, self.width)).to(context.policy.device)
+        target = copy.deepcopy(critic, {id(context.policy): context.policy}).requires_grad_(False)
         optimizer = torch.optim.Adam(critic.parameters(), lr=self.critic_lr)
         if "critic" in store:
             critic.load_state_dict(store["critic"])
@@ -98,21 +98,21 @@ class UtteranceReplay(Replay):
             optimizer.load_state_dict(store["optimizer"])
         held["critic"], held["target"], held["optimizer"] = critic, target, optimizer
 
-    def _teach(self, held: dict[str, Any], desk: Desk, rng: np.random.Generator) -> None:
+    def _teach(self, held: dict[str, Any], context: RunContext, rng: np.random.Generator) -> None:
         """Take the critic's updates of a step."""
-        turns = self._choose(self.pool or self.critic_steps * self.critic_batch, desk, rng)
-        fresh = self._fresh(turns, desk, rng).response_ids
+        turns = self._choose(self.pool or self.critic_steps * self.critic_batch, context, rng)
+        fresh = self._fresh(turns, context, rng).response_ids
         order = np.concatenate([rng.permutation(len(turns)) for _ in range(self._passes(len(turns)))])
         for step in range(self.critic_steps):
             rows = order[step * self.critic_batch : (step + 1) * self.critic_batch]
-            self._update(held, turns.take(rows), [fresh[i] for i in rows], desk)
+            self._update(held, turns.take(rows), [fresh[i] for i in rows], context)
 
     def _passes(self, pool: int) -> int:
         """How many times over the pool is read, the last time in part."""
         return -(-self.critic_steps * self.critic_batch // pool)
 
-    def _update(self, held: dict[str, Any], turns: Turns, fresh: list[tuple[int, ...]], desk: Desk) -> None:
-        critic, target, device = held["critic"], held["target"], desk.policy.device
+    def _update(self, held: dict[str, Any], turns: Turns, fresh: list[tuple[int, ...]], context: RunContext) -> None:
+        critic, target, device = held["critic"], held["target"], context.policy.device
         reward_n, over_n = turns.reward_n.to(device), turns.over_n.to(device)
         q_loss, v_loss = td_losses(
             critic, target, turns.seen, turns.done, reward_n, turns.later, over_n, fresh, self.gamma
@@ -122,34 +122,34 @@ class UtteranceReplay(Replay):
         torch.nn.utils.clip_grad_norm_(critic.parameters(), GRAD_CLIP)
         held["optimizer"].step()
         follow(target, critic, self.tau)
-        desk.note("critic_q_loss", float(q_loss.detach()), "mean")
-        desk.note("critic_v_loss", float(v_loss.detach()), "mean")
+        context.note("critic_q_loss", float(q_loss.detach()), "mean")
+        context.note("critic_v_loss", float(v_loss.detach()), "mean")
 
-    def _choose(self, count: int, desk: Desk, rng: np.random.Generator) -> Turns:
-        """`count` stored turns, drawn with repetition."""
-        store = desk.store(self)
+    def _choose(self, count: int, context: RunContext, rng: np.random.Generator) -> Turns:
+        """`count` stored turns, sampled with repetition."""
+        store = context.store(self)
         return read_turns(store, rng.integers(turns_stored(store), size=count))
 
-    def _fresh(self, turns: Turns, desk: Desk, rng: np.random.Generator) -> Rollout:
+    def _fresh(self, turns: Turns, context: RunContext, rng: np.random.Generator) -> Rollout:
         """An action of the present policy at each observation."""
-        return desk.act(turns.seen, rng.integers(2**63, size=len(turns)).tolist())
+        return context.act(turns.seen, rng.integers(2**63, size=len(turns)).tolist())
 
-    def _act(self, critic: UtteranceCritic, desk: Desk, rng: np.random.Generator) -> Collected:
-        """Draw actions at stored observations and let the critic judge them; each is a group of its own."""
-        turns = self._choose(self.actions or desk.prompts * desk.answers, desk, rng)
-        rollout, count = self._fresh(turns, desk, rng), len(turns)
-        q_n, v_n = (x.double().cpu().numpy() for x in judged(critic, turns.seen, rollout.response_ids))
-        desk.note("critic_q", float(q_n.mean()))
-        desk.note("critic_v", float(v_n.mean()))
-        numbers, no_b = turns.question_n, np.zeros(count, dtype=bool)
-        return Collected(
-            questions=tuple(desk.task.question("train", i) for i in numbers.tolist()),
-            prompts=tuple(desk.decode(turns.seen)),
+    def _act(self, critic: UtteranceCritic, context: RunContext, rng: np.random.Generator) -> ScoredSamples:
+        """Sample actions at stored observations and let the critic judge them; each is a group of its own."""
+        turns = self._choose(self.actions or context.prompts * context.group_size, context, rng)
+        rollout, count = self._fresh(turns, context, rng), len(turns)
+        q_n, v_n = (x.double().cpu().numpy() for x in prepared(critic, turns.seen, rollout.response_ids))
+        context.note("critic_q", float(q_n.mean()))
+        context.note("critic_v", float(v_n.mean()))
+        numbers, no_b = turns.prompt_n, np.zeros(count, dtype=bool)
+        return ScoredSamples(
+            examples=tuple(context.task.example("train", i) for i in numbers.tolist()),
+            prompts=tuple(context.decode(turns.seen)),
             group_b=APART + np.arange(count),
             index_b=numbers,
-            answer_b=np.zeros(count, dtype=np.int64),
+            sample_b=np.zeros(count, dtype=np.int64),
             rollout=rollout,
-            texts=tuple(desk.decode(rollout.response_ids)),
+            texts=tuple(context.decode(rollout.response_ids)),
             scores=Scores(q_n, {}, no_b, np.full(count, "ok"), []),
             kept_b=~no_b,
             source_b=np.full(count, SOURCES["extra"], dtype=np.int64),
@@ -162,7 +162,7 @@ class UtteranceReplay(Replay):
         return ("past.q", "past.v")
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
+        """Completions besides those of the run."""
         pool, rows = self.pool or self.critic_steps * self.critic_batch, self.actions or run.prompts * run.group_size
         return f"{pool:,} actions a step for the critic, and {rows:,} for the policy, of one turn each, never acted out"
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
-from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
 
 
@@ -78,16 +78,16 @@ class TokenBaseline(Part):
         return f"{self.coef:g} · (A - b(o, a_<t))²"
 
 
-@part("learn")
-class LateStart(Learning):
+@part("update")
+class LateStart(Update):
     """The policy takes no optimiser step before step `start` of the run, from 0; then the ordinary ones."""
 
     start: Annotated[int, Field(ge=0)] = 20
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps where it is time."""
-        if judged.need("step", self.name) >= self.start:
-            for step in learner.steps(judged):
+        if prepared.need("step", self.name) >= self.start:
+            for step in learner.steps(prepared):
                 yield learner.take(step)
 
     def words(self) -> str:

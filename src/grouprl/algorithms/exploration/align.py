@@ -9,14 +9,14 @@ import numpy as np
 from pydantic import Field
 
 from grouprl.algorithms.advantages.roles import one_agent
-from grouprl.algorithms.data_part import Desk, Exploration
-from grouprl.algorithms.exploration.resampling import drawn_rows, further_numbers
+from grouprl.algorithms.data_part import Augmentation, RunContext
+from grouprl.algorithms.exploration.resampling import further_numbers, sampled_rows
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.samples import Collected, join, sort_by_group, subset
+from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
 
 
-@part("explore")
-class AlignCalls(Exploration):
+@part("augment")
+class AlignCalls(Augmentation):
     """M-GRPO's trajectory alignment: `calls` rows of every called agent in every episode (arXiv:2511.13288).
 
     Where an agent was called less often, rows chosen at random are doubled; where more often, rows chosen at random are
@@ -25,21 +25,21 @@ class AlignCalls(Exploration):
 
     calls: Annotated[int, Field(ge=1)] = 1
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows of first agents, and `calls` of each called agent for each episode."""
-        agent_b, episode_b = collected.extras.get("agent_b"), collected.extras.get("keys.episode")
+        agent_b, episode_b = samples.extras.get("agent_b"), samples.extras.get("keys.episode")
         if agent_b is None or episode_b is None or not agent_b.any():
-            return collected
-        rng, kept_b = desk.rng(self), drawn_rows(collected) & (agent_b > 0)
+            return samples
+        rng, kept_b = context.rng(self), sampled_rows(samples) & (agent_b > 0)
         stay, copied = [np.flatnonzero(~kept_b)], [np.zeros(0, dtype=np.int64)]
         for name in dict.fromkeys(zip(episode_b[kept_b].tolist(), agent_b[kept_b].tolist(), strict=True)):
             rows = np.flatnonzero(kept_b & (episode_b == name[0]) & (agent_b == name[1]))
             stay.append(rng.choice(rows, min(self.calls, len(rows)), replace=False))
             copied.append(rng.choice(rows, max(0, self.calls - len(rows))))
         kept, twice = np.sort(np.concatenate(stay)), np.sort(np.concatenate(copied))
-        desk.note("rows_doubled", len(twice))
-        desk.note("rows_left_out", len(collected) - len(kept))
-        return sort_by_group(join([subset(collected, kept), *([copies(collected, twice)] if len(twice) else [])]))
+        context.note("rows_doubled", len(twice))
+        context.note("rows_left_out", len(samples) - len(kept))
+        return sort_by_group(join([subset(samples, kept), *([copies(samples, twice)] if len(twice) else [])]))
 
     def words(self) -> str:
         """Describe."""
@@ -50,6 +50,6 @@ class AlignCalls(Exploration):
         return one_agent(self.name, run)
 
 
-def copies(collected: Collected, rows: np.ndarray) -> Collected:
+def copies(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
     """Return copies of `rows` [N] under numbers of their own."""
-    return replace(subset(collected, rows), answer_b=further_numbers(collected, rows)).with_source("extra")
+    return replace(subset(samples, rows), sample_b=further_numbers(samples, rows)).with_source("extra")

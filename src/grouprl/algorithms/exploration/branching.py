@@ -8,19 +8,19 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.prefix_turns import led
-from grouprl.algorithms.exploration.resampling import again, drawn_rows, groups, splice
+from grouprl.algorithms.exploration.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples
 
 
-def turn_entropy(collected: Collected, row: int, turn: int, tokens: int) -> float:
+def turn_entropy(samples: ScoredSamples, row: int, turn: int, tokens: int) -> float:
     """Return the mean entropy of the first `tokens` tokens of a turn, in nats."""
-    width = len(collected.rollout.response_ids[row])
-    where_t = np.flatnonzero(collected.extras["turn_bt"][row, :width] == turn)[:tokens]
-    return float(collected.rollout.entropy_bt[row].numpy()[where_t].mean())
+    width = len(samples.rollout.response_ids[row])
+    where_t = np.flatnonzero(samples.extras["turn_bt"][row, :width] == turn)[:tokens]
+    return float(samples.rollout.entropy_bt[row].numpy()[where_t].mean())
 
 
 @dataclass
@@ -32,23 +32,23 @@ class Growth:
     born: dict[tuple[int, int], int] = field(default_factory=dict)
     """First turn of its own of each branch, by group and number."""
 
-    def may_branch(self, collected: Collected, turn: int) -> list[int]:
-        """Return the rows that drew turn `turn` themselves, in groups that have room."""
-        drew_b = drawn_rows(collected) & (collected.extras["turn_bt"].max(1) >= turn)
-        names = ((int(i), (int(collected.group_b[i]), int(collected.answer_b[i]))) for i in np.flatnonzero(drew_b))
+    def may_branch(self, samples: ScoredSamples, turn: int) -> list[int]:
+        """Return the rows that sampled turn `turn` themselves, in groups that have room."""
+        sampled_b = sampled_rows(samples) & (samples.extras["turn_bt"].max(1) >= turn)
+        names = ((int(i), (int(samples.group_b[i]), int(samples.sample_b[i]))) for i in np.flatnonzero(sampled_b))
         return [row for row, name in names if self.room[name[0]] and self.born.get(name, 0) < turn]
 
-    def branch(self, collected: Collected, row: int, turn: int, skip: int) -> Ask:
-        """Return an ask for an episode like that of `row` up to `turn`."""
-        ask = led(collected, row, turn, skip=skip, lead_trained=True)
-        group = int(collected.group_b[row])
+    def branch(self, samples: ScoredSamples, row: int, turn: int, skip: int) -> RolloutRequest:
+        """Return a request for an episode like that of `row` up to `turn`."""
+        request = led(samples, row, turn, skip=skip, train_prefix=True)
+        group = int(samples.group_b[row])
         self.room[group] -= 1
-        self.born[group, ask.first] = turn
-        return ask
+        self.born[group, request.first] = turn
+        return request
 
 
-@part("explore")
-class EntropyBranching(Exploration):
+@part("augment")
+class EntropyBranching(Augmentation):
     """ARPO: episodes branch behind observations that leave the policy unsure (arXiv:2507.19849, section 3.2).
 
     Turn k of an episode branches with probability clip(chance + slope·(H_k - H_0), 0, 1), H being the mean entropy of
@@ -62,36 +62,38 @@ class EntropyBranching(Exploration):
     slope: float = 0.2
     tokens: Annotated[int, Field(ge=1)] = 20
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with their branches."""
-        rng, started = desk.rng(self), list(groups(collected, drawn_rows(collected)))
-        first = {int(collected.group_b[rows[0]]): rows for rows in started}
+        rng, started = context.rng(self), list(groups(samples, sampled_rows(samples)))
+        first = {int(samples.group_b[rows[0]]): rows for rows in started}
         growth = Growth({group: round(self.grow * len(rows)) - len(rows) for group, rows in first.items()})
-        for turn in range(1, desk.task.max_turns):
-            if asks := self._asks(collected, growth, turn, rng):
-                collected = _with(collected, asks, desk)
-        desk.note("branches", len(growth.born))
-        rest = [again(collected, _row(collected, group), answers=more) for group, more in growth.room.items() if more]
-        return _with(collected, rest, desk) if rest else collected
+        for turn in range(1, context.task.max_turns):
+            if requests := self._requests(samples, growth, turn, rng):
+                samples = _with(samples, requests, context)
+        context.note("branches", len(growth.born))
+        rest = [again(samples, _row(samples, group), completions=more) for group, more in growth.room.items() if more]
+        return _with(samples, rest, context) if rest else samples
 
     def probability(self, rise: float) -> float:
         """Probability that a turn branches whose entropy is `rise` nats above that of the first turn."""
         return min(1.0, max(0.0, self.chance + self.slope * rise))
 
-    def _asks(self, collected: Collected, growth: Growth, turn: int, rng: np.random.Generator) -> list[Ask]:
-        """Return one ask for each row that branches at `turn`."""
-        asks: list[Ask] = []
-        for row in growth.may_branch(collected, turn):
-            group = int(collected.group_b[row])
-            rise = turn_entropy(collected, row, turn, self.tokens) - turn_entropy(collected, row, 0, self.tokens)
+    def _requests(
+        self, samples: ScoredSamples, growth: Growth, turn: int, rng: np.random.Generator
+    ) -> list[RolloutRequest]:
+        """Return one request for each row that branches at `turn`."""
+        requests: list[RolloutRequest] = []
+        for row in growth.may_branch(samples, turn):
+            group = int(samples.group_b[row])
+            rise = turn_entropy(samples, row, turn, self.tokens) - turn_entropy(samples, row, 0, self.tokens)
             if rng.random() < self.probability(rise) and growth.room[group]:
-                asks.append(growth.branch(collected, row, turn, skip=sum(a.ordinal == group for a in asks)))
-        return asks
+                requests.append(growth.branch(samples, row, turn, skip=sum(a.ordinal == group for a in requests)))
+        return requests
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
+        """Completions besides those of the run."""
         more = round(self.grow * run.group_size) - run.group_size
-        return f"{more} episodes for each question, most of them from a turn of another on; they are trained on"
+        return f"{more} episodes for each prompt, most of them from a turn of another on; they are trained on"
 
     def words(self) -> str:
         """Describe."""
@@ -118,11 +120,11 @@ def between_turns(name: str, run: RunFacts) -> list[str]:
     return []
 
 
-def _row(collected: Collected, group: int) -> int:
-    """The first drawn row of a group."""
-    return int(np.flatnonzero(drawn_rows(collected) & (collected.group_b == group))[0])
+def _row(samples: ScoredSamples, group: int) -> int:
+    """The first sampled row of a group."""
+    return int(np.flatnonzero(sampled_rows(samples) & (samples.group_b == group))[0])
 
 
-def _with(collected: Collected, asks: list[Ask], desk: Desk) -> Collected:
-    """Return the rows with those that `asks` ask for; failures of them are left out by the run's rule."""
-    return splice(collected, np.zeros(len(collected), dtype=bool), [desk.draw(asks)])
+def _with(samples: ScoredSamples, requests: list[RolloutRequest], context: RunContext) -> ScoredSamples:
+    """Return the rows with those that `requests` ask for; failures of them are left out by the run's rule."""
+    return splice(samples, np.zeros(len(samples), dtype=bool), [context.sample(requests)])

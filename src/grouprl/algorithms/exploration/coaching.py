@@ -12,57 +12,57 @@ import torch
 from pydantic import Field
 
 from grouprl.algorithms.advantages.roles import one_agent
-from grouprl.algorithms.data_part import DataPart, Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 
 EXAM_ORDINAL = 2**40
-"""Ordinal of the first question of the exam: none of the run's own."""
+"""Ordinal of the first prompt of the exam: none of the run's own."""
 FAR = 1_000_000
-"""Number of the exam's first question where the held-out questions never end."""
+"""Number of the exam's first prompt where the held-out prompts never end."""
 
 
 def majority(answers: Sequence[str | None]) -> str | None:
-    """Return the answer that was given most often, of equally many the one that came first; None without any."""
+    """Return the completion that was given most often, of equally many the one that came first; None without any."""
     counted = Counter(answer for answer in answers if answer is not None)
     return counted.most_common(1)[0][0] if counted else None
 
 
-@part("explore")
-class MajorityVote(Exploration):
-    """CPMobius: a row of `agent` earns 1 if its final answer is the one most rows of its episode give, else 0.
+@part("augment")
+class MajorityVote(Augmentation):
+    """CPMobius: a row of `agent` earns 1 if its final completion is the one most rows of its episode give, else 0.
 
     What the environment says of right and wrong is not used. The rows of other agents earn 0 here.
     """
 
     agent: Whole = 0
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Replace the rewards."""
-        agent_b, episode_b = (collected.extras[name] for name in ("agent_b", "keys.episode"))
-        answers = [self._answer(collected, row, desk) for row in range(len(collected))]
-        reward_b = np.zeros(len(collected))
+        agent_b, episode_b = (samples.extras[name] for name in ("agent_b", "keys.episode"))
+        answers = [self._answer(samples, row, context) for row in range(len(samples))]
+        reward_b = np.zeros(len(samples))
         for episode in np.unique(episode_b):
             rows = np.flatnonzero((episode_b == episode) & (agent_b == self.agent))
             label = majority([answers[row] for row in rows])
             reward_b[rows] = [label is not None and answers[row] == label for row in rows]
-        return replace(collected, scores=replace(collected.scores, reward_b=reward_b))
+        return replace(samples, scores=replace(samples.scores, reward_b=reward_b))
 
-    def _answer(self, collected: Collected, row: int, desk: Desk) -> str | None:
+    def _answer(self, samples: ScoredSamples, row: int, context: RunContext) -> str | None:
         """Return what the last action of a row finally says."""
-        record = collected.records[row] if collected.records is not None else None
+        record = samples.records[row] if samples.records is not None else None
         text = record.turns[-1].action if record is not None and record.turns else ""
-        return desk.task.final_answer(collected.questions[row], text) or None
+        return context.task.final_answer(samples.examples[row], text) or None
 
     def words(self) -> str:
         """Describe."""
-        return f"agent {self.agent} earns 1 for the answer that most of its rows of the episode give, else 0"
+        return f"agent {self.agent} earns 1 for the completion that most of its rows of the episode give, else 0"
 
     def formula(self) -> str:
         """Formula."""
@@ -71,19 +71,21 @@ class MajorityVote(Exploration):
     def refuse(self, run: RunFacts) -> list[str]:
         """Votes are counted within an episode."""
         if not run.environment:
-            return [f"{self.name} counts the answers of an episode. Take a task with an environment, such as propose"]
+            return [
+                f"{self.name} counts the completions of an episode. Take a task with an environment, such as propose"
+            ]
         return []
 
 
-@part("learn")
-class CoachAfterPlayer(DataPart, Learning):
+@part("update")
+class CoachAfterPlayer(DataPart, Update):
     """CPMobius: update the player, see what it has learnt, pay the coach for it, update the coach.
 
     The coach's advantage is `scale`·(accuracy now - accuracy before), the same for all of its rows, compared with
     nothing; where the accuracy has not changed the coach takes no step. The accuracy is the player's on `exam` held-out
-    questions: those of the split 'eval' from number 1,000,000 on, or its last ones where it ends; by greedy answers, or
-    by `answers` drawn ones to each, with the same seeds every time. From step `falls_from` on, falls of the accuracy
-    are counted, and after `falls` of them (0: never) the player gets the weights back with which it was best.
+    prompts: those of the split 'eval' from number 1,000,000 on, or its last ones where it ends; by greedy completions,
+    or by `answers` sampled ones to each, with the same seeds every time. From step `falls_from` on, falls of the
+    accuracy are counted, and after `falls` of them (0: never) the player gets the weights back with which it was best.
     """
 
     phases: ClassVar[int] = 2
@@ -96,31 +98,33 @@ class CoachAfterPlayer(DataPart, Learning):
     falls: Whole = 15
     falls_from: Whole = 100
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the player's steps, examine it, then take the coach's steps if there is anything to pay."""
-        desk, coach_b = learner.desk, judged.need("agent_b", self.name) == self.coach
-        store = desk.store(self)
+        context, coach_b = learner.context, prepared.need("agent_b", self.name) == self.coach
+        store = context.store(self)
         if "accuracy" not in store:
-            store["accuracy"] = self.accuracy(desk)
+            store["accuracy"] = self.accuracy(context)
         if not bool(coach_b.all()):
-            for step in learner.steps(judged.rows(~coach_b)):
+            for step in learner.steps(prepared.rows(~coach_b)):
                 yield learner.take(step)
-        before, store["accuracy"] = store["accuracy"], self.accuracy(desk)
+        before, store["accuracy"] = store["accuracy"], self.accuracy(context)
         gain = self.scale * (store["accuracy"] - before)
-        desk.note("exam_accuracy", store["accuracy"])
-        desk.note("coach_reward", gain)
+        context.note("exam_accuracy", store["accuracy"])
+        context.note("coach_reward", gain)
         if gain != 0 and bool(coach_b.any()):
-            for step in learner.steps(paid(judged.rows(coach_b), gain)):
+            for step in learner.steps(paid(prepared.rows(coach_b), gain)):
                 yield learner.take(step)
         self._guard(learner, store, fell=gain < 0)
 
-    def accuracy(self, desk: Desk) -> float:
-        """Return the share of right answers of the player to the exam."""
-        size = desk.task.size("eval")
+    def accuracy(self, context: RunContext) -> float:
+        """Return the share of correct completions of the player to the exam."""
+        size = context.task.size("eval")
         first, count = (FAR, self.exam) if size is None else (max(0, size - self.exam), min(size, self.exam))
-        questions = [desk.task.question("eval", first + i) for i in range(count)]
-        asks = [Ask(EXAM_ORDINAL + i, i, question, max(1, self.answers)) for i, question in enumerate(questions)]
-        found = desk.draw(asks, greedy=self.answers == 0, count_failures=False)
+        examples = [context.task.example("eval", first + i) for i in range(count)]
+        requests = [
+            RolloutRequest(EXAM_ORDINAL + i, i, example, max(1, self.answers)) for i, example in enumerate(examples)
+        ]
+        found = context.sample(requests, greedy=self.answers == 0, count_failures=False)
         agent_b = found.extras.get("agent_b", np.zeros(len(found), dtype=np.int64))
         right = [key[:2] for key, agent, ok in zip(found.row_keys, agent_b, found.scores.correct_b, strict=True)
                  if ok and agent == self.player]  # fmt: skip
@@ -134,18 +138,18 @@ class CoachAfterPlayer(DataPart, Learning):
         own = owners[self.player if len(owners) > 1 else 0]
         if store["accuracy"] > store.get("best", -1.0):
             store["best"], store["weights"] = store["accuracy"], [p.detach().cpu().clone() for p in own]
-        store["fallen"] = store.get("fallen", 0) + (fell and learner.desk.step >= self.falls_from)
+        store["fallen"] = store.get("fallen", 0) + (fell and learner.context.step >= self.falls_from)
         if store["fallen"] < self.falls:
             return
         with torch.no_grad():
             for parameter, best in zip(own, store["weights"], strict=True):
                 parameter.copy_(best)
         store["fallen"], store["accuracy"] = 0, store["best"]
-        learner.desk.note("player_restored", 1)
+        learner.context.note("player_restored", 1)
 
     def further(self, run: RunFacts) -> str:
-        """Answers to the exam."""
-        return f"{self.exam} questions are put to the player after each of its updates, and once before the first"
+        """Completions to the exam."""
+        return f"{self.exam} prompts are put to the player after each of its updates, and once before the first"
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -156,7 +160,7 @@ class CoachAfterPlayer(DataPart, Learning):
         back = f"; after {self.falls} falls from step {self.falls_from} on its best weights return" * bool(self.falls)
         return (
             f"update agent {self.player} first, then agent {self.coach}, whose advantage is {self.scale:g} times what "
-            f"the former's accuracy on {self.exam} held-out questions has gained{back}"
+            f"the former's accuracy on {self.exam} held-out prompts has gained{back}"
         )
 
     def formula(self) -> str:
@@ -177,5 +181,5 @@ class CoachAfterPlayer(DataPart, Learning):
 
 
 def paid(rows: Batch, advantage: float) -> Batch:
-    """Return judged rows with one advantage for all their tokens."""
+    """Return prepared rows with one advantage for all their tokens."""
     return rows.replace(advantage_bt=rows.broadcast(torch.full_like(rows.reward_b, advantage)))

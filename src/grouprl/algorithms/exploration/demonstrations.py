@@ -1,4 +1,4 @@
-"""Right answers of the task among, or instead of, those of the policy."""
+"""Correct completions of the task among, or instead of, those of the policy."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration, Replay
+from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.exploration.guidance import needs_solutions
-from grouprl.algorithms.exploration.resampling import again, drawn_rows, groups, splice
+from grouprl.algorithms.exploration.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import RunError
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples
 
 
-def demonstrated(asks: Sequence[Ask], desk: Desk) -> Collected | None:
-    """Return one row with the right solution per ask, None where the task knows no solution for any of them."""
-    known = [(ask, desk.task.solution(ask.question)) for ask in asks]
-    pairs = [(ask, text) for ask, text in known if text]
+def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> ScoredSamples | None:
+    """Return one row with the right solution per request, None where the task knows no solution for any of them."""
+    known = [(request, context.task.solution(request.example)) for request in requests]
+    pairs = [(request, text) for request, text in known if text]
     if not pairs:
         return None
-    return desk.written([ask for ask, _ in pairs], [text for _, text in pairs])
+    return context.written([request for request, _ in pairs], [text for _, text in pairs])
 
 
-@part("explore")
-class DemonstrationRow(Exploration):
-    """The right solution is one row of each group (TempSamp-R1, arXiv:2509.18056: three answers and the solution).
+@part("augment")
+class DemonstrationRow(Augmentation):
+    """The right solution is one row of each group (TempSamp-R1, arXiv:2509.18056: three completions and the solution).
 
-    It takes the place of the group's last answer, so that the group keeps its size; `replace=False` adds it.
-    Questions without a solution are left as they are.
+    It takes the place of the group's last completion, so that the group keeps its size; `replace=False` adds it.
+    Prompts without a solution are left as they are.
     """
 
     replace: bool = True
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with a demonstration in each group."""
-        asked = list(groups(collected, drawn_rows(collected)))
-        shown = demonstrated([again(collected, rows[0]) for rows in asked], desk)
+        requested = list(groups(samples, sampled_rows(samples)))
+        shown = demonstrated([again(samples, rows[0]) for rows in requested], context)
         if shown is None:
-            return collected
-        gone_b = np.zeros(len(collected), dtype=bool)
-        last = [rows[-1] for rows in asked if collected.group_b[rows[0]] in shown.group_b]
+            return samples
+        gone_b = np.zeros(len(samples), dtype=bool)
+        last = [rows[-1] for rows in requested if samples.group_b[rows[0]] in shown.group_b]
         gone_b[last] = self.replace
-        return splice(collected, gone_b, [shown])
+        return splice(samples, gone_b, [shown])
 
     def words(self) -> str:
         """Describe."""
@@ -54,31 +54,34 @@ class DemonstrationRow(Exploration):
     def refuse(self, run: RunFacts) -> list[str]:
         """Demonstrations are the task's solutions."""
         if self.replace and run.group_size == 1:
-            return ["demonstration_row replaces the only answer. Use batch.group of 2 or more, or replace: false"]
+            return [
+                "demonstration_row replaces the only completion. Use batch.group_size of 2 or more, or replace: false"
+            ]
         return needs_solutions(self.name, run)
 
 
-@part("explore")
-class DemonstrationSwitch(Exploration):
-    """HPT: where a group's share of right answers is at most `gamma`, the solution replaces it (arXiv:2509.04419).
+@part("augment")
+class DemonstrationSwitch(Augmentation):
+    """HPT: where a group's share of correct completions is at most `gamma`, the solution replaces it
+    (arXiv:2509.04419).
 
-    A `gamma` below 0 switches never, 1 always. Questions without a solution are left as they are.
+    A `gamma` below 0 switches never, 1 always. Prompts without a solution are left as they are.
     """
 
     gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with weak groups demonstrated."""
-        right_b = collected.scores.correct_b
-        weak = [rows for rows in groups(collected, drawn_rows(collected)) if right_b[rows].mean() <= self.gamma + 1e-9]
-        shown = demonstrated([again(collected, rows[0]) for rows in weak], desk)
-        switched = [] if shown is None else [r for r in weak if collected.group_b[r[0]] in shown.group_b]
-        desk.note("groups_demonstrated", len(switched))
+        right_b = samples.scores.correct_b
+        weak = [rows for rows in groups(samples, sampled_rows(samples)) if right_b[rows].mean() <= self.gamma + 1e-9]
+        shown = demonstrated([again(samples, rows[0]) for rows in weak], context)
+        switched = [] if shown is None else [r for r in weak if samples.group_b[r[0]] in shown.group_b]
+        context.note("groups_demonstrated", len(switched))
         if shown is None:
-            return collected
-        gone_b = np.zeros(len(collected), dtype=bool)
+            return samples
+        gone_b = np.zeros(len(samples), dtype=bool)
         gone_b[np.concatenate(switched)] = True
-        return splice(collected, gone_b, [shown])
+        return splice(samples, gone_b, [shown])
 
     def words(self) -> str:
         """Describe."""
@@ -93,24 +96,25 @@ class DemonstrationSwitch(Exploration):
         return needs_solutions(self.name, run)
 
 
-@part("replay")
+@part("buffer")
 class Demonstrations(Replay):
-    """Train on the task's right solutions alone: nothing is drawn (supervised variants: SFT, OTR, arXiv:2509.26313)."""
+    """Train on the task's right solutions alone: nothing is sampled (supervised variants: SFT, OTR,
+    arXiv:2509.26313)."""
 
-    def fresh(self, desk: Desk) -> int:
-        """No new questions are answered."""
+    def fresh(self, context: RunContext) -> int:
+        """No new prompts are answered."""
         return 0
 
-    def mix(self, collected: Collected | None, desk: Desk) -> Collected:
-        """Return one demonstration per question. Raises RunError if none of the step's questions has one."""
-        shown = demonstrated(desk.take(desk.prompts), desk)
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples:
+        """Return one demonstration per prompt. Raises RunError if none of the step's prompts has one."""
+        shown = demonstrated(context.take(context.prompts), context)
         if shown is None:
-            raise RunError("none of this step's questions has a right solution, and the method trains on nothing else")
+            raise RunError("none of this step's prompts has a right solution, and the method trains on nothing else")
         return shown
 
     def words(self) -> str:
         """Describe."""
-        return "train on the right solution of each question; nothing is drawn"
+        return "train on the right solution of each prompt; nothing is sampled"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Demonstrations are the task's solutions."""

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration, Replay
+from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy.team import Team
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.samples import ScoredSamples, subset
 from grouprl.rollout.serialize import pack, unpack
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -114,12 +114,12 @@ def team(policy: Any, name: str) -> Team:
     return policy
 
 
-@part("explore")
-class SendCalled(Exploration):
+@part("augment")
+class SendCalled(Augmentation):
     """M-GRPO between trainers, the caller's side: rows of called agents go to a folder and are trained elsewhere.
 
     The rows of agent n go to `folder`/agent-n with the outcome of the first agent, whatever the environment says of
-    them; the first agent's stay. Then the newest weights of the called agents are loaded. Rows may be drawn with
+    them; the first agent's stay. Then the newest weights of the called agents are loaded. Rows may be sampled with
     weights that lack `lag` steps; who is further ahead waits, at most `wait` seconds.
     """
 
@@ -130,33 +130,33 @@ class SendCalled(Exploration):
     lag: Count = 4
     wait: Seconds = 600.0
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Send the rows of called agents; return the first agent's."""
-        policy, held = team(desk.policy, self.name), desk.held(self)
-        if held.get("sent") == desk.step:
+        policy, held = team(context.policy, self.name), context.held(self)
+        if held.get("sent") == context.step:
             raise InputError(
                 f"{self.name} was given a second round of rows in one step",
                 "the rows of a step are sent once",
                 "Leave refill out",
             )
-        agent_b, held["sent"] = collected.extras["agent_b"], desk.step
-        told, started = with_outcome(collected), time.monotonic()
+        agent_b, held["sent"] = samples.extras["agent_b"], context.step
+        told, started = with_outcome(samples), time.monotonic()
         for number in range(1, len(policy.members)):
-            exchange = self._open(number, desk)
-            path = exchange.rows(desk.step)
+            exchange = self._open(number, context)
+            path = exchange.rows(context.step)
             if not path.exists():  # written before the run was killed: they have been taken already
                 own = subset(told, told.kept_b & (agent_b == number))
-                write(path, {"rows": pack(own) if len(own) else None, "steps": desk.steps})
-            self._load(exchange, policy.member(number), desk)
-        desk.note("seconds_exchange", time.monotonic() - started)
-        return subset(collected, agent_b == 0)
+                write(path, {"rows": pack(own) if len(own) else None, "steps": context.steps})
+            self._load(exchange, policy.member(number), context)
+        context.note("seconds_exchange", time.monotonic() - started)
+        return subset(samples, agent_b == 0)
 
-    def _open(self, number: int, desk: Desk) -> Exchange:
+    def _open(self, number: int, context: RunContext) -> Exchange:
         """Return the agent's folder, which is this run's. Raises InputError where it is another's."""
-        exchange, store = Exchange(Path(self.folder) / f"agent-{number}"), desk.store(self)
+        exchange, store = Exchange(Path(self.folder) / f"agent-{number}"), context.store(self)
         exchange.folder.mkdir(parents=True, exist_ok=True)
         if "run" not in store:
-            store["run"] = name_of(desk)
+            store["run"] = name_of(context)
         if not exchange.owner.exists() and not exchange.sent:
             temporary = exchange.owner.with_suffix(f".{os.getpid()}")
             temporary.write_text(store["run"])
@@ -169,9 +169,9 @@ class SendCalled(Exploration):
             )
         return exchange
 
-    def _load(self, exchange: Exchange, member: Any, desk: Desk) -> None:
+    def _load(self, exchange: Exchange, member: Any, context: RunContext) -> None:
         """Load the newest weights of a called agent; wait where they are too old."""
-        least = desk.step + 1 - self.lag
+        least = context.step + 1 - self.lag
 
         def look() -> tuple[int, Any] | None:
             found = exchange.newest
@@ -185,7 +185,7 @@ class SendCalled(Exploration):
         trained, weights = awaited(look, self.wait, f"no weights trained on {least} steps came to {exchange.folder}")
         if weights is not None:
             member.load_trainable_state(weights)
-        desk.note("exchange_lag", desk.step + 1 - trained, "most")
+        context.note("exchange_lag", context.step + 1 - trained, "most")
 
     def words(self) -> str:
         """Describe."""
@@ -199,12 +199,13 @@ class SendCalled(Exploration):
         return [f"{self.name} needs a task with several agents"] if run.agents < 2 else []
 
 
-@part("replay")
+@part("buffer")
 class TakeCalled(Replay):
     """M-GRPO between trainers, the called agent's side: a step trains on the rows that a step of the caller's left.
 
-    They come in order, with the log-probs of the weights that drew them; who finds none waits, at most `wait` seconds.
-    After a step the weights of agent `agent` go back. When the caller has ended, the steps that are left do nothing.
+    They come in order, with the log-probs of the weights that sampled them; who finds none waits, at most `wait`
+    seconds. After a step the weights of agent `agent` go back. When the caller has ended, the steps that are left do
+    nothing.
     """
 
     own_policies: ClassVar[bool] = True
@@ -213,37 +214,41 @@ class TakeCalled(Replay):
     agent: Count = 1
     wait: Seconds = 600.0
 
-    def fresh(self, desk: Desk) -> int:
-        """None: the caller draws."""
+    def fresh(self, context: RunContext) -> int:
+        """None: the caller samples."""
         return 0
 
-    def mix(self, collected: Collected | None, desk: Desk) -> Collected | None:
+    def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the rows of the caller's next step; None when it has ended, or called nobody."""
-        exchange, store = self._open(desk), desk.store(self)
+        exchange, store = self._open(context), context.store(self)
         taken, started = store.get("taken", 0), time.monotonic()
-        self._publish(exchange, desk, taken)
+        self._publish(exchange, context, taken)
         if taken == store.get("steps"):
             return None
         path = exchange.rows(taken)
         data = awaited(lambda: read(path) if path.exists() else None, self.wait, f"no rows came to {path}")
-        desk.note("seconds_exchange", time.monotonic() - started)
+        context.note("seconds_exchange", time.monotonic() - started)
         store["taken"], store["steps"] = taken + 1, data["steps"]
-        return None if data["rows"] is None else unpack(data["rows"], desk.task).with_source("replay")
+        return None if data["rows"] is None else unpack(data["rows"], context.task).with_source("replay")
 
-    def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
         """Leave the weights for the caller."""
-        self._publish(self._open(desk), desk, desk.store(self)["taken"])
+        self._publish(self._open(context), context, context.store(self)["taken"])
 
-    def _publish(self, exchange: Exchange, desk: Desk, taken: int) -> None:
+    def _publish(self, exchange: Exchange, context: RunContext, taken: int) -> None:
         """Leave the weights after `taken` steps, if that has not been done."""
-        held = desk.held(self)
+        held = context.held(self)
         if held.get("published") != taken:
-            exchange.keep(taken, team(desk.policy, self.name).member(self.agent).trainable_state())
+            exchange.keep(taken, team(context.policy, self.name).member(self.agent).trainable_state())
             held["published"] = taken
 
-    def _open(self, desk: Desk) -> Exchange:
+    def _open(self, context: RunContext) -> Exchange:
         """Return the agent's folder, locked for this process, and see that it is still the same run's."""
-        exchange, held, store = Exchange(Path(self.folder) / f"agent-{self.agent}"), desk.held(self), desk.store(self)
+        exchange, held, store = (
+            Exchange(Path(self.folder) / f"agent-{self.agent}"),
+            context.held(self),
+            context.store(self),
+        )
         if "lock" not in held:
             exchange.folder.mkdir(parents=True, exist_ok=True)
             held["lock"] = (exchange.folder / "lock").open("w")
@@ -270,7 +275,7 @@ class TakeCalled(Replay):
 
     def words(self) -> str:
         """Describe."""
-        return f"train agent {self.agent} on the rows that another process leaves in {self.folder}, and draw none"
+        return f"train agent {self.agent} on the rows that another process leaves in {self.folder}, and sample none"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """The agent must be there."""
@@ -279,18 +284,20 @@ class TakeCalled(Replay):
         return []
 
 
-def with_outcome(collected: Collected) -> Collected:
+def with_outcome(samples: ScoredSamples) -> ScoredSamples:
     """Return the rows, each as right as the first agent of its episode was."""
-    first_b, episode_b = collected.extras["agent_b"] == 0, collected.extras["keys.episode"]
-    known, won = np.unique(episode_b[first_b]), np.unique(episode_b[first_b & collected.scores.correct_b])
-    correct_b = np.where(np.isin(episode_b, known), np.isin(episode_b, won), collected.scores.correct_b)
-    return replace(collected, scores=replace(collected.scores, correct_b=correct_b))
+    first_b, episode_b = samples.extras["agent_b"] == 0, samples.extras["keys.episode"]
+    known, won = np.unique(episode_b[first_b]), np.unique(episode_b[first_b & samples.scores.correct_b])
+    correct_b = np.where(np.isin(episode_b, known), np.isin(episode_b, won), samples.scores.correct_b)
+    return replace(samples, scores=replace(samples.scores, correct_b=correct_b))
 
 
-def name_of(desk: Desk) -> str:
-    """Return a name of the run: the same for one that begins again from the same weights and questions."""
-    digest = hashlib.sha256(f"{desk.task.fingerprint()}/{desk.steps}/{desk.prompts}/{desk.answers}".encode())
-    for name, tensor in sorted(desk.policy.trainable_state().items()):
+def name_of(context: RunContext) -> str:
+    """Return a name of the run: the same for one that begins again from the same weights and prompts."""
+    digest = hashlib.sha256(
+        f"{context.task.fingerprint()}/{context.steps}/{context.prompts}/{context.group_size}".encode()
+    )
+    for name, tensor in sorted(context.policy.trainable_state().items()):
         digest.update(name.encode())
         digest.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]

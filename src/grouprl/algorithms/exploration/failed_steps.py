@@ -1,4 +1,4 @@
-"""Steps that failed, drawn again from where they began: groups of single turns (THOR)."""
+"""Steps that failed, sampled again from where they began: groups of single turns (THOR)."""
 
 from __future__ import annotations
 
@@ -9,60 +9,62 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.branching import between_turns
 from grouprl.algorithms.exploration.prefix_turns import led
-from grouprl.algorithms.exploration.resampling import drawn_rows, groups, splice
+from grouprl.algorithms.exploration.resampling import groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 
 
-@part("explore")
-class FailedSteps(Exploration):
-    """THOR: a turn that failed is drawn again, as a group of its own; it earns 1 if it is valid (arXiv:2509.13761).
+@part("augment")
+class FailedSteps(Augmentation):
+    """THOR: a turn that failed is sampled again, as a group of its own; it earns 1 if it is valid (arXiv:2509.13761).
 
-    Of each question up to `most` invalid turns are chosen at random. What came before is acted out again and not
-    trained on; then the policy acts `answers` times (None: as often as the run answers questions), one turn each. The
-    new rows are of source 'extra' and form groups apart from the episodes.
+    Of each prompt up to `most` invalid turns are chosen at random. What came before is acted out again and not
+    trained on; then the policy acts `completions` times (None: as often as the run completions prompts), one turn each.
+    The new rows are of source 'extra' and form groups apart from the episodes.
     """
 
     most: Count = 1
-    answers: Annotated[int, Field(ge=2)] | None = None
+    completions: Annotated[int, Field(ge=2)] | None = None
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the groups of single turns."""
-        asks, numbers = self._asks(collected, desk)
-        if not asks:
-            return collected
-        drawn = desk.draw(asks)
-        wanted = dict(zip(((ask.ordinal, ask.first) for ask in asks), numbers, strict=True))
-        group_b = [self._group(wanted, *x) for x in zip(drawn.ordinal_b.tolist(), drawn.answer_b.tolist(), strict=True)]
-        steps = replace(self._judged(drawn), group_b=np.array(group_b, dtype=np.int64))
-        return splice(collected, np.zeros(len(collected), dtype=bool), [steps])
+        requests, numbers = self._requests(samples, context)
+        if not requests:
+            return samples
+        sampled = context.sample(requests)
+        wanted = dict(zip(((request.ordinal, request.first) for request in requests), numbers, strict=True))
+        group_b = [
+            self._group(wanted, *x) for x in zip(sampled.ordinal_b.tolist(), sampled.sample_b.tolist(), strict=True)
+        ]
+        steps = replace(self._prepared(sampled), group_b=np.array(group_b, dtype=np.int64))
+        return splice(samples, np.zeros(len(samples), dtype=bool), [steps])
 
-    def _asks(self, collected: Collected, desk: Desk) -> tuple[list[Ask], list[int]]:
-        """Return an ask for each failed turn that is drawn again, and the number of its group."""
-        rng, asks, numbers = desk.rng(self), [], []
-        for rows in groups(collected, drawn_rows(collected)):
-            failed, size = failures(collected, rows), self.answers or desk.answers
+    def _requests(self, samples: ScoredSamples, context: RunContext) -> tuple[list[RolloutRequest], list[int]]:
+        """Return a request for each failed turn that is sampled again, and the number of its group."""
+        rng, requests, numbers = context.rng(self), [], []
+        for rows in groups(samples, sampled_rows(samples)):
+            failed, size = failures(samples, rows), self.completions or context.group_size
             chosen = rng.permutation(len(failed))[: self.most]
             for place, which in enumerate(chosen.tolist()):
                 row, turn = failed[which]
-                asked = {"answers": size, "max_turns": turn + 1, "source": SOURCES["extra"]}
-                asks.append(led(collected, row, turn, skip=place * size, **asked))
-                numbers.append(desk.ask(int(collected.index_b[row])).ordinal)
-        return asks, numbers
+                requested = {"answers": size, "max_turns": turn + 1, "source": SOURCES["extra"]}
+                requests.append(led(samples, row, turn, skip=place * size, **requested))
+                numbers.append(context.request(int(samples.index_b[row])).ordinal)
+        return requests, numbers
 
-    def _group(self, wanted: dict[tuple[int, int], int], ordinal: int, answer: int) -> int:
-        """Return the group of an answer: that of the last ask of its question that begins at or before it."""
-        first = max(first for (own, first) in wanted if own == ordinal and first <= answer)
+    def _group(self, wanted: dict[tuple[int, int], int], ordinal: int, completion: int) -> int:
+        """Return the group of a completion: that of the last request of its prompt that begins at or before it."""
+        first = max(first for (own, first) in wanted if own == ordinal and first <= completion)
         return wanted[ordinal, first]
 
-    def _judged(self, steps: Collected) -> Collected:
+    def _prepared(self, steps: ScoredSamples) -> ScoredSamples:
         """Let each row earn whether its one turn was valid."""
         turn_bt = np.where(steps.acted_bt, steps.extras["turn_bt"][:, : steps.acted_bt.shape[1]], -1)
         last_b = turn_bt.max(1)
@@ -73,14 +75,14 @@ class FailedSteps(Exploration):
         return replace(steps, scores=scores).with_extras(turn_reward_bs=reward_bs)
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
-        size = self.answers or run.group_size
-        return f"up to {self.most * size} single turns for each question in which a turn failed; they are trained on"
+        """Completions besides those of the run."""
+        size = self.completions or run.group_size
+        return f"up to {self.most * size} single turns for each prompt in which a turn failed; they are trained on"
 
     def words(self) -> str:
         """Describe."""
         return (
-            f"of each question draw up to {self.most} failed turn{'s' if self.most > 1 else ''} again, as groups of "
+            f"of each prompt sample up to {self.most} failed turn{'s' if self.most > 1 else ''} again, as groups of "
             "single turns that earn 1 where they are valid"
         )
 
@@ -93,9 +95,9 @@ class FailedSteps(Exploration):
         return between_turns(self.name, run)
 
 
-def failures(collected: Collected, rows: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
+def failures(samples: ScoredSamples, rows: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
     """Return (row, turn) of each invalid turn of `rows`."""
-    turn_bt, valid_bs = collected.extras["turn_bt"], collected.extras["valid_bs"]
+    turn_bt, valid_bs = samples.extras["turn_bt"], samples.extras["valid_bs"]
     return [
         (row, turn)
         for row in np.asarray(rows).tolist()

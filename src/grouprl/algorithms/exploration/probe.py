@@ -1,4 +1,4 @@
-"""Probes: answers drawn only to measure questions. They are scored, counted and never trained on."""
+"""Probes: completions sampled only to measure prompts. They are scored, counted and never trained on."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from grouprl.algorithms.data_part import Desk
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, join, subset
+from grouprl.algorithms.data_part import RunContext
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, join, subset
 
 
-def probe(desk: Desk, asks: Sequence[Ask], *, greedy: bool = False) -> Collected:
-    """Draw the answers of `asks` (or one greedy answer each) a batch at a time; returns those that could be scored."""
-    width = desk.prompts * desk.answers
-    per_ask = 1 if greedy else max(1, max(ask.answers for ask in asks))
-    size = max(1, width // per_ask)
-    pieces = [asks[start : start + size] for start in range(0, len(asks), size)]
-    drawn = join([desk.draw(piece, greedy=greedy, count_failures=False) for piece in pieces])
-    desk.note("answers_probed", len(drawn))
-    return subset(drawn, drawn.scores.ok_b)
+def probe(context: RunContext, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> ScoredSamples:
+    """Sample the completions of `requests` (or one greedy completion each) a batch at a time; returns those that could
+    be scored."""
+    width = context.prompts * context.group_size
+    per_request = 1 if greedy else max(1, max(request.completions for request in requests))
+    size = max(1, width // per_request)
+    pieces = [requests[start : start + size] for start in range(0, len(requests), size)]
+    sampled = join([context.sample(piece, greedy=greedy, count_failures=False) for piece in pieces])
+    context.note("completions_probed", len(sampled))
+    return subset(sampled, sampled.scores.ok_b)
 
 
-def probe_questions(desk: Desk, indices: Sequence[int], answers: int) -> Collected:
-    """Draw `answers` answers to each of the training questions `indices`."""
-    return probe(desk, [replace(desk.ask(int(index)), answers=answers) for index in indices])
+def probe_prompts(context: RunContext, indices: Sequence[int], completions: int) -> ScoredSamples:
+    """Sample `completions` completions to each of the training prompts `indices`."""
+    return probe(context, [replace(context.request(int(index)), completions=completions) for index in indices])
 
 
 def rows_of(key_b: np.ndarray) -> dict[int, np.ndarray]:
@@ -33,6 +34,6 @@ def rows_of(key_b: np.ndarray) -> dict[int, np.ndarray]:
     return {key: np.flatnonzero(key_b == key) for key in dict.fromkeys(key_b.tolist())}
 
 
-def right_share(collected: Collected, key_b: np.ndarray) -> dict[int, float]:
-    """Share of right answers for each value of `key_b` [B]."""
-    return {key: float(collected.scores.correct_b[rows].mean()) for key, rows in rows_of(key_b).items()}
+def right_share(samples: ScoredSamples, key_b: np.ndarray) -> dict[int, float]:
+    """Share of correct completions for each value of `key_b` [B]."""
+    return {key: float(samples.scores.correct_b[rows].mean()) for key, rows in rows_of(key_b).items()}

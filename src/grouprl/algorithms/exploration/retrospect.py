@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk
+from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.exploration.resampling import splice
 from grouprl.algorithms.exploration.review_forms import AUTO, review_form
 from grouprl.algorithms.exploration.review_model import ReviewModel
@@ -27,7 +27,7 @@ from grouprl.algorithms.exploration.reviewing import (
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import Collected, join, subset
+from grouprl.rollout.samples import ScoredSamples, join, subset
 
 Actor = Literal["policy", "initial"]
 Count = Annotated[int, Field(ge=1)]
@@ -38,16 +38,16 @@ Memory = dict[int, tuple[str, ...]]
 """What reviews have advised so far, by the key of the first trial."""
 
 
-@part("explore")
+@part("augment")
 class Retrospect(Reviewing):
     """Retroformer: a review earns by how much the next trial does better, and reviews alone are trained on.
 
     A trial that did not end well is reviewed, in whatever words; the next one, of `trials` further ones at most, begins
     anew, with all reviews so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151).
-    Reviews of a question form its group, as rows of source 'review'; trials are not trained on.
+    Reviews of a prompt form its group, as rows of source 'review'; trials are not trained on.
 
     `actor` says who acts: the policy itself, or, frozen, the policy as it was before the first step, which then also
-    plays the first trials, with the luck of the episodes that were drawn.
+    plays the first trials, with the luck of the episodes that were sampled.
 
     `imagined` further reviews of each trial are followed by none: a reward model says what they would bring. It is
     fitted in every step, by `fits` updates, to all reviews so far that a trial followed. From step `pilot` on its word
@@ -66,77 +66,83 @@ class Retrospect(Reviewing):
     width: Count = 64
     model_lr: Annotated[float, Field(gt=0)] = 1e-3
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the reviews, and the first trials as rows that are not trained on."""
-        collected = collected.with_extras(keys__review=collected.extras["keys.episode"])
+        samples = samples.with_extras(keys__review=samples.extras["keys.episode"])
         memory: Memory = {}
-        known, rows, reviews = collected, reviewable(collected), []
+        known, rows, reviews = samples, reviewable(samples), []
         if self.actor == "initial":
-            known, rows = self._first(collected, rows, desk)
+            known, rows = self._first(samples, rows, context)
         for _ in range(self.trials):
             rows = rows[~known.scores.correct_b[rows]]
-            found = self.reviews(known, rows, numbers := Numbers(known), desk)
-            if found is None or (next_trial := self._trial(known, collected, found, memory, numbers, desk)) is None:
+            found = self.reviews(known, rows, numbers := Numbers(known), context)
+            if found is None or (next_trial := self._trial(known, samples, found, memory, numbers, context)) is None:
                 break
-            earned = _earned(known, found, next_trial, desk)
-            reviews.append(self._modelled(earned, known, found.about, numbers, desk) if self.imagined else earned)
+            earned = _earned(known, found, next_trial, context)
+            reviews.append(self._modelled(earned, known, found.about, numbers, context) if self.imagined else earned)
             known = join([known, found.rows, next_trial.rows])
             rows = np.arange(len(known) - len(next_trial.rows), len(known))
-        untrained = replace(collected, kept_b=np.zeros(len(collected), dtype=bool))
-        return splice(untrained, np.zeros(len(collected), dtype=bool), reviews)
+        untrained = replace(samples, kept_b=np.zeros(len(samples), dtype=bool))
+        return splice(untrained, np.zeros(len(samples), dtype=bool), reviews)
 
     def _trial(
-        self, known: Collected, first: Collected, found: Reviews, memory: Memory, numbers: Numbers, desk: Desk
+        self,
+        known: ScoredSamples,
+        first: ScoredSamples,
+        found: Reviews,
+        memory: Memory,
+        numbers: Numbers,
+        context: RunContext,
     ) -> Attempts | None:
-        """Draw the next trial of each reviewed one."""
-        form, openings = review_form(self.form, desk.policy), []
+        """Sample the next trial of each reviewed one."""
+        form, openings = review_form(self.form, context.policy), []
         prompt_of = dict(zip(first.extras["keys.review"].tolist(), first.prompts, strict=True))
         for row, text in zip(found.about, found.rows.texts, strict=True):
             key = int(known.extras["keys.review"][row])
             memory[key] = (*memory.get(key, ()), text)
             openings.append(form.guided(prompt_of[key], memory[key]))
         rows = found.about.tolist()
-        desk.note("retries", len(rows))
-        with self._actor(desk):
-            return attempts(known, rows, [0] * len(rows), numbers, desk, openings, source=SOURCES["guided"])
+        context.note("retries", len(rows))
+        with self._actor(context):
+            return attempts(known, rows, [0] * len(rows), numbers, context, openings, source=SOURCES["guided"])
 
-    def _first(self, collected: Collected, rows: np.ndarray, desk: Desk) -> tuple[Collected, np.ndarray]:
+    def _first(self, samples: ScoredSamples, rows: np.ndarray, context: RunContext) -> tuple[ScoredSamples, np.ndarray]:
         """Return the rows with first trials of the frozen actor, and where these are."""
-        again = (rows.tolist(), [0] * len(rows), Numbers(collected))
-        with self._actor(desk):
-            first = attempts(collected, *again, desk, [None] * len(rows), source=SOURCES["reference"])
+        again = (rows.tolist(), [0] * len(rows), Numbers(samples))
+        with self._actor(context):
+            first = attempts(samples, *again, context, [None] * len(rows), source=SOURCES["reference"])
         if first is None:
-            return collected, rows[:0]
-        desk.note("actor_reward", float(first.rows.scores.reward_b.mean()), "mean")
-        known = join([collected, first.rows])
-        return known, np.arange(len(collected), len(known))
+            return samples, rows[:0]
+        context.note("actor_reward", float(first.rows.scores.reward_b.mean()), "mean")
+        known = join([samples, first.rows])
+        return known, np.arange(len(samples), len(known))
 
-    def _actor(self, desk: Desk) -> AbstractContextManager[None]:
+    def _actor(self, context: RunContext) -> AbstractContextManager[None]:
         """Let the actor act."""
         if self.actor == "policy":
             return nullcontext()
-        held, store = desk.held(self), desk.store(self)
+        held, store = context.held(self), context.store(self)
         if "actor" not in held:
-            store.setdefault("weights", desk.policy.trainable_state())
-            held["actor"] = second_policy(desk.policy)
+            store.setdefault("weights", context.policy.trainable_state())
+            held["actor"] = second_policy(context.policy)
             held["actor"].load_trainable_state(store["weights"])
-        return desk.acting(held["actor"])
+        return context.acting(held["actor"])
 
     def _modelled(
-        self, earned: Collected, known: Collected, about: np.ndarray, numbers: Numbers, desk: Desk
-    ) -> Collected:
+        self, earned: ScoredSamples, known: ScoredSamples, about: np.ndarray, numbers: Numbers, context: RunContext
+    ) -> ScoredSamples:
         """Teach the reward model what reviews earned; return them and further ones as it rewards them."""
-        model, said = self._model(desk), (earned.rollout.prompt_ids, earned.rollout.response_ids)
+        model, said = self._model(context), (earned.rollout.prompt_ids, earned.rollout.response_ids)
         gain_n = earned.scores.reward_b
-        desk.note("review_model_error", float(np.square(model(*said) - gain_n).mean()), "mean")
+        context.note("review_model_error", float(np.square(model(*said) - gain_n).mean()), "mean")
         model.add(*said, gain_n)
-        model.fit(self.fits, BATCH, desk.rng(self))
-        if desk.step < self.pilot:
+        model.fit(self.fits, BATCH, context.rng(self))
+        if context.step < self.pilot:
             return earned
         trial_of = dict(zip(known.extras["keys.review"][about].tolist(), about.tolist(), strict=True))
         parts = [earned]
         for _ in range(self.imagined):
-            more = self.reviews(known, about, numbers, desk)
+            more = self.reviews(known, about, numbers, context)
             parts += [] if more is None else [more.rows]
         rows = join(parts)
         worth_n = model(rows.rollout.prompt_ids, rows.rollout.response_ids)
@@ -144,13 +150,13 @@ class Retrospect(Reviewing):
         group_b = ALONE + known.extras["keys.episode"][of_trial]
         return rewarded(replace(rows, group_b=group_b), worth_n, worth_n > 0)
 
-    def _model(self, desk: Desk) -> ReviewModel:
+    def _model(self, context: RunContext) -> ReviewModel:
         """Return the reward model, built or read again where it must be."""
-        held, store = desk.held(self), desk.store(self)
+        held, store = context.held(self), context.store(self)
         if "model" not in held:
             kept = store.setdefault("model", {})
-            seed = kept.setdefault("seed", int(desk.rng(self).integers(2**31)))
-            held["model"] = ReviewModel(kept, desk, self.encoder, self.width, self.model_lr, seed)
+            seed = kept.setdefault("seed", int(context.rng(self).integers(2**31)))
+            held["model"] = ReviewModel(kept, context, self.encoder, self.width, self.model_lr, seed)
         model: ReviewModel = held["model"]
         return model
 
@@ -165,7 +171,7 @@ class Retrospect(Reviewing):
         return []
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
+        """Completions besides those of the run."""
         count = run.prompts * run.group_size
         trials = f"{self.trials} × " if self.trials > 1 else ""
         first = f"{count} first trials of the frozen actor, " if self.actor == "initial" else ""
@@ -187,9 +193,9 @@ class Retrospect(Reviewing):
         return "R_review = G_{k+1} - G_k"
 
 
-def _earned(known: Collected, found: Reviews, trial: Attempts, desk: Desk) -> Collected:
-    """Return the reviews that another trial followed, with what they brought, in the groups of their questions."""
+def _earned(known: ScoredSamples, found: Reviews, trial: Attempts, context: RunContext) -> ScoredSamples:
+    """Return the reviews that another trial followed, with what they brought, in the groups of their prompts."""
     gain_n = trial.rows.scores.reward_b - known.scores.reward_b[trial.base_n]
-    desk.note("retry_gain", float(gain_n.mean()), "mean")
+    context.note("retry_gain", float(gain_n.mean()), "mean")
     reviews = replace(subset(found.rows, trial.place_n), group_b=known.group_b[trial.base_n])
     return rewarded(reviews, gain_n, gain_n > 0)

@@ -53,7 +53,7 @@ class ReviewForm(Protocol):
 
 
 class CompactReview:
-    """For small models: the transcript with numbered turns and the reward; "ok", "3" or "3 left" in answer.
+    """For small models: the transcript with numbered turns and the reward; "ok", "3" or "3 left" in completion.
 
     The number is the turn to try again from. The next attempt reads the review before its first observation, "3 left|".
     """
@@ -121,7 +121,7 @@ class JsonReview:
 
 
 ASKED = (
-    "Review this attempt. Answer with one JSON object: "
+    "Review this attempt. Completion with one JSON object: "
     '{"verdict": "perfect" or "retry", "diagnosis": what went wrong, '
     '"retry_from_step": number of the step from which to try again, "advice": what to do there instead}'
 )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from grouprl.algorithms.data_part import Desk
+from grouprl.algorithms.data_part import RunContext
 from grouprl.policy.text_encoders import Ids, build_encoder
 
 GRAD_CLIP = 1.0
@@ -20,12 +20,14 @@ class ReviewModel:
     Weights, optimiser and all reviews that were tried lie in `store`, which a checkpoint holds.
     """
 
-    def __init__(self, store: dict[str, Any], desk: Desk, encoder: str, width: int, lr: float, seed: int) -> None:
+    def __init__(
+        self, store: dict[str, Any], context: RunContext, encoder: str, width: int, lr: float, seed: int
+    ) -> None:
         """Build it, with what `store` holds already.
 
         Args:
             store: what the part remembers.
-            desk: whose policy's tokens are read.
+            context: whose policy's tokens are read.
             encoder: as `grouprl.policy.text_encoders.build_encoder` takes it.
             width: of the encoder gru.
             lr: learning rate of Adam.
@@ -33,8 +35,8 @@ class ReviewModel:
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            reader = build_encoder(encoder, desk.policy, width)
-            self.network = nn.Sequential(reader, nn.Linear(reader.width, 1)).to(desk.policy.device)
+            reader = build_encoder(encoder, context.policy, width)
+            self.network = nn.Sequential(reader, nn.Linear(reader.width, 1)).to(context.policy.device)
         self.store, self.optimizer = store, torch.optim.Adam(self.network.parameters(), lr=lr)
         if "network" in store:
             self.network.load_state_dict(store["network"])
@@ -53,7 +55,7 @@ class ReviewModel:
         tried.extend([[*prompt, *review], gain] for prompt, review, gain in pairs)
 
     def fit(self, updates: int, size: int, rng: np.random.Generator) -> None:
-        """Take `updates` steps down the squared error of `size` remembered reviews each, drawn with repetition."""
+        """Take `updates` steps down the squared error of `size` remembered reviews each, sampled with repetition."""
         tried = self.store["tried"]
         for _ in range(updates):
             rows, gains = zip(*(tried[i] for i in rng.integers(len(tried), size=size)), strict=True)

@@ -9,20 +9,20 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.branching import between_turns
 from grouprl.algorithms.exploration.prefix_turns import led
-from grouprl.algorithms.exploration.resampling import again, drawn_rows
+from grouprl.algorithms.exploration.resampling import again, sampled_rows
 from grouprl.algorithms.exploration.review_forms import Review, ReviewForm, review_form
 from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
 from grouprl.rollout.requests import Prompt
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.samples import ScoredSamples, subset
 
 ALONE = 2**61
-"""Above the number of every group of answers: groups of one row are numbered from here."""
+"""Above the number of every group of completions: groups of one row are numbered from here."""
 Tokens = Annotated[int, Field(ge=1)] | None
 
 
@@ -30,7 +30,7 @@ Tokens = Annotated[int, Field(ge=1)] | None
 class Reviews:
     """N reviews of episodes; row i is about row `about[i]` and says `read[i]`, None where it cannot be read."""
 
-    rows: Collected
+    rows: ScoredSamples
     about: np.ndarray
     read: tuple[Review | None, ...]
 
@@ -47,23 +47,23 @@ class Reviews:
 
 
 class Numbers:
-    """Hands out numbers of further answers to the questions of a collection."""
+    """Hands out numbers of further completions of the prompts of a collection."""
 
-    def __init__(self, collected: Collected) -> None:
-        self._ordinal_b, self._taken = collected.ordinal_b, dict[int, int]()
+    def __init__(self, samples: ScoredSamples) -> None:
+        self._ordinal_b, self._taken = samples.ordinal_b, dict[int, int]()
 
     def skip(self, row: int) -> int:
-        """Return how many numbers behind the last of the collection's the next one is, for the question of `row`."""
+        """Return how many numbers behind the last of the collection's the next one is, for the prompt of `row`."""
         ordinal = int(self._ordinal_b[row])
         self._taken[ordinal] = self._taken.get(ordinal, 0) + 1
         return self._taken[ordinal] - 1
 
 
-class Reviewing(Exploration):
+class Reviewing(Augmentation):
     """Base of the parts for which the policy reviews its episodes.
 
-    `form` says how it is asked and read (`grouprl.algorithms.exploration.review_forms`), `tokens` how long a review may be (None: as the
-    form says). Only episodes of one row are reviewed.
+    `form` says how it is asked and read (`grouprl.algorithms.exploration.review_forms`), `tokens` how long a review may
+    be (None: as the form says). Only episodes of one row are reviewed.
     """
 
     teaches: ClassVar[bool] = True
@@ -74,23 +74,26 @@ class Reviewing(Exploration):
     form: str
     tokens: Tokens
 
-    def reviews(self, collected: Collected, rows: np.ndarray, numbers: Numbers, desk: Desk) -> Reviews | None:
-        """Ask for a review of the episode of each of `rows` where the model has room; None where it has none."""
-        form = review_form(self.form, desk.policy)
+    def reviews(
+        self, samples: ScoredSamples, rows: np.ndarray, numbers: Numbers, context: RunContext
+    ) -> Reviews | None:
+        """RolloutRequest for a review of the episode of each of `rows` where the model has room; None where it has
+        none."""
+        form = review_form(self.form, context.policy)
         budget = self.tokens or form.tokens
-        prompts = {i: form.prompt(collected.prompts[i], _turns(collected, i), _reward(collected, i)) for i in rows}
-        fitting = _fitting(prompts, budget, desk)
-        desk.note("reviews", len(fitting))
-        desk.note("reviews_no_room", len(prompts) - len(fitting))
+        prompts = {i: form.prompt(samples.prompts[i], _turns(samples, i), _reward(samples, i)) for i in rows}
+        fitting = _fitting(prompts, budget, context)
+        context.note("reviews", len(fitting))
+        context.note("reviews_no_room", len(prompts) - len(fitting))
         if not fitting:
             return None
         changes = {"source": SOURCES["review"], "max_new_tokens": budget}
-        drawn = desk.spoken([again(collected, i, numbers.skip(i), prompt=prompts[i], **changes) for i in fitting])
-        pairs = zip(drawn.texts, fitting, strict=True)
-        read = tuple(form.read(text, len(_turns(collected, i))) for text, i in pairs)
-        desk.note("reviews_unread", sum(review is None for review in read))
-        found = Reviews(alone(drawn), np.array(fitting), read)
-        desk.note("reviews_content", float(found.content_n.mean()), "mean")
+        sampled = context.spoken([again(samples, i, numbers.skip(i), prompt=prompts[i], **changes) for i in fitting])
+        pairs = zip(sampled.texts, fitting, strict=True)
+        read = tuple(form.read(text, len(_turns(samples, i))) for text, i in pairs)
+        context.note("reviews_unread", sum(review is None for review in read))
+        found = Reviews(alone(sampled), np.array(fitting), read)
+        context.note("reviews_content", float(found.content_n.mean()), "mean")
         return found
 
     def lessons(self, one: Shown, other: Shown, policy: Any) -> list[Lesson]:
@@ -127,7 +130,7 @@ class Reviewing(Exploration):
 class Attempts:
     """N episodes begun again, the rows whose beginnings they share, and how many turns of them."""
 
-    rows: Collected
+    rows: ScoredSamples
     base_n: np.ndarray
     turns_n: np.ndarray
     place_n: np.ndarray
@@ -140,72 +143,72 @@ class Attempts:
 
 
 def attempts(
-    collected: Collected,
+    samples: ScoredSamples,
     rows: Sequence[int],
     turns: Sequence[int],
     numbers: Numbers,
-    desk: Desk,
+    context: RunContext,
     openings: Iterable[Prompt | None],
     **changes: Any,
 ) -> Attempts | None:
-    """Draw for each of `rows` an episode that begins with its first turns; None where none came to a good end.
+    """Sample for each of `rows` an episode that begins with its first turns; None where none came to a good end.
 
     Episodes that failed, or became several rows, are left out.
     """
     each = zip(rows, turns, openings, strict=True)
-    asks = [led(collected, i, k, skip=numbers.skip(i), opening=opening, **changes) for i, k, opening in each]
-    if not asks:
+    requests = [led(samples, i, k, skip=numbers.skip(i), opening=opening, **changes) for i, k, opening in each]
+    if not requests:
         return None
-    drawn = desk.draw(asks)
-    drawn = subset(drawn, drawn.kept_b & _single(drawn))
-    if not len(drawn):
+    sampled = context.sample(requests)
+    sampled = subset(sampled, sampled.kept_b & _single(sampled))
+    if not len(sampled):
         return None
-    place_of = {(ask.ordinal, ask.first): place for place, ask in enumerate(asks)}
-    place_n = np.array([place_of[ordinal, answer] for ordinal, answer, _ in drawn.row_keys])
-    return Attempts(drawn, np.array(rows)[place_n], np.array(turns)[place_n], place_n)
+    place_of = {(request.ordinal, request.first): place for place, request in enumerate(requests)}
+    place_n = np.array([place_of[ordinal, completion] for ordinal, completion, _ in sampled.row_keys])
+    return Attempts(sampled, np.array(rows)[place_n], np.array(turns)[place_n], place_n)
 
 
-def reviewable(collected: Collected) -> np.ndarray:
-    """[N] rows that were drawn in the ordinary way and are the only row of their episode."""
-    return np.flatnonzero(drawn_rows(collected) & _single(collected))
+def reviewable(samples: ScoredSamples) -> np.ndarray:
+    """[N] rows that were sampled in the ordinary way and are the only row of their episode."""
+    return np.flatnonzero(sampled_rows(samples) & _single(samples))
 
 
-def alone(collected: Collected) -> Collected:
+def alone(samples: ScoredSamples) -> ScoredSamples:
     """Return the rows as groups of one."""
-    return replace(collected, group_b=ALONE + collected.extras["keys.episode"])
+    return replace(samples, group_b=ALONE + samples.extras["keys.episode"])
 
 
-def rewarded(collected: Collected, reward_b: np.ndarray, correct_b: np.ndarray) -> Collected:
+def rewarded(samples: ScoredSamples, reward_b: np.ndarray, correct_b: np.ndarray) -> ScoredSamples:
     """Return the rows with other rewards."""
-    scores = replace(collected.scores, reward_b=reward_b.astype(np.float64), correct_b=correct_b.astype(bool))
-    return replace(collected, scores=scores)
+    scores = replace(samples.scores, reward_b=reward_b.astype(np.float64), correct_b=correct_b.astype(bool))
+    return replace(samples, scores=scores)
 
 
-def turns_b(collected: Collected) -> np.ndarray:
+def turns_b(samples: ScoredSamples) -> np.ndarray:
     """[B] turns of each row, those of an untrained beginning too."""
-    return np.array([len(_turns(collected, row)) for row in range(len(collected))])
+    return np.array([len(_turns(samples, row)) for row in range(len(samples))])
 
 
-def _turns(collected: Collected, row: int) -> tuple[Any, ...]:
-    record = collected.records[row] if collected.records is not None else None
+def _turns(samples: ScoredSamples, row: int) -> tuple[Any, ...]:
+    record = samples.records[row] if samples.records is not None else None
     return () if record is None else record.turns
 
 
-def _reward(collected: Collected, row: int) -> float:
-    return float(collected.scores.reward_b[row])
+def _reward(samples: ScoredSamples, row: int) -> float:
+    return float(samples.scores.reward_b[row])
 
 
-def _single(collected: Collected) -> np.ndarray:
+def _single(samples: ScoredSamples) -> np.ndarray:
     """[B] bool: rows that are the only one of their episode."""
-    _, of_b, count_e = np.unique(collected.extras["keys.episode"], return_inverse=True, return_counts=True)
+    _, of_b, count_e = np.unique(samples.extras["keys.episode"], return_inverse=True, return_counts=True)
     return np.asarray(count_e[of_b] == 1)
 
 
-def _fitting(prompts: Mapping[int, Prompt], budget: int, desk: Desk) -> list[int]:
+def _fitting(prompts: Mapping[int, Prompt], budget: int, context: RunContext) -> list[int]:
     """Return the rows whose prompts leave the model room for `budget` tokens."""
     if not prompts:
         return []
-    room, encoded = desk.policy.max_positions, desk.policy.encode_prompts(list(prompts.values()))
+    room, encoded = context.policy.max_positions, context.policy.encode_prompts(list(prompts.values()))
     return [int(i) for i, ids in zip(prompts, encoded, strict=True) if room is None or len(ids) + budget <= room]
 
 

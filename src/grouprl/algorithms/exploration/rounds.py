@@ -1,4 +1,4 @@
-"""Answers handed out in rounds, to the questions whose mean reward is least certain."""
+"""Completions handed out in rounds, to the prompts whose mean reward is least certain."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.probe import rows_of
 from grouprl.algorithms.exploration.resampling import again, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of one question: `answers` rewards of standard deviation `std` (n - 1)."""
+    """What is known of one prompt: `completions` rewards of standard deviation `std` (n - 1)."""
 
-    answers: int
+    completions: int
     std: float
 
 
-@part("explore")
-class UncertaintyRounds(Exploration):
-    """Hand out further answers in rounds to the questions of highest priority (XRPO, arXiv:2510.06672).
+@part("augment")
+class UncertaintyRounds(Augmentation):
+    """Hand out further completions in rounds to the prompts of highest priority (XRPO, arXiv:2510.06672).
 
-    Every question has its `batch.group` answers; `extra` times as many again are split over `rounds` rounds. One more
-    answer goes where Π = h(n) - h(n+1) + bonus·√(ln T/n) is largest: h(n) = t·s/√n is the half-width of the confidence
-    interval of the mean reward at level 1 - `level`, T the number of all answers. s is measured after each round.
+    Every prompt has its `batch.group_size` completions; `extra` times as many again are split over `rounds` rounds. One
+    more completion goes where Π = h(n) - h(n+1) + bonus·√(ln T/n) is largest: h(n) = t·s/√n is the half-width of the
+    confidence interval of the mean reward at level 1 - `level`, T the number of all completions. s is measured after
+    each round.
     """
 
     extra: Positive = 1.0
@@ -43,72 +44,74 @@ class UncertaintyRounds(Exploration):
     level: Annotated[float, Field(gt=0, lt=1)] = 0.05
     bonus: Annotated[float, Field(ge=0)] = 0.1
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
-        """Return the rows and the further answers."""
-        total = round(self.extra * int((collected.source_b == SOURCES["drawn"]).sum()))
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
+        """Return the rows and the further completions."""
+        total = round(self.extra * int((samples.source_b == SOURCES["sampled"]).sum()))
         for number in range(self.rounds):
             count = total * (number + 1) // self.rounds - total * number // self.rounds
-            rows = rows_of(collected.group_b)
-            standings = {group: standing(collected, of_group) for group, of_group in rows.items()}
-            more = self.split({group: s for group, s in standings.items() if s.answers}, count)
-            asks = [
-                again(collected, int(rows[group][0]), answers=answers) for group, answers in more.items() if answers
+            rows = rows_of(samples.group_b)
+            standings = {group: standing(samples, of_group) for group, of_group in rows.items()}
+            more = self.split({group: s for group, s in standings.items() if s.completions}, count)
+            requests = [
+                again(samples, int(rows[group][0]), completions=completions)
+                for group, completions in more.items()
+                if completions
             ]
-            collected = (
-                splice(collected, np.zeros(len(collected), dtype=bool), [desk.draw(asks)]) if asks else collected
+            samples = (
+                splice(samples, np.zeros(len(samples), dtype=bool), [context.sample(requests)]) if requests else samples
             )
-        sizes = [len(of_group) for of_group in rows_of(collected.group_b).values()]
-        desk.note("answers_least", min(sizes), "least")
-        desk.note("answers_most", max(sizes), "most")
-        return collected
+        sizes = [len(of_group) for of_group in rows_of(samples.group_b).values()]
+        context.note("completions_least", min(sizes), "least")
+        context.note("completions_most", max(sizes), "most")
+        return samples
 
     def split(self, standings: dict[int, Standing], count: int) -> dict[int, int]:
-        """Return how many of `count` further answers each question gets, one after the other to the highest Π."""
-        total = sum(s.answers for s in standings.values())
+        """Return how many of `count` further completions each prompt gets, one after the other to the highest Π."""
+        total = sum(s.completions for s in standings.values())
         more = dict.fromkeys(standings, 0)
         heap = [(-self.priority(s, total), group) for group, s in standings.items()]
         heapq.heapify(heap)
         for _ in range(count if heap else 0):
             group = heapq.heappop(heap)[1]
             more[group] += 1
-            grown = replace(standings[group], answers=standings[group].answers + more[group])
+            grown = replace(standings[group], completions=standings[group].completions + more[group])
             heapq.heappush(heap, (-self.priority(grown, total), group))
         return more
 
     def priority(self, standing: Standing, total: int) -> float:
-        """Π of a question; a single answer has no spread and counts by the bonus alone."""
-        n, s = standing.answers, standing.std
+        """Π of a prompt; a single completion has no spread and counts by the bonus alone."""
+        n, s = standing.completions, standing.std
         narrower = half_width(n, s, self.level) - half_width(n + 1, s, self.level) if n > 1 else 0.0
         return narrower + self.bonus * math.sqrt(math.log(total) / n)
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
-        return f"about {round(self.extra * run.prompts * run.group_size)} answers per rollout, which are trained on"
+        """Completions besides those of the run."""
+        return f"about {round(self.extra * run.prompts * run.group_size)} completions per rollout, which are trained on"
 
     def words(self) -> str:
         """Describe."""
-        more = "as many answers again" if self.extra == 1 else f"{self.extra:g} times as many answers again"
-        return f"{more}, in {self.rounds} rounds, for the questions whose mean reward is least certain"
+        more = "as many completions again" if self.extra == 1 else f"{self.extra:g} times as many completions again"
+        return f"{more}, in {self.rounds} rounds, for the prompts whose mean reward is least certain"
 
     def formula(self) -> str:
         """Formula."""
         return f"Π = h(n) - h(n+1) + {self.bonus:g}·√(ln T/n),  h(n) = t_{{{1 - self.level / 2:g}, n-1}}·s/√n"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A single answer has no standard deviation."""
-        return ["uncertainty_rounds needs at least two answers per question"] if run.group_size < 2 else []
+        """A single completion has no standard deviation."""
+        return ["uncertainty_rounds needs at least two completions per prompt"] if run.group_size < 2 else []
 
 
-def standing(collected: Collected, rows: np.ndarray) -> Standing:
-    """Number and spread of the rewards that the policy's own answers to one question got."""
-    use = rows[collected.kept_b[rows] & (collected.source_b[rows] == SOURCES["drawn"])]
-    reward = collected.scores.reward_b[use]
+def standing(samples: ScoredSamples, rows: np.ndarray) -> Standing:
+    """Number and spread of the rewards that the policy's own completions of one prompt got."""
+    use = rows[samples.kept_b[rows] & (samples.source_b[rows] == SOURCES["sampled"])]
+    reward = samples.scores.reward_b[use]
     return Standing(len(use), float(reward.std(ddof=1)) if len(use) > 1 else 0.0)
 
 
-def half_width(answers: int, std: float, level: float) -> float:
+def half_width(completions: int, std: float, level: float) -> float:
     """Half the width of the confidence interval of a mean at confidence 1 - `level`."""
-    return student(level, answers - 1) * std / math.sqrt(answers)
+    return student(level, completions - 1) * std / math.sqrt(completions)
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Thoughts cut at several budgets, with answers drawn at each cut."""
+"""Thoughts cut at several budgets, with completions sampled at each cut."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration
-from grouprl.algorithms.exploration.resampling import again, drawn_rows, groups, leads, splice, through
+from grouprl.algorithms.data_part import Augmentation, RunContext
+from grouprl.algorithms.exploration.resampling import again, groups, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.budget_prompts import Budgets, check_rising, in_tokens, in_words, misfits
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, subset
 from grouprl.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a thought is cut: its row, the number of the budget, and what the answers begin with."""
+    """Where a thought is cut: its row, the number of the budget, and what the completions begin with."""
 
     row: int
     budget: int
-    lead: tuple[int, ...]
+    prefix: tuple[int, ...]
 
 
-@part("explore")
-class BudgetCuts(Exploration):
-    """BRPO: each thought is cut at several budgets and `summaries` answers are drawn at every cut (arXiv:2505.13438).
+@part("augment")
+class BudgetCuts(Augmentation):
+    """BRPO: each thought is cut at several budgets and `summaries` completions are sampled at every cut
+    (arXiv:2505.13438).
 
-    A thought is what an answer says up to and including the first `end` (None: the task's `thought_end`). `budgets` are
-    in tokens, at most 1 means a share of the answer limit; a thought is at most as long as the last. A cut thought
-    goes on with `ellipsis` (None: the task's), `end` and `header`, one that had ended before the budget with `header`
-    only; neither is trained on. Answers have at most `summary_tokens` tokens.
+    A thought is what a completion says up to and including the first `end` (None: the task's `thought_end`). `budgets`
+    are in tokens, at most 1 means a share of the completion limit; a thought is at most as long as the last. A cut
+    thought goes on with `ellipsis` (None: the task's), `end` and `header`, one that had ended before the budget with
+    `header` only; neither is trained on. Completions have at most `summary_tokens` tokens.
 
     Thought rows keep their thought alone, with `turn_bt`, the number of the segment between two budgets, and
-    `turn_reward_bs`, the mean reward of the answers at each cut. The answers are rows of source 'extra' with their cut
-    in `keys.cut`; with one answer per cut the same budget of all thoughts is one cut.
+    `turn_reward_bs`, the mean reward of the completions at each cut. The completions are rows of source 'extra' with
+    their cut in `keys.cut`; with one completion per cut the same budget of all thoughts is one cut.
     """
 
     budgets: Budgets = (0.25, 0.5, 0.75, 1.0)
@@ -53,35 +54,39 @@ class BudgetCuts(Exploration):
         """Refuse budgets that do not rise, and shares beside tokens."""
         check_rising("budget_cuts", self.budgets)
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
-        """Return thoughts with the scores of their cuts, and the answers drawn there."""
-        limits = [in_tokens(budget, desk.max_new_tokens) for budget in self.budgets]
-        rows = np.flatnonzero(drawn_rows(collected))
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
+        """Return thoughts with the scores of their cuts, and the completions sampled there."""
+        limits = [in_tokens(budget, context.max_new_tokens) for budget in self.budgets]
+        rows = np.flatnonzero(sampled_rows(samples))
         if not len(rows):
-            return collected
-        thoughts = subset(collected, rows)
-        end = self.end or desk.task.thought_end
-        ends = [through(desk, ids, end) for ids in thoughts.rollout.response_ids]
-        cuts = self._cuts(thoughts, ends, limits, desk)
-        answers = desk.draw(self._asks(thoughts, cuts))
-        score_bs = self._scores(answers, thoughts, cuts)
-        desk.note("cut_answers", len(answers))
-        answers = _with_segments(subset(answers, answers.kept_b), np.zeros((1, 1), dtype=np.int64), score_bs[:1] * 0)
+            return samples
+        thoughts = subset(samples, rows)
+        end = self.end or context.task.thought_end
+        ends = [through(context, ids, end) for ids in thoughts.rollout.response_ids]
+        cuts = self._cuts(thoughts, ends, limits, context)
+        completions = context.sample(self._requests(thoughts, cuts))
+        score_bs = self._scores(completions, thoughts, cuts)
+        context.note("cut_completions", len(completions))
+        completions = _with_segments(
+            subset(completions, completions.kept_b), np.zeros((1, 1), dtype=np.int64), score_bs[:1] * 0
+        )
         thoughts = _shortened(thoughts, [min(size or limits[-1], limits[-1]) for size in ends])
         place_t = np.arange(max(map(len, thoughts.rollout.response_ids)))
         segment_t = np.searchsorted(np.array(limits), place_t, side="right").clip(max=len(limits) - 1)
         thoughts = _with_segments(thoughts, segment_t[None], score_bs)
-        whole_b = np.ones(len(collected), dtype=bool)
-        whole_b[~drawn_rows(collected)] = False
-        return splice(collected, whole_b, [thoughts, answers])
+        whole_b = np.ones(len(samples), dtype=bool)
+        whole_b[~sampled_rows(samples)] = False
+        return splice(samples, whole_b, [thoughts, completions])
 
-    def _cuts(self, thoughts: Collected, ends: list[int | None], limits: list[int], desk: Desk) -> list[Cut]:
+    def _cuts(
+        self, thoughts: ScoredSamples, ends: list[int | None], limits: list[int], context: RunContext
+    ) -> list[Cut]:
         """Return every cut of every thought: thoughts in order, budgets ascending."""
-        ellipsis = desk.task.ellipsis if self.ellipsis is None else self.ellipsis
-        forced = desk.encode(ellipsis + (self.end or desk.task.thought_end) + self.header)
-        header = desk.encode(self.header)
-        begun = leads(thoughts, range(len(thoughts)), desk)
-        stop = set(desk.policy.eos_ids)
+        ellipsis = context.task.ellipsis if self.ellipsis is None else self.ellipsis
+        forced = context.encode(ellipsis + (self.end or context.task.thought_end) + self.header)
+        header = context.encode(self.header)
+        begun = prefixes(thoughts, range(len(thoughts)), context)
+        stop = set(context.policy.eos_ids)
         cuts = []
         for row, (end, ids) in enumerate(zip(ends, thoughts.rollout.response_ids, strict=True)):
             for number, limit in enumerate(limits):
@@ -90,7 +95,7 @@ class BudgetCuts(Exploration):
                 cuts.append(Cut(row, number, (*begun[row], *kept, *(header if closed else forced))))
         return cuts
 
-    def _asks(self, thoughts: Collected, cuts: list[Cut]) -> list[Ask]:
+    def _requests(self, thoughts: ScoredSamples, cuts: list[Cut]) -> list[RolloutRequest]:
         extra = SOURCES["extra"]
         place = {row: i for rows in groups(thoughts, thoughts.kept_b) for i, row in enumerate(rows)}
         return [
@@ -98,22 +103,23 @@ class BudgetCuts(Exploration):
                 thoughts,
                 cut.row,
                 (place[cut.row] * len(self.budgets) + cut.budget) * self.summaries,
-                answers=self.summaries,
-                lead=cut.lead,
+                completions=self.summaries,
+                prefix=cut.prefix,
                 max_new_tokens=self.summary_tokens,
                 source=extra,
-                keys={"cut": cut.budget + self._judged_apart(int(thoughts.answer_b[cut.row]))},
+                keys={"cut": cut.budget + self._judged_apart(int(thoughts.sample_b[cut.row]))},
             )
             for cut in cuts
         ]
 
     def _judged_apart(self, thought: int) -> int:
-        """First number of a thought's cuts. A single answer at a cut is judged among those of the other thoughts."""
+        """First number of a thought's cuts. A single completion at a cut is judged among those of the other
+        thoughts."""
         return 0 if self.summaries == 1 else thought * len(self.budgets)
 
-    def _scores(self, answers: Collected, thoughts: Collected, cuts: list[Cut]) -> np.ndarray:
-        """[B,S] mean reward of the answers at each cut; an answer without a score counts as 0."""
-        reward_b = np.where(answers.kept_b, answers.scores.reward_b, 0.0)
+    def _scores(self, completions: ScoredSamples, thoughts: ScoredSamples, cuts: list[Cut]) -> np.ndarray:
+        """[B,S] mean reward of the completions at each cut; a completion without a score counts as 0."""
+        reward_b = np.where(completions.kept_b, completions.scores.reward_b, 0.0)
         return reward_b.reshape(len(cuts), self.summaries).mean(1).reshape(len(thoughts), len(self.budgets))
 
     def supplies(self) -> tuple[str, ...]:
@@ -121,15 +127,16 @@ class BudgetCuts(Exploration):
         return ("turn_bt", "turn_reward_bs", "keys.cut")
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
-        answers, cuts = run.prompts * run.group_size, len(self.budgets)
+        """Completions besides those of the run."""
+        completions, cuts = run.prompts * run.group_size, len(self.budgets)
         return (
-            f"{answers} × {cuts} cuts × {self.summaries} = {answers * cuts * self.summaries} answers of at most "
+            f"{completions} × {cuts} cuts × {self.summaries} = {completions * cuts * self.summaries} completions "
+            "of at most "
             f"{min(self.summary_tokens, run.max_length)} tokens per rollout, which are trained on"
         )
 
     def behind(self, task: Task, run: RunFacts) -> int:
-        """The text that ends the longest thought, and the answer to it; the text's letters count as tokens."""
+        """The text that ends the longest thought, and the completion to it; the text's letters count as tokens."""
         ellipsis = task.ellipsis if self.ellipsis is None else self.ellipsis
         text = ellipsis + (self.end or task.thought_end) + self.header
         thought = in_tokens(self.budgets[-1], run.max_length)
@@ -138,28 +145,28 @@ class BudgetCuts(Exploration):
     def words(self) -> str:
         """Describe."""
         end = "" if self.end is None else f" (up to '{self.end}')"
-        return f"cut thoughts{end} at {in_words(self.budgets)} and draw {self.summaries} answers there"
+        return f"cut thoughts{end} at {in_words(self.budgets)} and sample {self.summaries} completions there"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Budgets must differ in tokens and fit."""
         return misfits(self.name, self.budgets, run)
 
 
-def _shortened(collected: Collected, size_b: list[int]) -> Collected:
-    """Return the rows with the first `size_b` tokens of each answer."""
-    old = collected.rollout
+def _shortened(samples: ScoredSamples, size_b: list[int]) -> ScoredSamples:
+    """Return the rows with the first `size_b` tokens of each completion."""
+    old = samples.rollout
     response_ids = tuple(ids[:size] for ids, size in zip(old.response_ids, size_b, strict=True))
     kept_bt = torch.arange(old.logp_bt.shape[1]) < torch.tensor(size_b)[:, None]
     logp_bt, entropy_bt = (torch.where(kept_bt, x, 0) for x in (old.logp_bt, old.entropy_bt))
     rollout = replace(old, response_ids=response_ids, logp_bt=logp_bt, entropy_bt=entropy_bt)
-    return replace(collected, rollout=rollout)
+    return replace(samples, rollout=rollout)
 
 
-def _with_segments(collected: Collected, segment_bt: np.ndarray, score_bs: np.ndarray) -> Collected:
+def _with_segments(samples: ScoredSamples, segment_bt: np.ndarray, score_bs: np.ndarray) -> ScoredSamples:
     """Return the rows with segments [B or 1,T'] and scores of segments [B or 1,S]; rows that have no cut get 0."""
-    rows = len(collected)
+    rows = len(samples)
     columns = {
         "turn_bt": np.repeat(segment_bt, rows // len(segment_bt), axis=0),
         "turn_reward_bs": np.repeat(score_bs, rows // len(score_bs), axis=0),
     }
-    return collected.with_extras(**columns)
+    return samples.with_extras(**columns)

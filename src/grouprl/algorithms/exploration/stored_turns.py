@@ -12,12 +12,12 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.turn_level import turn_rewards, turns_of, with_the_rest
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 Ids = list[list[int]]
 COLUMNS = ("first", "start", "end", "later", "question")
 """int64 [M] of each turn: where in `ids` its row begins and its action begins and ends, where its next observation ends
-(-1: none follows), and the number of the question."""
+(-1: none follows), and the number of the prompt."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Turns:
     """What it was shown next; what it was shown now where nothing followed."""
     over_n: Tensor
     """[N] bool: nothing followed."""
-    question_n: np.ndarray
-    """[N] number of the question in the training split."""
+    prompt_n: np.ndarray
+    """[N] number of the prompt in the training split."""
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -43,14 +43,14 @@ class Turns:
         """Return the turns `index` [K]."""
         where = torch.from_numpy(index)
         seen, done, later = ([rows[i] for i in index] for rows in (self.seen, self.done, self.later))
-        return Turns(seen, done, self.reward_n[where], later, self.over_n[where], self.question_n[index])
+        return Turns(seen, done, self.reward_n[where], later, self.over_n[where], self.prompt_n[index])
 
 
-def add_turns(store: dict[str, Any], rows: Collected, batch: Batch, capacity: int, room: int | None) -> None:
+def add_turns(store: dict[str, Any], rows: ScoredSamples, batch: Batch, capacity: int, room: int | None) -> None:
     """Append the turns of rows, laid out as `batch`, and forget the oldest rows beyond `capacity` turns.
 
     What a row earns besides the rewards of its turns is earned in its last turn. Turns that began with more than `room`
-    tokens before them (None: no limit) are left out: no action of full length could be drawn there again.
+    tokens before them (None: no limit) are left out: no action of full length could be sampled there again.
     """
     there_bs = turns_of(batch, "the store of turns")
     reward_bs = _earned(batch, there_bs)
@@ -79,7 +79,7 @@ def turns_stored(store: Mapping[str, Any]) -> int:
 def read_turns(store: Mapping[str, Any], index: Sequence[int] | np.ndarray) -> Turns:
     """Return the turns `index` [N]."""
     where = torch.as_tensor(np.asarray(index))
-    first_n, start_n, end_n, later_n, question_n = (store[name][where].tolist() for name in COLUMNS)
+    first_n, start_n, end_n, later_n, prompt_n = (store[name][where].tolist() for name in COLUMNS)
     spans = list(zip(first_n, start_n, end_n, later_n, strict=True))
     ids = store["ids"]
     return Turns(
@@ -88,7 +88,7 @@ def read_turns(store: Mapping[str, Any], index: Sequence[int] | np.ndarray) -> T
         reward_n=store["reward"][where],
         later=[ids[first : start if later < 0 else later].tolist() for first, start, _, later in spans],
         over_n=store["later"][where] < 0,
-        question_n=np.array(question_n, dtype=np.int64),
+        prompt_n=np.array(prompt_n, dtype=np.int64),
     )
 
 

@@ -1,75 +1,78 @@
-"""How likely the policy finds the right answer at the beginning of each turn."""
+"""How likely the policy finds the correct completion at the beginning of each turn."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.policy.tokens import Tokens
-from grouprl.rollout.samples import Collected
-from grouprl.tasks.task import Question
+from grouprl.rollout.samples import ScoredSamples
+from grouprl.tasks.task import Example
 
 Ids = tuple[int, ...]
-Asked = tuple[Ids, Ids, int]
-"""What was seen, the right answer, and the agent that is to believe in it."""
+Requested = tuple[Ids, Ids, int]
+"""What was seen, the correct completion, and the agent that is to believe in it."""
 
 
-@part("explore")
-class AnswerBelief(Exploration):
-    """Give `stats.answer`: the mean log-prob of the right answer, were it given at the beginning of each turn (IGPO).
+@part("augment")
+class AnswerBelief(Augmentation):
+    """Give `stats.answer`: the mean log-prob of the correct completion, were it given at the beginning of each turn
+    (IGPO).
 
-    The policy that drew the rows reads what it had read when the turn began, then `before` (closing a thought, opening
-    an answer), then the task's solution; the solution's tokens count. Equal beginnings are read once. The rows stay as
-    they are.
+    The policy that sampled the rows reads what it had read when the turn began, then `before` (closing a thought,
+    opening a completion), then the task's solution; the solution's tokens count. Equal beginnings are read once. The
+    rows stay as they are.
     """
 
     before: str = ""
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
-        return collected
+        return samples
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.answer`, [B,T]: the same on all tokens of a turn."""
         turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), -1)
-        asked_for = {question.id: question for question in collected.questions}
-        answer_ids = {name: self._answer(question, desk) for name, question in asked_for.items()}
-        asked: dict[Asked, int] = {}
+        requested = {example.id: example for example in samples.examples}
+        completion_ids = {name: self._answer(example, context) for name, example in requested.items()}
+        requested: dict[Requested, int] = {}
         number_bt = torch.full_like(turn_bt, -1)
-        rollout, agents = collected.rollout, collected.tokens.agents
-        for b, question in enumerate(collected.questions):
+        rollout, agents = samples.rollout, samples.tokens.agents
+        for b, example in enumerate(samples.examples):
             agent = 0 if agents is None else agents[b]
             for turn in range(int(turn_bt[b].max()) + 1):
                 of_turn_t = (turn_bt[b] == turn).nonzero()[:, 0]
                 if len(of_turn_t):
-                    seen = (*rollout.prompt_ids[b], *rollout.response_ids[b][: int(of_turn_t[0])], *self._lead(desk))
-                    number_bt[b, of_turn_t] = asked.setdefault((seen, answer_ids[question.id], agent), len(asked))
-        mean_n = self._believed(list(asked), agents is not None, desk).to(batch.dtype)
+                    seen = (*rollout.prompt_ids[b], *rollout.response_ids[b][: int(of_turn_t[0])], *self._lead(context))
+                    number_bt[b, of_turn_t] = requested.setdefault(
+                        (seen, completion_ids[example.id], agent), len(requested)
+                    )
+        mean_n = self._believed(list(requested), agents is not None, context).to(batch.dtype)
         belief_bt = torch.where(number_bt >= 0, mean_n[number_bt.clamp(min=0)], 0)
         return batch.replace(stats={**batch.stats, "answer": belief_bt})
 
-    def _lead(self, desk: Desk) -> Ids:
-        return tuple(desk.encode(self.before)) if self.before else ()
+    def _lead(self, context: RunContext) -> Ids:
+        return tuple(context.encode(self.before)) if self.before else ()
 
-    def _answer(self, question: Question, desk: Desk) -> Ids:
-        answer = desk.task.solution(question)
+    def _answer(self, example: Example, context: RunContext) -> Ids:
+        answer = context.task.solution(example)
         if not answer:
             raise InputError(
-                f"question '{question.id}' has no right answer to believe in",
+                f"prompt '{example.id}' has no correct completion to believe in",
                 "answer_belief reads how likely the policy finds the task's solution",
                 "Take a task with solutions, or leave answer_belief out",
             )
-        return tuple(desk.encode(answer))
+        return tuple(context.encode(answer))
 
-    def _believed(self, asked: list[Asked], apart: bool, desk: Desk) -> Tensor:
-        """[N] mean log-prob of each answer behind what was seen; `apart`: each by the weights of its agent."""
-        seen, answers, agents = zip(*asked, strict=True)
+    def _believed(self, requested: list[Requested], apart: bool, context: RunContext) -> Tensor:
+        """[N] mean log-prob of each completion behind what was seen; `apart`: each by the weights of its agent."""
+        seen, answers, agents = zip(*requested, strict=True)
         tokens = Tokens(seen, answers, agents if apart else None)
-        logp_nt = desk.policy.logp(tokens).logp_bt.cpu()
+        logp_nt = context.policy.logp(tokens).logp_bt.cpu()
         present_nt = tokens.present_bt()
         return torch.where(present_nt, logp_nt, 0).sum(1) / present_nt.sum(1)
 
@@ -79,14 +82,16 @@ class AnswerBelief(Exploration):
 
     def words(self) -> str:
         """Describe."""
-        return "read, at the beginning of each turn, how likely the policy finds the task's right answer"
+        return "read, at the beginning of each turn, how likely the policy finds the task's correct completion"
 
     def formula(self) -> str:
         """Formula."""
-        return "stats.answer = mean_j log π(a_j | before the turn, a_{<j})"
+        return "stats.completion = mean_j log π(a_j | before the turn, a_{<j})"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """There must be right answers."""
+        """There must be correct completions."""
         if run.demonstrations:
             return []
-        return ["answer_belief reads how likely the right answer is, but the task has no right answers to show"]
+        return [
+            "answer_belief reads how likely the correct completion is, but the task has no correct completions to show"
+        ]

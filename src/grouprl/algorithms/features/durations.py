@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import torch
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 
-@part("explore")
-class ActionDurations(Exploration):
+@part("augment")
+class ActionDurations(Augmentation):
     """Give `stats.duration`: the seconds that each turn's action took, on all its tokens.
 
     They are what the environment says (`Step.info["seconds"]`), 1 where it says nothing. The rows stay as they are.
     """
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
-        return collected
+        return samples
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.duration`."""
         turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), 0).clamp(min=0)
         seconds_bs = torch.ones(len(turn_bt), int(turn_bt.max()) + 1, dtype=batch.dtype)
-        for b, record in enumerate(collected.records or ()):
+        for b, record in enumerate(samples.records or ()):
             for place, turn in enumerate(() if record is None else record.turns):
                 if place < seconds_bs.shape[1]:
                     seconds_bs[b, place] = turn.seconds

@@ -1,44 +1,44 @@
-"""The fewest tool calls with which each question was ever answered rightly."""
+"""The fewest tool calls with which each prompt was ever answered rightly."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 
-@part("explore")
-class FewestCalls(Exploration):
-    """Remember the fewest turns before the last of a right episode, question by question: `past.fewest_calls` (OTC).
+@part("augment")
+class FewestCalls(Augmentation):
+    """Remember the fewest turns before the last of a right episode, prompt by prompt: `past.fewest_calls` (OTC).
 
     -1 where no episode was right in an earlier step. The rows stay as they are.
     """
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
-        return collected
+        return samples
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `past.fewest_calls`."""
-        known = self._known(desk)
-        fewest_b = [float(known.get(index, -1)) for index in collected.index_b.tolist()]
+        known = self._known(context)
+        fewest_b = [float(known.get(index, -1)) for index in samples.index_b.tolist()]
         return batch.replace(past={**batch.past, "fewest_calls": torch.tensor(fewest_b, dtype=batch.dtype)})
 
-    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Remember what this step's right episodes needed."""
-        known = self._known(desk)
-        turn_bt = collected.extras.get("turn_bt")
-        calls_b = np.zeros(len(collected)) if turn_bt is None else turn_bt.max(1, initial=0)
-        right_b = collected.scores.correct_b & (collected.source_b == SOURCES["drawn"])
-        for index, calls in zip(collected.index_b[right_b].tolist(), calls_b[right_b].tolist(), strict=True):
+        known = self._known(context)
+        turn_bt = samples.extras.get("turn_bt")
+        calls_b = np.zeros(len(samples)) if turn_bt is None else turn_bt.max(1, initial=0)
+        right_b = samples.scores.correct_b & (samples.source_b == SOURCES["sampled"])
+        for index, calls in zip(samples.index_b[right_b].tolist(), calls_b[right_b].tolist(), strict=True):
             known[index] = min(int(calls), known.get(index, int(calls)))
 
-    def _known(self, desk: Desk) -> dict[int, int]:
-        return desk.store(self).setdefault("fewest", {})
+    def _known(self, context: RunContext) -> dict[int, int]:
+        return context.store(self).setdefault("fewest", {})
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -46,7 +46,7 @@ class FewestCalls(Exploration):
 
     def words(self) -> str:
         """Describe."""
-        return "remember of each question the fewest turns before the last of a right episode"
+        return "remember of each prompt the fewest turns before the last of a right episode"
 
     def formula(self) -> str:
         """Formula."""
@@ -54,6 +54,6 @@ class FewestCalls(Exploration):
 
     def idle(self, run: RunFacts) -> list[str]:
         """What never comes again need not be remembered."""
-        if run.questions is not None:
+        if run.examples is not None:
             return []
-        return ["fewest_calls remembers nothing of use: questions never end, so none comes again. Set data.questions"]
+        return ["fewest_calls remembers nothing of use: prompts never end, so none comes again. Set data.prompts"]

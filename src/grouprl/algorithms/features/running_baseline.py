@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 
-@part("explore")
-class RunningBaseline(Exploration):
+@part("augment")
+class RunningBaseline(Augmentation):
     """Give `past.baseline`: the running mean of each agent's rewards before this step (RAE).
 
     b ← d·b + (1 - d)·R reward by reward, in the order of the rows; an agent that never acted has 0. The rows stay.
@@ -23,30 +23,30 @@ class RunningBaseline(Exploration):
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.95
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
-        return collected
+        return samples
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `past.baseline`."""
-        known = self._known(desk)
-        found = [known.get(agent, 0.0) for agent in self._agents(collected)]
+        known = self._known(context)
+        found = [known.get(agent, 0.0) for agent in self._agents(samples)]
         return batch.replace(past={**batch.past, "baseline": torch.tensor(found, dtype=batch.dtype)})
 
-    def observe(self, collected: Collected, judged: Batch | None, desk: Desk) -> None:
+    def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Move the baselines by this step's rewards."""
-        known = self._known(desk)
-        drawn_b = collected.source_b == SOURCES["drawn"]
-        rows = zip(self._agents(collected), collected.scores.reward_b.tolist(), drawn_b.tolist(), strict=True)
-        for agent, reward, drawn in rows:
-            if drawn:
+        known = self._known(context)
+        sampled_b = samples.source_b == SOURCES["sampled"]
+        rows = zip(self._agents(samples), samples.scores.reward_b.tolist(), sampled_b.tolist(), strict=True)
+        for agent, reward, sampled in rows:
+            if sampled:
                 known[agent] = self.decay * known.get(agent, 0.0) + (1 - self.decay) * reward
 
-    def _agents(self, collected: Collected) -> list[int]:
-        return collected.extras.get("agent_b", np.zeros(len(collected), dtype=np.int64)).tolist()
+    def _agents(self, samples: ScoredSamples) -> list[int]:
+        return samples.extras.get("agent_b", np.zeros(len(samples), dtype=np.int64)).tolist()
 
-    def _known(self, desk: Desk) -> dict[int, float]:
-        return desk.store(self).setdefault("baselines", {})
+    def _known(self, context: RunContext) -> dict[int, float]:
+        return context.store(self).setdefault("baselines", {})
 
     def supplies(self) -> tuple[str, ...]:
         """Batch fields."""

@@ -1,4 +1,4 @@
-"""Praise and blame for parts of an answer: spans that somebody names, as marks on its tokens."""
+"""Praise and blame for parts of a completion: spans that somebody names, as marks on its tokens."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from typing import Any
 
 import torch
 
-from grouprl.algorithms.data_part import Desk, Exploration
+from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.rewards import import_object
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.samples import ScoredSamples
 
 SIDES = ("good", "poor")
 ALIKE = 0.8
-"""How alike, by difflib's ratio, words of the answer must be to a span that does not occur in it."""
+"""How alike, by difflib's ratio, words of the completion must be to a span that does not occur in it."""
 Spans = list[tuple[int, int]]
 
 
-@part("explore")
-class SpanFeedback(Exploration):
-    """Ask a function which parts of each answer are good and which poor: `marks.good`, `marks.poor` (Text2Grad).
+@part("augment")
+class SpanFeedback(Augmentation):
+    """RolloutRequest a function which parts of each completion are good and which poor: `marks.good`, `marks.poor`
+    (Text2Grad).
 
-    `function` is an import path, pkg.module:name or path/to/file.py:name. It is called with the answer's text and the
-    question's columns by name, and returns {"good": [...], "poor": [...]}, parts of the text. A part is looked for
+    `function` is an import path, pkg.module:name or path/to/file.py:name. It is called with the completion's text and
+    the prompt's columns by name, and returns {"good": [...], "poor": [...]}, parts of the text. A part is looked for
     exactly, every time it occurs; else the words that are most like it, if they are alike enough. Tokens without a
     letter or digit are not marked.
     """
 
     function: str = ""
 
-    def __call__(self, collected: Collected, desk: Desk) -> Collected:
+    def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
-        return collected
+        return samples
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `marks.good` and `marks.poor`."""
         judge = import_object(self.function, "span feedback")
         marks = {side: torch.zeros_like(batch.mask_bt) for side in SIDES}
-        for b, ids in enumerate(collected.rollout.response_ids):
-            words = pieces(ids, desk)
-            said = self._asked(judge, "".join(words), collected.questions[b].columns)
+        for b, ids in enumerate(samples.rollout.response_ids):
+            words = pieces(ids, context)
+            said = self._requested(judge, "".join(words), samples.examples[b].columns)
             for side in SIDES:
                 for start, end in covered(words, spans("".join(words), said.get(side, ()))):
                     marks[side][b, start:end] = True
@@ -51,13 +52,13 @@ class SpanFeedback(Exploration):
                 marks[side][b, plain] = False
         return batch.replace(marks={**batch.marks, **{side: mark & batch.mask_bt for side, mark in marks.items()}})
 
-    def _asked(self, judge: Any, text: str, columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    def _requested(self, judge: Any, text: str, columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
         said = judge(text, **columns)
         fits = isinstance(said, Mapping) and set(said) <= set(SIDES)
         if not fits or not all(isinstance(x, str) for side in said.values() for x in side):
             raise InputError(
                 f"the feedback '{self.function}' returned {said!r}"[:200],
-                "it returns {'good': [...], 'poor': [...]}, parts of the answer's text",
+                "it returns {'good': [...], 'poor': [...]}, parts of the completion's text",
             )
         return said
 
@@ -67,7 +68,7 @@ class SpanFeedback(Exploration):
 
     def words(self) -> str:
         """Describe."""
-        return f"ask {self.function or 'a function'} which parts of each answer are good and which poor"
+        return f"ask {self.function or 'a function'} which parts of each completion are good and which poor"
 
     def formula(self) -> str:
         """Formula."""
@@ -79,16 +80,16 @@ class SpanFeedback(Exploration):
             return []
         return [
             "span_feedback has nobody to ask. Set its function (text2grad: feedback) to pkg.module:name or "
-            "path/to/file.py:name, a function of an answer's text that names its good and poor parts"
+            "path/to/file.py:name, a function of a completion's text that names its good and poor parts"
         ]
 
 
-def pieces(ids: Sequence[int], desk: Desk) -> list[str]:
+def pieces(ids: Sequence[int], context: RunContext) -> list[str]:
     """Return what each token adds to the text of `ids`."""
-    alone = desk.decode([[i] for i in ids])
-    if "".join(alone) == desk.decode([list(ids)])[0]:
+    alone = context.decode([[i] for i in ids])
+    if "".join(alone) == context.decode([list(ids)])[0]:
         return alone
-    grown = desk.decode([ids[: i + 1] for i in range(len(ids))])
+    grown = context.decode([ids[: i + 1] for i in range(len(ids))])
     sizes = [0, *map(len, grown)]
     return [text[before:] for text, before in zip(grown, sizes, strict=False)]
 

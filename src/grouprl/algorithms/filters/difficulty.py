@@ -1,4 +1,4 @@
-"""Which questions are worth an update: those of middling difficulty."""
+"""Which prompts are worth an update: those of middling difficulty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDING = 1e-6
 
 
 def band_rows(batch: Batch, low: float, high: float) -> Tensor:
-    """[B] bool: rows of mixed groups whose share of right answers lies in [low, high]."""
+    """[B] bool: rows of mixed groups whose share of correct completions lies in [low, high]."""
     share_b = right_share(batch)
     return mixed_rows(batch) & (share_b >= low - ROUNDING) & (share_b <= high + ROUNDING)
 
@@ -29,9 +29,10 @@ def check_band(low: float, high: float) -> None:
         raise InputError(f"difficulty_band: low {low:g} > high {high:g}", "the band must not be empty")
 
 
-@part("select")
+@part("filter")
 class DifficultyBand(Selection):
-    """Keep questions whose share of right answers lies in [low, high] (online difficulty filtering, arXiv:2504.03380).
+    """Keep prompts whose share of correct completions lies in [low, high] (online difficulty filtering,
+    arXiv:2504.03380).
 
     Groups that are all right or all wrong are never kept, so 0 and 1 is DAPO's filter. The others leave the loss and
     its denominators.
@@ -51,12 +52,13 @@ class DifficultyBand(Selection):
     def words(self) -> str:
         """Describe."""
         return (
-            f"leave out questions with fewer than {self.low:.0%} or more than {self.high:.0%} right answers, and those "
-            "whose answers are all right or all wrong"
+            f"leave out prompts with fewer than {self.low:.0%} or more than {self.high:.0%} correct completions, "
+            "and those "
+            "whose completions are all right or all wrong"
         )
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group of one is never mixed."""
         if run.group_size == 1:
-            return ["difficulty_band leaves out every group of one answer. Use batch.group of 2 or more"]
+            return ["difficulty_band leaves out every group of one completion. Use batch.group_size of 2 or more"]
         return []

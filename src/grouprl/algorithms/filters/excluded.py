@@ -1,4 +1,4 @@
-"""What is drawn and not learned from: rows of one agent, and spans of an answer between two signs."""
+"""What is sampled and not learned from: rows of one agent, and spans of a completion between two signs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 
-@part("select")
+@part("filter")
 class DropAgent(Selection):
     """Leave the rows of agent number `agent` out of the loss and of statistics: it is asked, and not trained.
 
@@ -43,12 +43,12 @@ class DropAgent(Selection):
         return one_agent(self.name, run) if self.agent > 0 else []
 
 
-@part("select")
+@part("filter")
 class DropSpan(Selection):
     """Leave the tokens between two signs out of the loss, the signs included (`marks.span`): SSRL's information mask.
 
-    What an answer tells itself in place of a tool is then not imitated, only what is made of it. A span that is never
-    closed counts as any other text. `begin` and `end` are what a run looks for in the answers.
+    What a completion tells itself in place of a tool is then not imitated, only what is made of it. A span that is
+    never closed counts as any other text. `begin` and `end` are what a run looks for in the completions.
     """
 
     begin: Annotated[str, Field(min_length=1)] = "<information>"

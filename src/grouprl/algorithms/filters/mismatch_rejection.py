@@ -1,4 +1,4 @@
-"""Rejection of what the sampler drew too differently from the trainer: single tokens, or whole completions.
+"""Rejection of what the sampler sampled too differently from the trainer: single tokens, or whole completions.
 
 With d = log π_old - log π_behavior: k1 = -d, k2 = d²/2, k3 = e^d - 1 - d, of a token, or their sum, mean or largest
 over a completion (verl's rollout_rs).
@@ -36,7 +36,7 @@ def divergence(log_bt: Tensor, statistic: Statistic) -> Tensor:
     return log_bt.square() / 2 if statistic == "k2" else log_bt.expm1() - log_bt
 
 
-@part("select")
+@part("filter")
 class MismatchRejection(Selection):
     """Take tokens or completions out of the loss and its denominators whose mismatch is outside [log low, log high].
 

@@ -1,8 +1,9 @@
-"""Pruning: which answers of a judged batch are worth an update. Judged first, pruned then; nothing is judged anew.
+"""Pruning: which completions of a prepared batch are worth an update. Judged first, pruned then; nothing is judged
+anew.
 
-A pruned answer leaves the loss and its denominators and costs no pass through the model. How many of n answers stay is
-`max(floor(n · (1 - rate)), least)`. Answers that tie are told apart by a fixed shuffle made from their own log-probs,
-so that the choice depends neither on the order of rows nor on chance.
+A pruned completion leaves the loss and its denominators and costs no pass through the model. How many of n completions
+stay is `max(floor(n · (1 - rate)), least)`. Completions that tie are told apart by a fixed shuffle made from their own
+log-probs, so that the choice depends neither on the order of rows nor on chance.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 def kept_count(n: int, rate: float, least: int) -> int:
-    """How many of `n` answers stay when the share `rate` is taken away (never more than n)."""
+    """How many of `n` completions stay when the share `rate` is taken away (never more than n)."""
     return min(n, max(math.floor(n * (1 - rate) + 1e-9), least))
 
 
 def shuffled(batch: Batch) -> Tensor:
     """[B] int64 pseudo-random number of each row, made from its log-probs at the start of the update.
 
-    The same answer has the same number wherever it stands in the batch and however it is padded.
+    The same completion has the same number wherever it stands in the batch and however it is padded.
     """
     rounded_bt = (torch.where(batch.mask_bt, batch.need("old_bt", "the order of ties"), 0).double() * 1000).round()
     return (rounded_bt.long().square().sum(1) * 2654435761 + batch.length_b * 40503) % 2**32
@@ -52,7 +53,7 @@ def segments(order_b: Tensor, id_b: Tensor, counted_b: Tensor) -> Iterator[Tenso
 
 
 class Prune(Part):
-    """Base: a judged batch with a smaller loss mask."""
+    """Base: a prepared batch with a smaller loss mask."""
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with rows taken out of the loss; advantages stay as they are."""
@@ -61,10 +62,10 @@ class Prune(Part):
 
 @part("prune", name="by_advantage")
 class ByAdvantage(Prune):
-    """CPPO: keep the answers with the largest |A| (arXiv:2503.22342); mean and spread are those of all answers.
+    """CPPO: keep the completions with the largest |A| (arXiv:2503.22342); mean and spread are those of all completions.
 
-    `scope`: the share is taken away from every question (the paper) or from the whole batch (both released codes),
-    where a question may lose all its answers. `which` go: the smallest |A| (the method), the largest, or any (its
+    `scope`: the share is taken away from every prompt (the paper) or from the whole batch (both released codes),
+    where a prompt may lose all its completions. `which` go: the smallest |A| (the method), the largest, or any (its
     ablations).
     """
 
@@ -73,7 +74,7 @@ class ByAdvantage(Prune):
     which: Literal["smallest", "largest", "any"] = "smallest"
 
     def __call__(self, batch: Batch) -> Batch:
-        """Keep the k = floor(G(1 - rate)) answers of largest |A|, at least one."""
+        """Keep the k = floor(G(1 - rate)) completions of largest |A|, at least one."""
         size_b = batch.need("advantage_bt", self.name).abs().amax(1)
         value_b = {"smallest": size_b, "largest": -size_b, "any": torch.zeros_like(size_b)}[self.which]
         kept_b = torch.zeros_like(batch.stats_b)
@@ -88,27 +89,27 @@ class ByAdvantage(Prune):
     def words(self) -> str:
         """Describe."""
         what = {"smallest": "of the smallest |A|", "largest": "of the largest |A|", "any": "at random"}[self.which]
-        return f"leave out {self.rate:.4g} of each {self.scope}'s answers, those {what}; the others keep their A"
+        return f"leave out {self.rate:.4g} of each {self.scope}'s completions, those {what}; the others keep their A"
 
     def formula(self) -> str:
         """Formula."""
-        return f"keep the {1 - self.rate:.4g}·G answers of largest |A|" if self.which == "smallest" else ""
+        return f"keep the {1 - self.rate:.4g}·G completions of largest |A|" if self.which == "smallest" else ""
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is taken away."""
         if self.rate == 0:
             return ["by_advantage has no effect: its rate is 0"]
         if self.scope == "group" and kept_count(run.group_size, self.rate, 1) == run.group_size:
-            return [f"by_advantage has no effect: it keeps all of {run.group_size} answers"]
+            return [f"by_advantage has no effect: it keeps all of {run.group_size} completions"]
         return []
 
 
-@part("select")
+@part("filter")
 class MaxVariance(Selection):
-    """PODS: keep the answers of each question whose rewards vary most (arXiv:2504.13818), at least two.
+    """PODS: keep the completions of each prompt whose rewards vary most (arXiv:2504.13818), at least two.
 
-    The best subset of m is some number of the lowest rewards and the rest of the highest. The answers left out do not
-    count in the group's statistics either: advantages are those of the kept answers.
+    The best subset of m is some number of the lowest rewards and the rest of the highest. The completions left out do
+    not count in the group's statistics either: advantages are those of the kept completions.
     """
 
     rate: Rate = 0.75
@@ -127,7 +128,7 @@ class MaxVariance(Selection):
 
     def words(self) -> str:
         """Describe."""
-        return f"keep {1 - self.rate:.4g} of each question's answers (at least two): those whose rewards vary most"
+        return f"keep {1 - self.rate:.4g} of each prompt's completions (at least two): those whose rewards vary most"
 
     def formula(self) -> str:
         """Formula."""
@@ -136,7 +137,7 @@ class MaxVariance(Selection):
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is taken away."""
         if kept_count(run.group_size, self.rate, 2) == run.group_size:
-            return [f"max_variance has no effect: it keeps all of {run.group_size} answers"]
+            return [f"max_variance has no effect: it keeps all of {run.group_size} completions"]
         return []
 
 

@@ -40,7 +40,7 @@ def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
 
 
 def mixed_rows(batch: Batch) -> Tensor:
-    """[B] bool: rows of groups whose answers differ in raw outcome.
+    """[B] bool: rows of groups whose completions differ in raw outcome.
 
     The outcome is `correct_b` where given, else the reward before shaping.
     """
@@ -58,9 +58,9 @@ def telling_rows(batch: Batch, by: By) -> Tensor:
     return mixed_rows(batch) if by == "outcome" else spread_rows(batch)
 
 
-@part("select")
+@part("filter")
 class MixedGroups(Selection):
-    """Keep groups with both right and wrong answers; the others leave loss and denominators (DAPO, Reinforce-Rej).
+    """Keep groups with both right and wrong completions; the others leave loss and denominators (DAPO, Reinforce-Rej).
 
     Judged on raw correctness, or on the reward before shaping where correctness is not given. `by="reward"` keeps every
     group whose rewards differ, also one in which nobody is right: the zero-variance filter of INTELLECT-2, THOR and
@@ -71,25 +71,25 @@ class MixedGroups(Selection):
     by: By = "outcome"
 
     def __call__(self, batch: Batch) -> Batch:
-        """Drop groups whose answers are all right or all wrong (by="reward": all of the same reward)."""
+        """Drop groups whose completions are all right or all wrong (by="reward": all of the same reward)."""
         return drop(batch, ~telling_rows(batch, self.by), from_statistics=not self.in_statistics)
 
     def words(self) -> str:
         """Describe."""
         if self.by == "reward":
             return "leave out zero-variance groups (all rewards equal), also from the denominators"
-        return "leave out questions whose answers are all right or all wrong, also from the denominators"
+        return "leave out prompts whose completions are all right or all wrong, also from the denominators"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group of one is never mixed, so nothing would be left."""
         if run.group_size == 1:
-            return ["mixed_groups leaves out every group of one answer. Use batch.group of 2 or more"]
+            return ["mixed_groups leaves out every group of one completion. Use batch.group_size of 2 or more"]
         return []
 
 
-@part("select")
+@part("filter")
 class DropTruncated(Selection):
-    """Leave answers that hit the length limit out of the loss (DAPO's overlong filtering).
+    """Leave completions that hit the length limit out of the loss (DAPO's overlong filtering).
 
     They leave the denominators too: a mean over the B' completions that are left is B/B' times that over all B.
     `mask_truncated` keeps the denominators, as TRL's `mask_truncated_completions` does. `in_statistics`: whether their
@@ -109,10 +109,13 @@ class DropTruncated(Selection):
     def words(self) -> str:
         """Describe."""
         still = "still count" if self.in_statistics else "do not count either"
-        return f"leave answers that were cut off out of the loss and its denominators; in group statistics they {still}"
+        return (
+            "leave completions that were cut off out of the loss and its denominators; in group statistics "
+            f"they {still}"
+        )
 
 
-@part("select")
+@part("filter")
 class MaskTruncated(Selection):
     """Completions that hit the length limit have no loss, and change nothing else (TRL's mask_truncated_completions).
 
@@ -136,7 +139,7 @@ class MaskTruncated(Selection):
         )
 
 
-@part("select")
+@part("filter")
 class RejectMismatch(Selection):
     """Leave out tokens or sequences whose ratio π_old/π_behavior lies outside [low, high] (IcePop, rejection in verl).
 

@@ -43,7 +43,7 @@ def first(score_bt: Tensor, candidate_bt: Tensor, count: int) -> Tensor:
 class ClipCov(Objective):
     """PPO's clip, and no loss for a few random tokens whose covariance lies in (lower, upper) (Clip-Cov).
 
-    max(1, int(share · tokens)) of them are drawn among tokens that the clip leaves alone; chance is a hash of the
+    max(1, int(share · tokens)) of them are sampled among tokens that the clip leaves alone; chance is a hash of the
     current log-probs.
     """
 
@@ -60,7 +60,7 @@ class ClipCov(Objective):
             raise InputError(f"clip_cov: lower {self.lower:g} ≥ upper {self.upper:g}", "the interval must not be empty")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(ρA, clip(ρ)A), zero for the drawn tokens."""
+        """-min(ρA, clip(ρ)A), zero for the sampled tokens."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.low, 1 + self.high))
@@ -68,9 +68,9 @@ class ClipCov(Objective):
         cov_bt = covariance(logp_bt, batch)
         free_bt = batch.active_bt & (metrics["clip_fraction"] == 0)
         candidate_bt = free_bt & (cov_bt > self.lower) & (cov_bt < self.upper)
-        drawn_bt = first(hashed(logp_bt, batch.mask_bt), candidate_bt, _count(self.share, batch))
-        metrics["covariance_fraction"] = drawn_bt.to(adv_bt.dtype)
-        return TokenLoss(torch.where(drawn_bt, 0, loss_bt), metrics)
+        sampled_bt = first(hashed(logp_bt, batch.mask_bt), candidate_bt, _count(self.share, batch))
+        metrics["covariance_fraction"] = sampled_bt.to(adv_bt.dtype)
+        return TokenLoss(torch.where(sampled_bt, 0, loss_bt), metrics)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -80,14 +80,14 @@ class ClipCov(Objective):
         """Describe."""
         return (
             f"PPO clip with [{1 - self.low:g}, {1 + self.high:g}], and no gradient for a random {self.share:g} of the "
-            f"tokens, drawn where log-prob and advantage vary together (covariance {self.lower:g} to {self.upper:g})"
+            f"tokens, sampled where log-prob and advantage vary together (covariance {self.lower:g} to {self.upper:g})"
         )
 
     def formula(self) -> str:
         """Formula."""
         return (
-            f"-[t not drawn]·min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  "
-            f"drawn where {self.lower:g} < (A - mean A)(log π - mean log π) < {self.upper:g}"
+            f"-[t not sampled]·min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  "
+            f"sampled where {self.lower:g} < (A - mean A)(log π - mean log π) < {self.upper:g}"
         )
 
 

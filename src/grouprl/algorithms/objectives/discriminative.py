@@ -1,7 +1,7 @@
-"""Objectives on labels: right answers are told from wrong ones, as a classifier or a likelihood would.
+"""Objectives on labels: correct completions are told from wrong ones, as a classifier or a likelihood would.
 
-`Labels` writes the label of each answer as a signed advantage; the objectives read sign and size. A loss of a whole
-answer stands on each of its tokens, so that `sequence_mean` averages answers.
+`Labels` writes the label of each completion as a signed advantage; the objectives read sign and size. A loss of a whole
+completion stands on each of its tokens, so that `sequence_mean` averages completions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
-from grouprl.algorithms.objectives.regression import answer_value, counted, log_distance
+from grouprl.algorithms.objectives.regression import completion_value, counted, log_distance
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
 from grouprl.algorithms.token_weights.weighting import Weighting
@@ -28,9 +28,9 @@ HELD = (0.02, 0.98)
 """Bounds of a success rate that stands in a quotient (NFT)."""
 _SIZE = {
     "one": "1",
-    "balanced": "G/(2·answers with the same label), so that both classes weigh the same",
-    "class_mean": "G/(answers with the same label), so that a sum over a group is a mean over each class",
-    "odds": "1 where right and p/(1-p) where wrong, p the group's share of right answers",
+    "balanced": "G/(2·completions with the same label), so that both classes weigh the same",
+    "class_mean": "G/(completions with the same label), so that a sum over a group is a mean over each class",
+    "odds": "1 where right and p/(1-p) where wrong, p the group's share of correct completions",
 }
 
 
@@ -42,17 +42,17 @@ def success(batch: Batch, reader: str) -> tuple[Tensor, Tensor, Tensor]:
     return right_b, levels.mean(right_b, batch.group_b, weight_b), mixed_b
 
 
-def answer_sum(value_bt: Tensor, active_bt: Tensor) -> Tensor:
+def completion_sum(value_bt: Tensor, active_bt: Tensor) -> Tensor:
     """[B] sum over each row's active tokens."""
     return torch.where(active_bt, value_bt, 0).sum(1)
 
 
 @part("advantage")
 class Labels(Advantage):
-    """+size for right answers and -size for wrong ones, by raw correctness.
+    """+size for correct completions and -size for wrong ones, by raw correctness.
 
-    Sizes: `one`; `balanced` G/(2 n_c), n_c answers of the label in the group (PACS); `class_mean` G/n_c (DisCO); `odds`
-    1 and p/(1-p) (NFT). In a group without both labels every size is 1 with `one_sided="one"`, 0 with "zero".
+    Sizes: `one`; `balanced` G/(2 n_c), n_c completions of the label in the group (PACS); `class_mean` G/n_c (DisCO);
+    `odds` 1 and p/(1-p) (NFT). In a group without both labels every size is 1 with `one_sided="one"`, 0 with "zero".
     """
 
     size: Size = "one"
@@ -75,7 +75,7 @@ class Labels(Advantage):
     def words(self) -> str:
         """Describe."""
         lone = {"one": "1", "zero": "0"}[self.one_sided]
-        return f"+ for right answers, - for wrong ones; size {_SIZE[self.size]}; {lone} in one-sided groups"
+        return f"+ for correct completions, - for wrong ones; size {_SIZE[self.size]}; {lone} in one-sided groups"
 
     def formula(self) -> str:
         """Formula."""
@@ -89,13 +89,13 @@ class Labels(Advantage):
     def refuse(self, run: RunFacts) -> list[str]:
         """A group of one never holds both labels."""
         if run.group_size == 1 and self.one_sided == "zero":
-            return ["labels needs right and wrong answers to one question. Use batch.group of 2 or more"]
+            return ["labels needs right and wrong completions of one prompt. Use batch.group_size of 2 or more"]
         return []
 
 
-@part("weight")
+@part("token_weight")
 class SuccessWeight(Weighting):
-    """Weigh questions by their success rate p: 1-p, or sqrt((1-p)/p) (NFT, arXiv:2505.18116): hard ones count more.
+    """Weigh prompts by their success rate p: 1-p, or sqrt((1-p)/p) (NFT, arXiv:2505.18116): hard ones count more.
 
     p is held within [0.02, 0.98].
     """
@@ -114,7 +114,7 @@ class SuccessWeight(Weighting):
     def words(self) -> str:
         """Describe."""
         what = "1 - p" if self.form == "failure" else "sqrt((1-p)/p)"
-        return f"weigh each question by {what}, p the share of its answers that are right"
+        return f"weigh each prompt by {what}, p the share of its completions that are right"
 
     def formula(self) -> str:
         """Formula."""
@@ -123,10 +123,11 @@ class SuccessWeight(Weighting):
 
 @part("objective")
 class ImplicitNegative(Objective):
-    """Likelihood of right answers, and of wrong ones under the policy that is left when the right are taken out (NFT).
+    """Likelihood of correct completions, and of wrong ones under the policy that is left when the right are taken out
+    (NFT).
 
-    With odds o = p/(1-p) (-A of a wrong answer): -A·log ρ_t where A > 0; -negative·log max(1 + o(1-ρ_t), floor) where
-    A < 0, the maximum with a straight-through gradient; log ρ at most `limit` (arXiv:2505.18116).
+    With odds o = p/(1-p) (-A of a wrong completion): -A·log ρ_t where A > 0; -negative·log max(1 + o(1-ρ_t), floor)
+    where A < 0, the maximum with a straight-through gradient; log ρ at most `limit` (arXiv:2505.18116).
     """
 
     negative: Coefficient = 1.0
@@ -151,7 +152,8 @@ class ImplicitNegative(Objective):
         """Describe."""
         share = "that" if self.negative == 1 else f"{self.negative:g} times that"
         return (
-            f"raise the likelihood of right answers, and {share} of wrong ones under the policy that is left when the "
+            f"raise the likelihood of correct completions, and {share} of wrong ones under the policy that is "
+            "left when the "
             f"right ones are taken out; its ratio (1 - pρ)/(1 - p) is held at {self.floor:g} or above"
         )
 
@@ -161,15 +163,15 @@ class ImplicitNegative(Objective):
         return f"-log ρ_t if right, {wrong} if wrong,  ρ_t = π(y_t)/π_old(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is learnt from wrong answers at weight 0."""
-        return ["wrong answers have no effect: implicit_negative.negative is 0"] if self.negative == 0 else []
+        """Nothing is learnt from wrong completions at weight 0."""
+        return ["wrong completions have no effect: implicit_negative.negative is 0"] if self.negative == 0 else []
 
 
 @part("objective")
 class Classify(Objective):
-    """PACS: cross-entropy of correctness on an implicit score, the answer's reward β·log(π/π_old) among the others.
+    """PACS: cross-entropy of correctness on an implicit score, the completion's reward β·log(π/π_old) among the others.
 
-    ψ_i = r_i - mean_{j≠i} r_j with r_i = β Σ_t log(π/π_old), differentiated through all answers of the group; loss
+    ψ_i = r_i - mean_{j≠i} r_j with r_i = β Σ_t log(π/π_old), differentiated through all completions of the group; loss
     |A_i|·BCE(sigmoid ψ_i, A_i > 0) (arXiv:2509.02522). `center="none"` takes ψ_i = r_i.
     """
 
@@ -178,8 +180,8 @@ class Classify(Objective):
     couples: ClassVar[str] = "group"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """|A_i|·softplus(-sign(A_i)·ψ_i) on each token of answer i."""
-        adv_b = answer_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        """|A_i|·softplus(-sign(A_i)·ψ_i) on each token of completion i."""
+        adv_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         reward_b = self.beta * log_distance(logp_bt, batch, "old").sum(1)
         if self.center == "leave_one_out":
             reward_b = reward_b - levels.leave_one_out_mean(reward_b, batch.group_b, counted(batch))
@@ -197,8 +199,8 @@ class Classify(Objective):
 
     def words(self) -> str:
         """Describe."""
-        among = "" if self.center == "none" else " minus the mean of the other answers'"
-        return f"predict whether an answer is right from {self.beta:g} times its log-ratio{among}, by cross-entropy"
+        among = "" if self.center == "none" else " minus the mean of the other completions'"
+        return f"predict whether a completion is right from {self.beta:g} times its log-ratio{among}, by cross-entropy"
 
     def formula(self) -> str:
         """Formula."""
@@ -208,16 +210,17 @@ class Classify(Objective):
     def refuse(self, run: RunFacts) -> list[str]:
         """The others must be there."""
         if run.group_size == 1 and self.center == "leave_one_out":
-            return ["classify compares each answer with the others of its group. Use batch.group of 2 or more"]
+            return ["classify compares each completion with the others of its group. Use batch.group_size of 2 or more"]
         return []
 
 
 @part("objective")
 class Separate(Objective):
-    """DisCO: raise the scores of right answers, lower those of wrong ones, hard wrong ones most (arXiv:2505.12366).
+    """DisCO: raise the scores of correct completions, lower those of wrong ones, hard wrong ones most
+    (arXiv:2505.12366).
 
-    Score: mean token log-prob, or mean token ratio to the old policy. Right answers: -A_i s_i. Wrong ones: their mean
-    score, or with `tau` the soft maximum τ·log mean_neg exp(s/τ), whose gradient weighs by softmax(s/τ).
+    Score: mean token log-prob, or mean token ratio to the old policy. Correct completions: -A_i s_i. Wrong ones: their
+    mean score, or with `tau` the soft maximum τ·log mean_neg exp(s/τ), whose gradient weighs by softmax(s/τ).
     """
 
     score: Literal["log_likelihood", "ratio"] = "log_likelihood"
@@ -225,16 +228,16 @@ class Separate(Objective):
     couples: ClassVar[str] = "group"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong answer, on each token of answer i."""
-        adv_b, active_bt = answer_value(batch.need("advantage_bt", self.name), batch.active_bt), batch.active_bt
+        """-A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong completion, on each token of completion i."""
+        adv_b, active_bt = completion_value(batch.need("advantage_bt", self.name), batch.active_bt), batch.active_bt
         value_bt = logp_bt if self.score == "log_likelihood" else log_ratio(logp_bt, batch).exp()
-        score_b = answer_sum(value_bt, active_bt) / active_bt.sum(1).clamp(min=1)
+        score_b = completion_sum(value_bt, active_bt) / active_bt.sum(1).clamp(min=1)
         if self.tau is not None:
             score_b = torch.where(adv_b < 0, self._soft_maximum(score_b, adv_b, batch.group_b), score_b)
         return TokenLoss(-(adv_b * score_b)[:, None] * active_bt, {})
 
     def _soft_maximum(self, score_b: Tensor, adv_b: Tensor, id_b: Tensor) -> Tensor:
-        """[B] τ·log of the mean of exp(s/τ) over the wrong answers of each group; finite where there are none."""
+        """[B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite where there are none."""
         assert self.tau is not None
         wrong_b = (adv_b < 0).to(score_b.dtype)
         top_b = levels.extreme(score_b.detach(), id_b, wrong_b, largest=True)
@@ -252,7 +255,7 @@ class Separate(Objective):
         wrong = "lower that of wrong ones"
         if self.tau is not None:
             wrong = f"lower the soft maximum (temperature {self.tau:g}) of the wrong ones', the most likely first"
-        return f"raise the {score} of right answers, {wrong}"
+        return f"raise the {score} of correct completions, {wrong}"
 
     def formula(self) -> str:
         """Formula."""

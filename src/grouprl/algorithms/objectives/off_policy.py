@@ -1,7 +1,7 @@
-"""Policy gradients for answers of an older policy: a region of ratios that may act, baselines, drift and dropping.
+"""Policy gradients for completions of an older policy: a region of ratios that may act, baselines, drift and dropping.
 
 Group-relative REINFORCE needs no importance weight to be right off-policy; what keeps it stable is which tokens and
-answers act at all (arXiv:2509.24203).
+completions act at all (arXiv:2509.24203).
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ class PolicyDrift(Regularizer):
         return idle_ratio(run, "old", "the policy drift")
 
 
-@part("normalize")
+@part("advantage_transform")
 class Shift(Normalize):
     """Add a constant to every advantage: the baseline is lowered by it (AsymRE, arXiv:2506.20520, δ = -amount).
 
-    Above 0 also answers as good as the average are imitated, and good ones push more than bad ones pull.
+    Above 0 also completions as good as the average are imitated, and good ones push more than bad ones pull.
     """
 
     amount: float = 0.1
@@ -161,9 +161,9 @@ class Shift(Normalize):
         return f"A ← A + {self.amount:g}"
 
 
-@part("weight")
+@part("token_weight")
 class AdvantageTilt(Weighting):
-    """exp(A/τ): good answers weigh more, bad ones less (RED-Weight, arXiv:2509.24203); exponent within ±20."""
+    """exp(A/τ): good completions weigh more, bad ones less (RED-Weight, arXiv:2509.24203); exponent within ±20."""
 
     temperature: Annotated[float, Field(gt=0)] = 1.0
 
@@ -180,12 +180,13 @@ class AdvantageTilt(Weighting):
         return f"× exp(A/{self.temperature:g})"
 
 
-@part("select")
+@part("filter")
 class BalanceNegatives(Selection):
-    """Where a group has more answers below its mean than others, drop so many of them that both are equal (RED-Drop).
+    """Where a group has more completions below its mean than others, drop so many of them that both are equal
+    (RED-Drop).
 
-    Dropped answers leave the group statistics and get advantage 0, but stay in the denominators, as in the authors'
-    code (arXiv:2509.24203). Which are dropped is drawn from the digits of their mean log-prob, so that a batch in
+    Dropped completions leave the group statistics and get advantage 0, but stay in the denominators, as in the authors'
+    code (arXiv:2509.24203). Which are dropped is sampled from the digits of their mean log-prob, so that a batch in
     another order, or cut in other pieces, drops the same ones.
     """
 
@@ -210,8 +211,10 @@ class BalanceNegatives(Selection):
 
     def words(self) -> str:
         """Describe."""
-        return "leave out answers below their group's mean, drawn at random, until they are no more than the others"
+        return (
+            "leave out completions below their group's mean, sampled at random, until they are no more than the others"
+        )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A lone answer is never below the mean, nor are more than half of two."""
-        return ["balance_negatives has no effect: groups hold fewer than 3 answers"] if run.group_size < 3 else []
+        """A lone completion is never below the mean, nor are more than half of two."""
+        return ["balance_negatives has no effect: groups hold fewer than 3 completions"] if run.group_size < 3 else []

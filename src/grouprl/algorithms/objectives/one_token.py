@@ -14,9 +14,9 @@ from grouprl.core.batch import Batch
 
 @part("objective")
 class OneToken(Objective):
-    """Expected policy gradient of drawing one token where a demonstration has x (OTR, arXiv:2509.26313).
+    """Expected policy gradient of sampling one token where a demonstration has x (OTR, arXiv:2509.26313).
 
-    Reward 1 for x, `beta` for any other token, tokens drawn from p' = sg softmax(z/κ):
+    Reward 1 for x, `beta` for any other token, tokens sampled from p' = sg softmax(z/κ):
     loss_t = -A_t[p'(x) log π(x) + β Σ_{a≠x} p'(a) log π(a)], the limit of many samples. `stats.cross`, the
     cross-entropies Σ_a p'(a) log π(a), come with the loss; with κ other than 1 p'(x) is `stats.logp@κ`, taken at the
     start of the update.
@@ -32,8 +32,8 @@ class OneToken(Objective):
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A[p'(x) log π(x) + β(cross - p'(x) log π(x))]."""
-        drawn_bt = (logp_bt.detach() if self.kappa == 1 else batch.need(self._reading(), self.name)).exp()
-        right_bt = drawn_bt * logp_bt
+        sampled_bt = (logp_bt.detach() if self.kappa == 1 else batch.need(self._reading(), self.name)).exp()
+        right_bt = sampled_bt * logp_bt
         value_bt = right_bt
         if self.beta != 0:
             value_bt = right_bt + self.beta * (batch.need("stats.cross", self.name) - right_bt)
@@ -49,7 +49,7 @@ class OneToken(Objective):
     def words(self) -> str:
         """Describe."""
         return (
-            "at every position, as if many tokens were drawn"
+            "at every position, as if many tokens were sampled"
             f"{'' if self.kappa == 1 else f' at temperature {self.kappa:g}'}: reward 1 for the demonstration's, "
             f"{self.beta:g} for any other"
         )

@@ -1,4 +1,4 @@
-"""Pairwise objectives: the answers to one question are compared two by two."""
+"""Pairwise objectives: the completions of one prompt are compared two by two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import log_ratio
-from grouprl.algorithms.objectives.regression import answer_value, counted
+from grouprl.algorithms.objectives.regression import completion_value, counted
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -19,10 +19,10 @@ from grouprl.core.batch import Batch
 class PairwiseGradient(Objective):
     """P3O: -(A_i - A_j)·w_i·w_j·(log π(y_i) - log π(y_j))/2, mean over the pairs of a group (arXiv:2310.00212).
 
-    w = π/π_old of a whole answer, detached, its logarithm within ±20. A term that has already moved far enough in its
-    own direction is dropped: `separate` judges each answer's own ratio against [1-low, 1+high] and drops its half of
-    the pair, `joint` judges w_i/w_j against 1+high (`low` plays no part) and drops the pair. Only differences of A
-    matter, so rewards need no baseline.
+    w = π/π_old of a whole completion, detached, its logarithm within ±20. A term that has already moved far enough in
+    its own direction is dropped: `separate` judges each completion's own ratio against [1-low, 1+high] and drops its
+    half of the pair, `joint` judges w_i/w_j against 1+high (`low` plays no part) and drops the pair. Only differences
+    of A matter, so rewards need no baseline.
     """
 
     low: LowBound = 0.2
@@ -31,9 +31,9 @@ class PairwiseGradient(Objective):
     couples: ClassVar[str] = "group"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-log π(y_i)·1/(G-1)·Σ_j (A_i - A_j) w_i w_j K_ij on each token of answer i."""
+        """-log π(y_i)·1/(G-1)·Σ_j (A_i - A_j) w_i w_j K_ij on each token of completion i."""
         active_bt, weight_b = batch.active_bt, counted(batch)
-        log_b = answer_value(log_ratio(logp_bt.detach(), batch, "sequence_sum"), active_bt)
+        log_b = completion_value(log_ratio(logp_bt.detach(), batch, "sequence_sum"), active_bt)
         gap_bb = self._gaps(batch)
         above_bb, below_bb = self._dropped(log_b, gap_bb)
         both_bb = (log_b[:, None] + log_b[None]).exp()
@@ -50,20 +50,20 @@ class PairwiseGradient(Objective):
         return TokenLoss(-(push_b * total_b)[:, None] * active_bt, metrics)
 
     def _gaps(self, batch: Batch) -> Tensor:
-        """[B,B] A_i - A_j of answers to the same question that count, 0 elsewhere."""
-        value_b = answer_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        """[B,B] A_i - A_j of completions of the same prompt that count, 0 elsewhere."""
+        value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         weight_b, id_b = counted(batch) > 0, batch.group_b
         pair_bb = (id_b[:, None] == id_b[None]) & weight_b[:, None] & weight_b[None]
         return torch.where(pair_bb, value_b[:, None] - value_b[None], 0)
 
     def _dropped(self, log_b: Tensor, gap_bb: Tensor) -> tuple[Tensor, Tensor]:
-        """[B,B] bool each: terms of answer i that are dropped for a ratio too large, and too small."""
+        """[B,B] bool each: terms of completion i that are dropped for a ratio too large, and too small."""
         moved_bb = log_b[:, None] - log_b[None] if self.clip == "joint" else log_b[:, None].expand_as(gap_bb)
         low, high = self._band()
         return (moved_bb.exp() > high) & (gap_bb > 0), (moved_bb.exp() < low) & (gap_bb < 0)
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows whose advantage equals that of all other answers to their question."""
+        """[B] bool: rows whose advantage equals that of all other completions of their prompt."""
         return ~(self._gaps(batch) != 0).any(1)
 
     def needs(self) -> tuple[str, ...]:
@@ -72,10 +72,11 @@ class PairwiseGradient(Objective):
 
     def words(self) -> str:
         """Describe."""
-        judged = "its own ratio" if self.clip == "separate" else "the ratio of the two ratios"
+        prepared = "its own ratio" if self.clip == "separate" else "the ratio of the two ratios"
         return (
-            "push every two answers to one question apart by the difference of their rewards, times both answers' "
-            f"ratios (not differentiated); a term is dropped when {judged} has left "
+            "push every two completions of one prompt apart by the difference of their rewards, times both "
+            "completions' "
+            f"ratios (not differentiated); a term is dropped when {prepared} has left "
             f"{self._band_words()} in its direction"
         )
 
@@ -102,5 +103,5 @@ class PairwiseGradient(Objective):
     def refuse(self, run: RunFacts) -> list[str]:
         """A pair needs two."""
         if run.group_size == 1:
-            return ["pairwise_gradient compares answers to one question in pairs. Use batch.group of 2 or more"]
+            return ["pairwise_gradient compares completions of one prompt in pairs. Use batch.group_size of 2 or more"]
         return []

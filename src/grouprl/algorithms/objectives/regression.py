@@ -1,9 +1,9 @@
 """Regression: fit scaled log-ratios to an anchor policy to advantages, instead of pushing log-probs by them.
 
 The minimiser over all policies is the anchor tilted by the advantage, π ∝ π_anchor·exp(A/β), whatever distribution the
-answers were drawn from: no importance ratio, no clip. At π = π_anchor the gradient is a policy gradient.
+completions were sampled from: no importance ratio, no clip. At π = π_anchor the gradient is a policy gradient.
 
-A loss of a whole answer stands on each of its tokens, so that `sequence_mean` averages answers.
+A loss of a whole completion stands on each of its tokens, so that `sequence_mean` averages completions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def log_distance(logp_bt: Tensor, batch: Batch, anchor: Anchor) -> Tensor:
     return torch.where(batch.active_bt, logp_bt - batch.need(f"{anchor}_bt", "the regression"), 0)
 
 
-def answer_value(value_bt: Tensor, active_bt: Tensor) -> Tensor:
+def completion_value(value_bt: Tensor, active_bt: Tensor) -> Tensor:
     """[B] mean over each row's active tokens; exactly their value where they agree, 0 where a row has none."""
     mean_b = torch.where(active_bt, value_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
     high_b = torch.where(active_bt, value_bt, -torch.inf).amax(1)
@@ -67,9 +67,10 @@ def beside_anchor(run: RunFacts, anchor: Anchor, name: str) -> list[str]:
 
 @part("objective")
 class Regression(Objective):
-    """c·(β·log(π/π_anchor) - A)², for every token or for every answer (APA arXiv:2306.02231, A*-PO arXiv:2505.20686).
+    """c·(β·log(π/π_anchor) - A)², for every token or for every completion (APA arXiv:2306.02231, A*-PO
+    arXiv:2505.20686).
 
-    `level="sequence"` takes the sum of an answer's log-ratios. Without centring the advantage must hold the baseline
+    `level="sequence"` takes the sum of a completion's log-ratios. Without centring the advantage must hold the baseline
     that the optimum needs, E_anchor[exp(A/β)] = 1. Also rows of advantage 0 are pulled, to the anchor.
     """
 
@@ -79,12 +80,12 @@ class Regression(Objective):
     level: Literal["token", "sequence"] = "sequence"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """c·(β d - A)², d = log π - log π_anchor of the token or the answer."""
+        """c·(β d - A)², d = log π - log π_anchor of the token or the completion."""
         adv_bt, active_bt = batch.need("advantage_bt", self.name), batch.active_bt
         log_bt = log_distance(logp_bt, batch, self.anchor)
         if self.level == "token":
             return TokenLoss(self.coef * (self.beta * log_bt - adv_bt).square() * active_bt, {})
-        error_b = self.beta * log_bt.sum(1) - answer_value(adv_bt, active_bt)
+        error_b = self.beta * log_bt.sum(1) - completion_value(adv_bt, active_bt)
         return TokenLoss(self.coef * error_b.square()[:, None] * active_bt, {})
 
     def zero_rows(self, batch: Batch) -> Tensor:
@@ -97,7 +98,7 @@ class Regression(Objective):
 
     def words(self) -> str:
         """Describe."""
-        what = "token's log-ratio" if self.level == "token" else "answer's log-ratio (sum over its tokens)"
+        what = "token's log-ratio" if self.level == "token" else "completion's log-ratio (sum over its tokens)"
         return f"fit {self.beta:g} times each {what} to {anchor_words(self.anchor)} to its advantage, by least squares"
 
     def formula(self) -> str:
@@ -119,7 +120,7 @@ class GroupRegression(Objective):
     """c times the variance, over a group, of β·log(π/π_anchor)(y_i) - A_i (GVPO arXiv:2504.19599, REBEL, CoPG).
 
     Centring within the group cancels the partition function, so no baseline has to be known. The sample variance is
-    also ½ the mean over all pairs of (β(d_i - d_j) - (A_i - A_j))², d the log-ratio summed over an answer. `average`
+    also ½ the mean over all pairs of (β(d_i - d_j) - (A_i - A_j))², d the log-ratio summed over a completion. `average`
     "population" divides the squares by G instead of G-1. With `standardize_eps` the log-ratios are divided by
     sqrt(var_g d + eps²) in place of β (Reg-GRPO, arXiv:2506.07464): differentiated too, and smooth at d = 0.
     """
@@ -132,8 +133,8 @@ class GroupRegression(Objective):
     couples: ClassVar[str] = "group"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """c·G/(G-1)·(β(d_i - mean_g d) - A_i)² on each token of answer i."""
-        adv_b = answer_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        """c·G/(G-1)·(β(d_i - mean_g d) - A_i)² on each token of completion i."""
+        adv_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         n_b, weight_b = self._counts(batch)
         log_b = log_distance(logp_bt, batch, self.anchor).sum(1)
         predicted_b = self.beta * (log_b - levels.mean(log_b, batch.group_b, weight_b))
@@ -162,7 +163,7 @@ class GroupRegression(Objective):
         """Describe."""
         scale = f"{self.beta:g} times their" if self.standardize_eps is None else "their standardised"
         return (
-            f"fit differences between answers to one question: {scale} log-ratios (sum over tokens) to "
+            f"fit differences between completions of one prompt: {scale} log-ratios (sum over tokens) to "
             f"{anchor_words(self.anchor)}, centred within the group, to their advantages, by least squares"
         )
 
@@ -179,17 +180,17 @@ class GroupRegression(Objective):
         return beside_anchor(run, self.anchor, self.name)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Differences need two answers, and perhaps a reference."""
-        lone = ["group_regression compares several answers to one question. Use batch.group of 2 or more"]
+        """Differences need two completions, and perhaps a reference."""
+        lone = ["group_regression compares several completions of one prompt. Use batch.group_size of 2 or more"]
         return [*(lone if run.group_size == 1 else []), *anchored(run, self.anchor, self.name)]
 
 
 @part("advantage")
 class SoftBaseline(Advantage):
-    """Reward minus the soft value of the question, V = β·log mean_g exp(R/β) (OPMD; V* of A*-PO, arXiv:2505.20686).
+    """Reward minus the soft value of the prompt, V = β·log mean_g exp(R/β) (OPMD; V* of A*-PO, arXiv:2505.20686).
 
-    β→∞ gives the mean, β→0 the maximum of the group. `under="ref"` weighs answer j by π_ref(y_j)/π_old(y_j), normalised
-    in the group, so that the mean is one over the reference's answers though the policy drew them.
+    β→∞ gives the mean, β→0 the maximum of the group. `under="ref"` weighs completion j by π_ref(y_j)/π_old(y_j),
+    normalised in the group, so that the mean is one over the reference's completions though the policy sampled them.
     """
 
     beta: Positive = 0.5
@@ -206,7 +207,7 @@ class SoftBaseline(Advantage):
         return batch.broadcast((reward_b - value_b) * batch.stats_b)
 
     def _importance(self, batch: Batch, weight_b: Tensor) -> Tensor:
-        """[B] π_ref/π_old of whole answers over the group's largest, at least exp(-20)."""
+        """[B] π_ref/π_old of whole completions over the group's largest, at least exp(-20)."""
         gap_bt = batch.need("ref_bt", self.name) - batch.need("old_bt", self.name)
         log_b = torch.where(batch.mask_bt, gap_bt, 0).sum(1)
         return (log_b - levels.extreme(log_b, batch.group_b, weight_b, largest=True)).clamp(-LOG_LIMIT, 0).exp()
@@ -229,5 +230,5 @@ class SoftBaseline(Advantage):
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""
         if run.group_size == 1:
-            return ["soft_baseline takes a question's value from its answers. Use batch.group of 2 or more"]
+            return ["soft_baseline takes a prompt's value from its completions. Use batch.group_size of 2 or more"]
         return []

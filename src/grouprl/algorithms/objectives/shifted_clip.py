@@ -1,4 +1,4 @@
-"""PPO's clip for answers of earlier policies: the interval moves with the ratio at the start of the update."""
+"""PPO's clip for completions of earlier policies: the interval moves with the ratio at the start of the update."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouprl.core.batch import Batch
 class ShiftedClip(Objective):
     """Clip π/π_behavior around what it was at the start of the update, π_old/π_behavior (ReMix, arXiv:2507.06892).
 
-    For an answer that the policy itself drew, that is 1 and the clip is PPO's.
+    For a completion that the policy itself sampled, that is 1 and the clip is PPO's.
     """
 
     low: LowBound = 0.2
@@ -36,7 +36,7 @@ class ShiftedClip(Objective):
     def words(self) -> str:
         """Describe."""
         return (
-            "PPO clip of the ratio to the policy that drew the answer, from "
+            "PPO clip of the ratio to the policy that sampled the completion, from "
             f"{self.low:g} below to {self.high:g} above what it was at the start of the update"
         )
 

@@ -93,7 +93,8 @@ class GeometricMean(Objective):
     def words(self) -> str:
         """Describe."""
         return (
-            "the geometric mean of each answer's token ratios, each token clipped beforehand against its advantage's "
+            "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
+            "advantage's "
             f"direction at e^{self.high:g} and e^-{self.low:g}"
         )
 

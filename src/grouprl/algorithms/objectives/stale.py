@@ -1,7 +1,7 @@
-"""Trust regions and masks for answers that earlier policies drew, token by token.
+"""Trust regions and masks for completions that earlier policies sampled, token by token.
 
-Three policies meet: the one that drew a token (behaviour), the one that the update starts from (proximal), and the one
-that is being trained. The first two differ when answers are drawn ahead of their update.
+Three policies meet: the one that sampled a token (behaviour), the one that the update starts from (proximal), and the
+one that is being trained. The first two differ when completions are sampled ahead of their update.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class InterpolatedClip(Objective):
         above = "" if self.cap is None else f"; above {self.cap:g} it is {_ABOVE[self.beyond]}"
         return (
             f"PPO clip [{1 - self.low:g}, {1 + self.high:g}] around a proximal policy interpolated between the one "
-            f"that drew the token and the current one, times how far that lies from the former{above}"
+            f"that sampled the token and the current one, times how far that lies from the former{above}"
         )
 
     def formula(self) -> str:
@@ -81,11 +81,11 @@ class InterpolatedClip(Objective):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Without older answers there is nothing to interpolate."""
+        """Without older completions there is nothing to interpolate."""
         if run.ahead:
             return []
         return [
-            "the interpolated proximal policy has no effect: run.async_steps is 0, so every answer is the current's"
+            "the interpolated proximal policy has no effect: run.async_steps is 0, so every completion is the current's"
         ]
 
 
@@ -134,7 +134,7 @@ class ProbabilityMask(Objective):
         """Describe."""
         return (
             "advantage times the ratio to the sampler; a token whose probability has risen by more than "
-            f"{self.high:g} with a good answer, or fallen by more than {self.low:g} with a bad one, is left out"
+            f"{self.high:g} with a good completion, or fallen by more than {self.low:g} with a bad one, is left out"
         )
 
     def formula(self) -> str:
@@ -148,7 +148,7 @@ class ProbabilityMask(Objective):
         return ["the probability mask cannot act: with one update per rollout the policy is the sampler"]
 
 
-@part("weight")
+@part("token_weight")
 class SecondMomentMask(Weighting):
     """M2PO's mask: drop the tokens with the largest (log π_old/π_behavior)² until the mean of the rest is `threshold`.
 

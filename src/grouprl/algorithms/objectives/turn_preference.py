@@ -1,4 +1,4 @@
-"""Preferences between episodes, turn by turn: which of two episodes of a question is the better one, and where.
+"""Preferences between episodes, turn by turn: which of two episodes of a prompt is the better one, and where.
 
 Every two episodes of a group with different rewards are a pair. The loss of a pair stands on both its rows, half on
 each, so that `sequence_mean` averages pairs within a group and groups by their size.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.turn_level import same_actions, turns_of
 from grouprl.algorithms.objectives.objective import Objective
-from grouprl.algorithms.objectives.regression import answer_value, counted
+from grouprl.algorithms.objectives.regression import completion_value, counted
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core.batch import Batch
 
@@ -47,8 +47,8 @@ class Preference(Objective):
         return TokenLoss(loss_b[:, None] * batch.active_bt, metrics)
 
     def pairs(self, batch: Batch) -> Tensor:
-        """[B,B] bool: the first episode is of the same question as the second and has the larger advantage."""
-        value_b = answer_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        """[B,B] bool: the first episode is of the same prompt as the second and has the larger advantage."""
+        value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         known_b = counted(batch) > 0
         same_bb = (batch.group_b[:, None] == batch.group_b[None]) & known_b[:, None] & known_b[None]
         return same_bb & (value_b[:, None] > value_b[None])
@@ -77,7 +77,7 @@ class Preference(Objective):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A pair needs two episodes and a reference."""
-        lone = [f"{self.name} compares answers to one question. Use batch.group of 2 or more"]
+        lone = [f"{self.name} compares completions of one prompt. Use batch.group_size of 2 or more"]
         none = [f"{self.name} compares with a reference model. Set model.reference: initial"]
         return [*(lone if run.group_size == 1 else []), *([] if run.has_reference else none)]
 
@@ -112,7 +112,7 @@ class DiscountedPreference(Preference):
     def words(self) -> str:
         """Describe."""
         return (
-            "of every two episodes of a question make the better one likelier against the reference, early turns "
+            "of every two episodes of a prompt make the better one likelier against the reference, early turns "
             f"more (discount {self.gamma:g}, strength {self.beta:g})"
         )
 
@@ -160,7 +160,7 @@ class SegmentPreference(Preference):
         """Describe."""
         how_long = "to the end of the shorter" if self.turns is None else f"for at most {self.turns} turns"
         return (
-            "of every two episodes of a question make the better one likelier against the reference, from the turn in "
+            "of every two episodes of a prompt make the better one likelier against the reference, from the turn in "
             f"which they part, {how_long} (strength {self.beta:g})"
         )
 

@@ -1,6 +1,6 @@
 """Second models that are trained once, before the policy: a value model (DVPO) and a preference model (RTO).
 
-Each begins as a copy of the initial policy and learns from pairs of a right and a wrong answer to the same question.
+Each begins as a copy of the initial policy and learns from pairs of a right and a wrong completion of the same prompt.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.advantages.returns import GAE
-from grouprl.algorithms.data_part import Desk, Prelude
+from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.exploration.resampling import again, groups
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
 from grouprl.core.batch import Batch
 from grouprl.policy.second import second_policy
 from grouprl.policy.tokens import Tokens
-from grouprl.rollout.samples import Collected, join, subset
+from grouprl.rollout.samples import ScoredSamples, join, subset
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -31,11 +31,11 @@ GRAD_CLIP = 1.0
 EPS = 1e-8
 
 
-class SecondModel(Prelude):
+class SecondModel(Pretraining):
     """Base: a copy of the initial policy, trained on pairs for `steps` rollouts of the run's size, then frozen.
 
-    Right and wrong answers come from the policy itself; with `chosen="solutions"` the right one is the task's. Weights
-    and optimiser lie in the store, the model itself in memory.
+    Right and wrong completions come from the policy itself; with `chosen="solutions"` the right one is the task's.
+    Weights and optimiser lie in the store, the model itself in memory.
     """
 
     valued: ClassVar[bool] = False
@@ -45,51 +45,53 @@ class SecondModel(Prelude):
     epochs: int
     chosen: Chosen
 
-    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
+    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """Return what stays fixed over the epochs of a rollout."""
         raise NotImplementedError
 
-    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
+    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of N pairs to the model's parameters; returns metrics.
 
-        Rows are the N right answers, then the N wrong ones.
+        Rows are the N correct completions, then the N wrong ones.
         """
         raise NotImplementedError
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
-        answers = run.prompts * run.group_size
-        return f"{self.steps} × {answers} = {self.steps * answers:,} answers before the first step"
+        """Completions besides those of the run."""
+        completions = run.prompts * run.group_size
+        return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
-    def count(self, desk: Desk) -> int:
+    def count(self, context: RunContext) -> int:
         """One piece for each rollout."""
         return self.steps
 
-    def piece(self, number: int, desk: Desk) -> dict[str, float]:
-        """Draw a rollout, make pairs of it, train on them; the metrics are those before the model sees them."""
-        pairs = self.pairs(desk.draw(desk.take(desk.prompts)), desk)
-        model, metrics = self.model(desk), {"pairs": 0.0 if pairs is None else len(pairs) / 2}
-        optimizer, store = self._optimizer(model, desk), desk.store(self)
+    def piece(self, number: int, context: RunContext) -> dict[str, float]:
+        """Sample a rollout, make pairs of it, train on them; the metrics are those before the model sees them."""
+        pairs = self.pairs(context.sample(context.take(context.prompts)), context)
+        model, metrics = self.model(context), {"pairs": 0.0 if pairs is None else len(pairs) / 2}
+        optimizer, store = self._optimizer(model, context), context.store(self)
         if pairs is not None:
-            metrics |= self._update(model, optimizer, pairs, desk)
+            metrics |= self._update(model, optimizer, pairs, context)
         store["weights"], store["optimizer"] = model.trainable_state(), optimizer.state_dict()
         if number + 1 == self.steps:
             optimizer.zero_grad(set_to_none=True)
-            del store["optimizer"], desk.held(self)["optimizer"]
+            del store["optimizer"], context.held(self)["optimizer"]
         return metrics
 
-    def _update(self, model: Any, optimizer: torch.optim.Optimizer, pairs: Collected, desk: Desk) -> dict[str, float]:
+    def _update(
+        self, model: Any, optimizer: torch.optim.Optimizer, pairs: ScoredSamples, context: RunContext
+    ) -> dict[str, float]:
         """Take `epochs` optimiser steps on the same pairs; returns the metrics of the first."""
-        targets, found = self.targets(model, pairs, desk), []
+        targets, found = self.targets(model, pairs, context), []
         for _ in range(self.epochs):
             optimizer.zero_grad()
-            found.append(self.learn(model, pairs, desk, targets))
+            found.append(self.learn(model, pairs, context, targets))
             torch.nn.utils.clip_grad_norm_(model.parameters(), GRAD_CLIP)
             optimizer.step()
         return found[0]
 
-    def pairs(self, rows: Collected, desk: Desk) -> Collected | None:
-        """Return right answers, then the wrong ones they are paired with; None where no question has both."""
+    def pairs(self, rows: ScoredSamples, context: RunContext) -> ScoredSamples | None:
+        """Return correct completions, then the wrong ones they are paired with; None where no prompt has both."""
         right: list[int] = []
         wrong: list[int] = []
         for own in groups(rows, rows.kept_b):
@@ -102,21 +104,21 @@ class SecondModel(Prelude):
             return None
         first = subset(rows, np.array(right))
         if self.chosen == "solutions":
-            solutions = [desk.task.solution(question) or "" for question in first.questions]
-            first = desk.written([again(rows, row) for row in right], solutions)
+            solutions = [context.task.solution(example) or "" for example in first.examples]
+            first = context.written([again(rows, row) for row in right], solutions)
         return join([first, subset(rows, np.array(wrong))])
 
-    def model(self, desk: Desk) -> Any:
+    def model(self, context: RunContext) -> Any:
         """Return the model as far as it is trained."""
-        held = desk.held(self)
+        held = context.held(self)
         if "model" not in held:
-            held["model"] = second_policy(desk.policy, value_head=self.valued)
-            if "weights" in desk.store(self):
-                held["model"].load_trainable_state(desk.store(self)["weights"])
+            held["model"] = second_policy(context.policy, value_head=self.valued)
+            if "weights" in context.store(self):
+                held["model"].load_trainable_state(context.store(self)["weights"])
         return held["model"]
 
-    def _optimizer(self, model: Any, desk: Desk) -> torch.optim.Optimizer:
-        held, store = desk.held(self), desk.store(self)
+    def _optimizer(self, model: Any, context: RunContext) -> torch.optim.Optimizer:
+        held, store = context.held(self), context.store(self)
         if "optimizer" not in held:
             held["optimizer"] = torch.optim.AdamW(model.parameters(), lr=self.lr, weight_decay=0.0)
             if "optimizer" in store:
@@ -124,26 +126,29 @@ class SecondModel(Prelude):
         return held["optimizer"]
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Pairs need two answers, or a right one of the task's."""
+        """Pairs need two completions, or a right one of the task's."""
         if self.chosen == "answers" and run.group_size == 1:
-            return [f"{self.name} learns from right and wrong answers to one question. Use batch.group of 2 or more"]
+            return [
+                f"{self.name} learns from right and wrong completions of one prompt. Use batch.group_size of 2 or more"
+            ]
         if self.chosen == "solutions" and not run.demonstrations:
-            return [f"{self.name} with chosen: solutions needs a task that has right answers to show"]
+            return [f"{self.name} with chosen: solutions needs a task that has correct completions to show"]
         return []
 
     def _where(self) -> str:
-        right = "the task's solutions" if self.chosen == "solutions" else "its own right answers"
+        right = "the task's solutions" if self.chosen == "solutions" else "its own correct completions"
         return f"{self.steps} rollouts of the initial policy, {right} against its wrong ones"
 
 
-@part("prelude")
+@part("pretrain")
 class GlobalValue(SecondModel):
-    """A value model for all of training, from preferences: +1 for right answers, -1 for wrong (DVPO, arXiv:2502.16944).
+    """A value model for all of training, from preferences: +1 for correct completions, -1 for wrong (DVPO,
+    arXiv:2502.16944).
 
-    The reward comes when the answer is whole; the values of all its states, the whole answer's included, are fitted to
-    TD(λ) returns, A_GAE(λ) + V with the model's own values before the update, `epochs` times. Then the model is frozen
-    and gives `value_bt` of every answer and `stats.value_after`, the value of the state after each token; both are
-    whitened over the tokens of the step with `whiten`. It reads one position more than an answer has.
+    The reward comes when the completion is whole; the values of all its states, the whole completion's included, are
+    fitted to TD(λ) returns, A_GAE(λ) + V with the model's own values before the update, `epochs` times. Then the model
+    is frozen and gives `value_bt` of every completion and `stats.value_after`, the value of the state after each token;
+    both are whitened over the tokens of the step with `whiten`. It reads one position more than a completion has.
     """
 
     valued: ClassVar[bool] = True
@@ -156,17 +161,17 @@ class GlobalValue(SecondModel):
     chosen: Chosen = "answers"
     whiten: bool = True
 
-    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
+    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B,T+1] TD(λ) returns of ±1 at the end."""
-        tokens, outcome_b = whole(pairs.tokens, desk.policy), labels(pairs)
+        tokens, outcome_b = whole(pairs.tokens, context.policy), labels(pairs)
         value_bt = model.logp(tokens, values=True).value_bt.cpu()
         group_b = torch.from_numpy(pairs.group_b)
         batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
         return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
 
-    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
+    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Gradient of the mean of ½(V - G)² over states."""
-        tokens = whole(pairs.tokens, desk.policy)
+        tokens = whole(pairs.tokens, context.policy)
         mask_bt, value_bt = tokens.present_bt(), model.logp(tokens, values=True).value_bt.cpu()
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
         model.backward(tokens, torch.zeros_like(error_bt), None, error_bt / mask_bt.sum())
@@ -178,10 +183,10 @@ class GlobalValue(SecondModel):
         """Batch fields."""
         return ("value_bt", "stats.value_after")
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `value_bt` and `stats.value_after`."""
-        tokens = whole(collected.tokens, desk.policy)
-        value_bt = self.model(desk).logp(tokens, values=True).value_bt.cpu().to(batch.dtype)
+        tokens = whole(samples.tokens, context.policy)
+        value_bt = self.model(context).logp(tokens, values=True).value_bt.cpu().to(batch.dtype)
         before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
         if self.whiten:
             value_m = before_bt[batch.mask_bt]
@@ -200,23 +205,23 @@ class GlobalValue(SecondModel):
 
 
 def whole(tokens: Tokens, policy: Any) -> Tokens:
-    """Return rows with one more token, whose state is that of the whole answer."""
+    """Return rows with one more token, whose state is that of the whole completion."""
     end = policy.eos_ids[0]
     return replace(tokens, response_ids=tuple((*ids, end) for ids in tokens.response_ids))
 
 
-def labels(pairs: Collected) -> Tensor:
+def labels(pairs: ScoredSamples) -> Tensor:
     """[B] 1 for the first half of the rows, -1 for the others."""
     half = len(pairs) // 2
     return torch.tensor([1.0] * half + [-1.0] * half, dtype=torch.float64)
 
 
-@part("prelude")
+@part("pretrain")
 class PreferenceModel(SecondModel):
     """A copy of the initial policy trained by DPO; then it gives `stats.expert`, its log-prob of each token (RTO).
 
     The loss of a pair is -log σ(β[(log π(y_w) - log π_0(y_w)) - (log π(y_l) - log π_0(y_l))]), log-probs summed over an
-    answer, π_0 the initial policy (arXiv:2305.18290; RTO arXiv:2404.18922).
+    completion, π_0 the initial policy (arXiv:2305.18290; RTO arXiv:2404.18922).
     """
 
     steps: Count = 50
@@ -225,11 +230,11 @@ class PreferenceModel(SecondModel):
     beta: Positive = 0.1
     chosen: Chosen = "answers"
 
-    def targets(self, model: Any, pairs: Collected, desk: Desk) -> Tensor:
-        """[B] log-probs of the answers under the initial policy, which is the policy before training."""
-        return desk.policy.logp(pairs.tokens).logp_bt.sum(1)
+    def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
+        """[B] log-probs of the completions under the initial policy, which is the policy before training."""
+        return context.policy.logp(pairs.tokens).logp_bt.sum(1)
 
-    def learn(self, model: Any, pairs: Collected, desk: Desk, targets: Tensor) -> dict[str, float]:
+    def learn(self, model: Any, pairs: ScoredSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Gradient of the mean of -log σ over pairs."""
         half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens).logp_bt
         implied_b = self.beta * (logp_bt.sum(1) - targets)
@@ -243,9 +248,9 @@ class PreferenceModel(SecondModel):
         """Batch fields."""
         return ("stats.expert",)
 
-    def fill(self, batch: Batch, collected: Collected, desk: Desk) -> Batch:
+    def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.expert`."""
-        expert_bt = self.model(desk).logp(collected.tokens).logp_bt.cpu().to(batch.dtype)
+        expert_bt = self.model(context).logp(samples.tokens).logp_bt.cpu().to(batch.dtype)
         return batch.replace(stats={**batch.stats, "expert": expert_bt})
 
     def words(self) -> str:

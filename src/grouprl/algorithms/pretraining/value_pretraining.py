@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.advantages.returns import discounted, token_rewards
-from grouprl.algorithms.data_part import Desk, Prelude
+from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 
@@ -18,9 +18,9 @@ Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, le=1)]
 
 
-@part("prelude")
-class ValuePretraining(Prelude):
-    """Fit the value head to whole outcomes (λ = 1) of the frozen policy's answers (VC-PPO arXiv:2503.01491, VAPO).
+@part("pretrain")
+class ValuePretraining(Pretraining):
+    """Fit the value head to whole outcomes (λ = 1) of the frozen policy's completions (VC-PPO arXiv:2503.01491, VAPO).
 
     The value is linear in the last hidden state and nothing but the head is fitted, so the best head is known in closed
     form: after each of `steps` rollouts it is the ridge regression of all returns so far on their hidden states.
@@ -34,28 +34,28 @@ class ValuePretraining(Prelude):
     ridge: Positive = 1e-4
     gamma: Unit = 1.0
 
-    def count(self, desk: Desk) -> int:
+    def count(self, context: RunContext) -> int:
         """One piece for each rollout."""
         return self.steps
 
-    def piece(self, number: int, desk: Desk) -> dict[str, float]:
-        """Draw a rollout of the run's size, foresee it, fit the head to it and all before."""
-        rows = desk.draw(desk.take(desk.prompts))
-        batch = desk.batch(rows).rows(torch.from_numpy(rows.kept_b))
+    def piece(self, number: int, context: RunContext) -> dict[str, float]:
+        """Sample a rollout of the run's size, foresee it, fit the head to it and all before."""
+        rows = context.sample(context.take(context.prompts))
+        batch = context.batch(rows).rows(torch.from_numpy(rows.kept_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
-        state_md, head = torch.cat(desk.policy.hidden(batch.inputs)).double(), _head(desk.policy)
+        state_md, head = torch.cat(context.policy.hidden(batch.inputs)).double(), _head(context.policy)
         with torch.no_grad():
             metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
-        self.fit(desk, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
+        self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
         if number + 1 == self.steps:
-            desk.store(self).clear()
+            context.store(self).clear()
         return metrics
 
     @torch.no_grad()
-    def fit(self, desk: Desk, state_md: Tensor, return_m: Tensor) -> None:
+    def fit(self, context: RunContext, state_md: Tensor, return_m: Tensor) -> None:
         """Add observations (states end with a 1 for the bias) and set the head to the best for all so far."""
-        store, head = desk.store(self), _head(desk.policy)
+        store, head = context.store(self), _head(context.policy)
         store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
         store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
         penalty_d = torch.full_like(return_m[:1].expand(state_md.shape[1]), self.ridge)
@@ -66,9 +66,9 @@ class ValuePretraining(Prelude):
         head.bias.copy_(weight_d[-1:])
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
-        answers = run.prompts * run.group_size
-        return f"{self.steps} × {answers} = {self.steps * answers:,} answers before the first step"
+        """Completions besides those of the run."""
+        completions = run.prompts * run.group_size
+        return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
     def words(self) -> str:
         """Describe."""

@@ -1,4 +1,4 @@
-"""How many answers each question gets: by pass rate, by the greedy answer, by the variance of the gradient."""
+"""How many completions each prompt gets: by pass rate, by the greedy completion, by the variance of the gradient."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Allocation, Desk
+from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.exploration.probe import probe, rows_of
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -21,11 +21,11 @@ Count = Annotated[int, Field(ge=1)]
 
 @part("allocation")
 class Knapsack(Allocation):
-    """Split the step's answers so that the expected value of all groups is largest (Knapsack RL, arXiv:2509.25849).
+    """Split the step's completions so that the expected value of all groups is largest (Knapsack RL, arXiv:2509.25849).
 
-    N answers to a question of pass rate p are worth (1 - p^N - (1-p)^N)·p(1-p)², N between `low` and `high`. p is
-    (right + `smoothing`)/(answers + 2·`smoothing`) at the last visit, ½ before the first. Answers that are worth
-    nothing anywhere go to the questions that were never right, then to the others, as evenly as can be.
+    N completions of a prompt of pass rate p are worth (1 - p^N - (1-p)^N)·p(1-p)², N between `low` and `high`. p is
+    (right + `smoothing`)/(completions + 2·`smoothing`) at the last visit, ½ before the first. Completions that are
+    worth nothing anywhere go to the prompts that were never right, then to the others, as evenly as can be.
     """
 
     ahead: ClassVar[bool] = True
@@ -34,43 +34,45 @@ class Knapsack(Allocation):
     high: Count = 128
     smoothing: NonNegative = 1.0
 
-    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks with their shares of all answers."""
-        total = sum(ask.answers for ask in asks)
-        counts = knapsack([self.rate(ask.index, desk) for ask in asks], total, self.low, self.high)
-        desk.note("answers_least", min(counts, default=0), "least")
-        desk.note("answers_most", max(counts, default=0), "most")
-        return [replace(ask, answers=count) for ask, count in zip(asks, counts, strict=True)]
+    def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests with their shares of all completions."""
+        total = sum(request.completions for request in requests)
+        counts = knapsack([self.rate(request.index, context) for request in requests], total, self.low, self.high)
+        context.note("completions_least", min(counts, default=0), "least")
+        context.note("completions_most", max(counts, default=0), "most")
+        return [replace(request, completions=count) for request, count in zip(requests, counts, strict=True)]
 
-    def rate(self, index: int, desk: Desk) -> float:
-        """Smoothed pass rate of a question at its last visit."""
-        last = desk.ledger.last(index)
+    def rate(self, index: int, context: RunContext) -> float:
+        """Smoothed pass rate of a prompt at its last visit."""
+        last = context.prompt_history.last(index)
         if last is None:
             return 0.5
-        return (last.right + self.smoothing) / (last.answers + 2 * self.smoothing)
+        return (last.right + self.smoothing) / (last.completions + 2 * self.smoothing)
 
     def words(self) -> str:
         """Describe."""
-        return f"the step's answers go where they are most likely to teach, {self.low} to {self.high} for each question"
+        return (
+            f"the step's completions go where they are most likely to teach, {self.low} to {self.high} for each prompt"
+        )
 
     def formula(self) -> str:
         """Formula."""
         return f"max Σ_q (1 - p^N - (1-p)^N)·p(1-p)²,  Σ_q N_q = prompts·group,  {self.low} ≤ N_q ≤ {self.high}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """The mean number of answers must lie between the bounds, and visits must come again."""
+        """The mean number of completions must lie between the bounds, and visits must come again."""
         found = []
         if not self.low <= run.group_size <= self.high:
-            found.append(f"knapsack splits {run.group_size} answers per question into {self.low} to {self.high} each")
-        if run.questions is None:
-            found.append("knapsack comes back to questions, but they never end. Set data.questions, e.g. 512")
+            found.append(f"knapsack splits {run.group_size} completions per prompt into {self.low} to {self.high} each")
+        if run.examples is None:
+            found.append("knapsack comes back to prompts, but they never end. Set data.prompts, e.g. 512")
         return found
 
 
 def knapsack(rates: Sequence[float], total: int, low: int, high: int) -> list[int]:
-    """Split `total` answers among questions of these pass rates; exact, because each next answer is worth less.
+    """Split `total` completions among prompts of these pass rates; exact, because each next completion is worth less.
 
-    With room for fewer than `low` each they are split evenly; beyond `high` each the rest is not drawn.
+    With room for fewer than `low` each they are split evenly; beyond `high` each the rest is not sampled.
     """
     if total < low * len(rates):
         return [total // len(rates) + (k < total % len(rates)) for k in range(len(rates))]
@@ -85,49 +87,49 @@ def knapsack(rates: Sequence[float], total: int, low: int, high: int) -> list[in
     return counts
 
 
-def value(rate: float, answers: int) -> float:
-    """Worth of a group: chance of both right and wrong answers, times p(1-p)²."""
-    return (1 - rate**answers - (1 - rate) ** answers) * rate * (1 - rate) ** 2
+def value(rate: float, completions: int) -> float:
+    """Worth of a group: chance of both right and wrong completions, times p(1-p)²."""
+    return (1 - rate**completions - (1 - rate) ** completions) * rate * (1 - rate) ** 2
 
 
-def gain(rate: float, answers: int) -> float:
-    """Worth of one answer more than `answers`."""
-    return (rate**answers * (1 - rate) + (1 - rate) ** answers * rate) * rate * (1 - rate) ** 2
+def gain(rate: float, completions: int) -> float:
+    """Worth of one completion more than `completions`."""
+    return (rate**completions * (1 - rate) + (1 - rate) ** completions * rate) * rate * (1 - rate) ** 2
 
 
 @part("allocation")
 class GreedyFilter(Allocation):
-    """Leave questions out whose greedy answer earns `solved` or more already (SELF, arXiv:2510.02230).
+    """Leave prompts out whose greedy completion earns `solved` or more already (SELF, arXiv:2510.02230).
 
-    Costs one greedy answer per question. With nothing left the step passes without an update.
+    Costs one greedy completion per prompt. With nothing left the step passes without an update.
     """
 
     solved: float = 1.0
 
-    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks, none of whose answers are drawn where the greedy one is good enough."""
-        greedy = probe(desk, asks, greedy=True)
+    def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests, none of whose completions are sampled where the greedy one is good enough."""
+        greedy = probe(context, requests, greedy=True)
         solved = set(greedy.group_b[greedy.scores.reward_b >= self.solved].tolist())
-        desk.note("questions_skipped", len(solved) / len(asks), "mean")
-        return [replace(ask, answers=0) if ask.ordinal in solved else ask for ask in asks]
+        context.note("prompts_skipped", len(solved) / len(requests), "mean")
+        return [replace(request, completions=0) if request.ordinal in solved else request for request in requests]
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
-        return f"{run.prompts} greedy answers per rollout, to choose questions"
+        """Completions besides those of the run."""
+        return f"{run.prompts} greedy completions per rollout, to choose prompts"
 
     def words(self) -> str:
         """Describe."""
-        return f"questions whose greedy answer earns {self.solved:g} or more are left out"
+        return f"prompts whose greedy completion earns {self.solved:g} or more are left out"
 
 
 @part("allocation")
 class GradientVariance(Allocation):
-    """Split the step's answers so that the variance of the gradient is smallest (GVM, arXiv:2505.02391).
+    """Split the step's completions so that the variance of the gradient is smallest (GVM, arXiv:2505.02391).
 
-    `probe` answers per question, not trained on, give its share of right ones p and the mean norm G of the gradient of
-    log π(answer) over the right ones, on a `block` of the parameters. n ∝ G/√(p + alpha/p^(beta-1)), rounded to the
-    exact sum; 0 where p or G is 0, where p exceeds `skip_above`, or where n·p falls below `skip_below`. Where nothing
-    is right anywhere the answers are split evenly.
+    `probe` completions per prompt, not trained on, give its share of right ones p and the mean norm G of the gradient
+    of log π(completion) over the right ones, on a `block` of the parameters. n ∝ G/√(p + alpha/p^(beta-1)), rounded to
+    the exact sum; 0 where p or G is 0, where p exceeds `skip_above`, or where n·p falls below `skip_below`. Where
+    nothing is right anywhere the completions are split evenly.
     """
 
     one_policy: ClassVar[bool] = True
@@ -139,45 +141,45 @@ class GradientVariance(Allocation):
     skip_above: Annotated[float, Field(ge=0, le=1)] = 1.0
     skip_below: NonNegative = 0.0
 
-    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks with their shares of all answers, numbered after the probe's."""
-        rate_q, norm_q = self._measure(asks, desk)
-        counts = self.split(rate_q, norm_q, sum(ask.answers for ask in asks))
-        desk.note("answers_least", min(counts), "least")
-        desk.note("answers_most", max(counts), "most")
-        first = [ask.first + self.probe for ask in asks]
-        return [replace(a, answers=n, first=f) for a, n, f in zip(asks, counts, first, strict=True)]
+    def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests with their shares of all completions, numbered after the probe's."""
+        rate_q, norm_q = self._measure(requests, context)
+        counts = self.split(rate_q, norm_q, sum(request.completions for request in requests))
+        context.note("completions_least", min(counts), "least")
+        context.note("completions_most", max(counts), "most")
+        first = [request.first + self.probe for request in requests]
+        return [replace(a, completions=n, first=f) for a, n, f in zip(requests, counts, first, strict=True)]
 
     def split(self, rate_q: np.ndarray, norm_q: np.ndarray, total: int) -> list[int]:
-        """Return the number of answers of each question, from its pass rate and gradient norm [Q]."""
+        """Return the number of completions of each prompt, from its pass rate and gradient norm [Q]."""
         weight_q = gradient_weight(rate_q, norm_q, self.alpha, self.beta)
         weight_q[rate_q > self.skip_above] = 0
         if weight_q.sum() > 0:
             weight_q[weight_q / weight_q.sum() * total * rate_q < self.skip_below] = 0
         return rounded(weight_q if weight_q.sum() > 0 else np.ones(len(rate_q)), total)
 
-    def _measure(self, asks: Sequence[Ask], desk: Desk) -> tuple[np.ndarray, np.ndarray]:
-        """Share of right probes and their mean gradient norm for each ask, [Q] each."""
-        rows = probe(desk, [replace(ask, answers=self.probe) for ask in asks])
+    def _measure(self, requests: Sequence[RolloutRequest], context: RunContext) -> tuple[np.ndarray, np.ndarray]:
+        """Share of right probes and their mean gradient norm for each request, [Q] each."""
+        rows = probe(context, [replace(request, completions=self.probe) for request in requests])
         found = rows_of(rows.group_b)
         right_b = rows.scores.correct_b
         norm_b = np.zeros(len(rows))
         if right_b.any():
             right = np.flatnonzero(right_b)
-            norm_b[right] = desk.policy.gradient_norms(rows.tokens.rows(right), self.block).double().numpy()
-        of_ask = [found.get(ask.ordinal, np.zeros(0, dtype=int)) for ask in asks]
-        rate_q = np.array([right_b[r].mean() if len(r) else 0.0 for r in of_ask])
-        norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_ask])
+            norm_b[right] = context.policy.gradient_norms(rows.tokens.rows(right), self.block).double().numpy()
+        of_request = [found.get(request.ordinal, np.zeros(0, dtype=int)) for request in requests]
+        rate_q = np.array([right_b[r].mean() if len(r) else 0.0 for r in of_request])
+        norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_request])
         return rate_q, norm_q
 
     def further(self, run: RunFacts) -> str:
-        """Answers besides those of the run."""
+        """Completions besides those of the run."""
         total = run.prompts * self.probe
-        return f"{run.prompts} × {self.probe} = {total} answers per rollout, to measure"
+        return f"{run.prompts} × {self.probe} = {total} completions per rollout, to measure"
 
     def words(self) -> str:
         """Describe."""
-        return f"the step's answers by gradient norm and pass rate of {self.probe} probes per question"
+        return f"the step's completions by gradient norm and pass rate of {self.probe} probes per prompt"
 
     def formula(self) -> str:
         """Formula."""

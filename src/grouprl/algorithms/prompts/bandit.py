@@ -1,4 +1,4 @@
-"""Bandits: what to ask next, learnt from how earlier answers fared, without answers drawn for it."""
+"""Bandits: what to ask next, learnt from how earlier completions fared, without completions sampled for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk
+from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.curriculum import (
     Chooser,
@@ -26,11 +26,11 @@ from grouprl.algorithms.prompts.curriculum import (
 
 @part("curriculum")
 class ThompsonSampling(Chooser):
-    """Ask the questions whose sampled pass rate promises most (VADE, arXiv:2511.18902).
+    """RolloutRequest the prompts whose sampled pass rate promises most (VADE, arXiv:2511.18902).
 
-    Each question has a posterior Beta(prior + right, prior + wrong). Every step draws p~ from all of them and takes the
+    Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
-    counts shrink each step: by `asked_decay` where the question was asked, by `decay` elsewhere.
+    counts shrink each step: by `asked_decay` where the prompt was asked, by `decay` elsewhere.
     """
 
     ahead: ClassVar[bool] = True
@@ -40,32 +40,32 @@ class ThompsonSampling(Chooser):
     asked_decay: Share = 0.9
     gain: Literal["variance", "information"] = "variance"
 
-    def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], desk: Desk) -> list[int]:
-        """Draw a pass rate for every question and take the most informative."""
-        right_n, wrong_n = self.counts(desk)
+    def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
+        """Sample a pass rate for every prompt and take the most informative."""
+        right_n, wrong_n = self.counts(context)
         rate_n = rng.beta(self.prior + right_n, self.prior + wrong_n)
         return best(rate_n * (1 - rate_n) ** (1 if self.gain == "variance" else 2), count, chosen)
 
-    def counts(self, desk: Desk) -> tuple[np.ndarray, np.ndarray]:
-        """Right and wrong answers to each question so far, [N] each, shrunk."""
-        counts = desk.store(self).get("counts")
-        return (np.zeros((2, pool_size(desk))) if counts is None else counts.numpy())[:2]  # type: ignore[return-value]
+    def counts(self, context: RunContext) -> tuple[np.ndarray, np.ndarray]:
+        """Right and wrong completions of each prompt so far, [N] each, shrunk."""
+        counts = context.store(self).get("counts")
+        return (np.zeros((2, pool_size(context))) if counts is None else counts.numpy())[:2]  # type: ignore[return-value]
 
-    def observe(self, collected: Any, judged: Any, desk: Desk) -> None:
+    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
         """Shrink all counts, then add those of this step."""
-        count_2n = np.stack(self.counts(desk))
-        visits = desk.ledger.at(desk.step)
+        count_2n = np.stack(self.counts(context))
+        visits = context.prompt_history.at(context.step)
         factor_n = np.full(count_2n.shape[1], self.decay)
         factor_n[list(visits)] = self.asked_decay
         count_2n = count_2n * factor_n
         for index, of_step in visits.items():
-            count_2n[:, index] += (sum(v.right for v in of_step), sum(v.answers - v.right for v in of_step))
-        desk.store(self)["counts"] = torch.from_numpy(count_2n)
+            count_2n[:, index] += (sum(v.right for v in of_step), sum(v.completions - v.right for v in of_step))
+        context.store(self)["counts"] = torch.from_numpy(count_2n)
 
     def words(self) -> str:
         """Describe."""
         return (
-            f"questions by Thompson sampling of their pass rates; counts shrink by {self.asked_decay:g} when asked, "
+            f"prompts by Thompson sampling of their pass rates; counts shrink by {self.asked_decay:g} when asked, "
             f"else by {self.decay:g}"
         )
 
@@ -77,55 +77,55 @@ class ThompsonSampling(Chooser):
 
 @part("curriculum")
 class BanditOverSources(Chooser):
-    """Sample the sources of questions by how much they still teach (DUMP, arXiv:2504.09710).
+    """Sample the sources of prompts by how much they still teach (DUMP, arXiv:2504.09710).
 
-    A source's score is the mean |advantage| over its last `window` answers plus √(2 ln(n + 1)/(n_d + 1)), with n
-    answers in all and n_d to that source; sources are drawn with softmax(score / `temperature`), questions inside a
-    source uniformly. `by` is a column of the questions, or "level".
+    A source's score is the mean |advantage| over its last `window` completions plus √(2 ln(n + 1)/(n_d + 1)), with n
+    completions in all and n_d to that source; sources are sampled with softmax(score / `temperature`), prompts inside a
+    source uniformly. `by` is a column of the prompts, or "level".
     """
 
     by: str = "level"
     window: Annotated[int, Field(ge=1)] = 300
     temperature: Annotated[float, Field(gt=0)] = 0.1
 
-    def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], desk: Desk) -> list[int]:
-        """Draw the number of questions of each source, then the questions."""
-        names, source_n = self._sources(desk)
-        counts = rng.multinomial(count, self.probabilities(desk.store(self), names))
+    def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
+        """Sample the number of prompts of each source, then the prompts."""
+        names, source_n = self._sources(context)
+        counts = rng.multinomial(count, self.probabilities(context.store(self), names))
         members = [np.flatnonzero(source_n == number) for number in range(len(names))]
         return [i for m, k in zip(members, counts.tolist(), strict=True) for i in at_random(m, k, rng, chosen)]
 
     def probabilities(self, store: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
         """Chance of each source, [len(names)]."""
-        windows, asked = store.get("windows", {}), store.get("asked", {})
-        total = sum(asked.values())
-        score = [ucb(windows.get(name, []), asked.get(name, 0), total) for name in names]
+        windows, requested = store.get("windows", {}), store.get("asked", {})
+        total = sum(requested.values())
+        score = [ucb(windows.get(name, []), requested.get(name, 0), total) for name in names]
         return torch.softmax(torch.tensor(score, dtype=torch.float64) / self.temperature, 0).numpy()
 
-    def observe(self, collected: Any, judged: Any, desk: Desk) -> None:
-        """Add the |advantage| of this step's answers to the windows of their sources."""
-        names, source_n = self._sources(desk)
-        store = desk.store(self)
-        windows, asked = store.setdefault("windows", {}), store.setdefault("asked", {})
-        for index, of_step in desk.ledger.at(desk.step).items():
+    def observe(self, samples: Any, prepared: Any, context: RunContext) -> None:
+        """Add the |advantage| of this step's completions to the windows of their sources."""
+        names, source_n = self._sources(context)
+        store = context.store(self)
+        windows, requested = store.setdefault("windows", {}), store.setdefault("asked", {})
+        for index, of_step in context.prompt_history.at(context.step).items():
             name = names[source_n[index]]
             for visit in of_step:
-                new = [visit.advantage] * visit.answers
+                new = [visit.advantage] * visit.completions
                 windows[name] = [*windows.get(name, []), *new][-self.window :]
-                asked[name] = asked.get(name, 0) + visit.answers
+                requested[name] = requested.get(name, 0) + visit.completions
 
-    def _sources(self, desk: Desk) -> tuple[list[str], np.ndarray]:
-        """Names of the sources, and [N] the number of each question's source."""
-        store = desk.store(self)
+    def _sources(self, context: RunContext) -> tuple[list[str], np.ndarray]:
+        """Names of the sources, and [N] the number of each prompt's source."""
+        store = context.store(self)
         if "source" not in store:
-            found = [str(value) for value in labels(self.by, self.name, desk)]
+            found = [str(value) for value in labels(self.by, self.name, context)]
             store["names"] = sorted(set(found))
             store["source"] = [store["names"].index(name) for name in found]
         return store["names"], np.array(store["source"])
 
     def words(self) -> str:
         """Describe."""
-        return f"sources ('{self.by}') by their mean |advantage| and how seldom they were asked, questions uniformly"
+        return f"sources ('{self.by}') by their mean |advantage| and how seldom they were asked, prompts uniformly"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Sources are told apart by something."""
@@ -140,7 +140,7 @@ class BanditOverSources(Chooser):
         return f"P(d) ∝ exp((mean|A|_d + √(2 ln(n + 1)/(n_d + 1))) / {self.temperature:g})"
 
 
-def ucb(window: Sequence[float], asked: int, total: int) -> float:
+def ucb(window: Sequence[float], requested: int, total: int) -> float:
     """Mean of `window` (0 when empty) plus the bonus √(2 ln(total + 1)/(asked + 1))."""
     mean = math.fsum(window) / len(window) if window else 0.0
-    return mean + math.sqrt(2 * math.log(total + 1) / (asked + 1))
+    return mean + math.sqrt(2 * math.log(total + 1) / (requested + 1))

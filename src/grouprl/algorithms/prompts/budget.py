@@ -1,4 +1,4 @@
-"""How long an answer may be and how hot its tokens are drawn."""
+"""How long a completion may be and how hot its tokens are sampled."""
 
 from __future__ import annotations
 
@@ -11,59 +11,60 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, SamplingRule
+from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.entropy_score import extent
 from grouprl.core.batch import SOURCES
 from grouprl.protocols import EntropyScaling
 from grouprl.rollout.history import Visit
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @part("sampling")
 class LengthBudget(SamplingRule):
-    """A token budget for each question that shrinks while it is solved (PALU, arXiv:2510.10168).
+    """A token budget for each prompt that shrinks while it is solved (PALU, arXiv:2510.10168).
 
-    After a visit with a share of right answers ≥ `target` the budget falls by Q_1 - Q_{1-shrink} of the lengths of the
-    right answers (their longest less a quantile), never below `floor` times the run's budget; else it is the run's
-    budget again. An answer that runs out of its budget is cut off and does not count as right here.
+    After a visit with a share of correct completions ≥ `target` the budget falls by Q_1 - Q_{1-shrink} of the lengths
+    of the correct completions (their longest less a quantile), never below `floor` times the run's budget; else it is
+    the run's budget again. A completion that runs out of its budget is cut off and does not count as right here.
     """
 
     target: Share = 0.8
     shrink: Share = 0.5
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
 
-    def adjust(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks with their budgets."""
-        budgets = desk.store(self).get("budget", {})
+    def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests with their budgets."""
+        budgets = context.store(self).get("budget", {})
         found = [
-            min(budgets.get(ask.index, desk.max_new_tokens), ask.max_new_tokens or desk.max_new_tokens) for ask in asks
+            min(budgets.get(request.index, context.max_new_tokens), request.max_new_tokens or context.max_new_tokens)
+            for request in requests
         ]
         if found:
-            desk.note("length_budget", sum(found) / len(found), "mean")
-        return [replace(ask, max_new_tokens=budget) for ask, budget in zip(asks, found, strict=True)]
+            context.note("length_budget", sum(found) / len(found), "mean")
+        return [replace(request, max_new_tokens=budget) for request, budget in zip(requests, found, strict=True)]
 
-    def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
-        """Move the budgets of the questions of this step."""
-        budgets = desk.store(self).setdefault("budget", {})
-        cut_b = collected.rollout.truncated_b.numpy() & collected.scores.correct_b
-        cut = Counter(collected.index_b[cut_b].tolist())
-        for index, visits in desk.ledger.at(desk.step).items():
-            before = budgets.get(index, desk.max_new_tokens)
-            budgets[index] = self.after(before, visits[-1], desk.max_new_tokens, cut[index])
+    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+        """Move the budgets of the prompts of this step."""
+        budgets = context.store(self).setdefault("budget", {})
+        cut_b = samples.rollout.truncated_b.numpy() & samples.scores.correct_b
+        cut = Counter(samples.index_b[cut_b].tolist())
+        for index, visits in context.prompt_history.at(context.step).items():
+            before = budgets.get(index, context.max_new_tokens)
+            budgets[index] = self.after(before, visits[-1], context.max_new_tokens, cut[index])
 
     def after(self, budget: int, visit: Visit, most: int, cut: int = 0) -> int:
         """Return the budget after a visit, from the one before and the run's (`most`).
 
-        `cut` of the answers that earned a right one's reward were cut off; they are the longest. Answers longer than
-        the budget, which other parts may have drawn, do not count as right either.
+        `cut` of the completions that earned a right one's reward were cut off; they are the longest. Completions longer
+        than the budget, which other parts may have sampled, do not count as right either.
         """
         within = [length for length in visit.lengths if length <= budget]
         kept = within[: max(0, len(within) - cut)]
-        if not kept or len(kept) / visit.answers < self.target:
+        if not kept or len(kept) / visit.completions < self.target:
             return most
         longest, usual = np.quantile(kept, [1.0, 1 - self.shrink])
         least = max(1, round(self.floor * most))
@@ -72,7 +73,7 @@ class LengthBudget(SamplingRule):
     def words(self) -> str:
         """Describe."""
         return (
-            f"a token budget per question that shrinks while at least {self.target:.0%} of its answers are right, "
+            f"a token budget per prompt that shrinks while at least {self.target:.0%} of its completions are right, "
             f"down to {self.floor:.0%} of the run's"
         )
 
@@ -82,8 +83,8 @@ class LengthBudget(SamplingRule):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A budget is for the next visit."""
-        endless = "length_budget comes back to questions, but they never end. Set data.questions, e.g. 512"
-        return [endless] if run.questions is None else []
+        endless = "length_budget comes back to prompts, but they never end. Set data.prompts, e.g. 512"
+        return [endless] if run.examples is None else []
 
     def idle(self, run: RunFacts) -> list[str]:
         """A budget that cannot fall."""
@@ -93,34 +94,34 @@ class LengthBudget(SamplingRule):
 
 @part("sampling")
 class EntropyTemperature(SamplingRule):
-    """Draw uncertain tokens hotter and certain ones colder: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
+    """Sample uncertain tokens hotter and certain ones colder: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
 
     ĥ in [-1, 1] is log H around its `pivot`-quantile, each side scaled to its extreme; pivot and extremes are those of
-    the answers of the previous step, so the first step is drawn at the run's temperature; a side on which nothing lay
-    changes nothing. `released`: the authors' code divides the negative side by its signed minimum, so that ĥ is never
-    negative.
+    the completions of the previous step, so the first step is sampled at the run's temperature; a side on which nothing
+    lay changes nothing. `released`: the authors' code divides the negative side by its signed minimum, so that ĥ is
+    never negative.
     """
 
     tau: Annotated[float, Field(gt=0, lt=1)] = 0.05
     pivot: Share = 0.8
     released: bool = False
 
-    def scaling(self, desk: Desk) -> EntropyScaling | None:
+    def scaling(self, context: RunContext) -> EntropyScaling | None:
         """Return the scale of the step before; None before the first step."""
-        scale = desk.store(self).get("scale")
+        scale = context.store(self).get("scale")
         if scale is None:
             return None
         pivot, above, below = scale
         return EntropyScaling(self.tau, pivot, above, below, self.released)
 
-    def observe(self, collected: Collected, judged: Any, desk: Desk) -> None:
-        """Keep pivot and extremes of log H of the answers drawn in this step."""
-        drawn = torch.from_numpy(collected.source_b == SOURCES["drawn"])
-        present_bt = collected.tokens.present_bt() & drawn[:, None]
-        entropy_n = collected.rollout.entropy_bt[:, : present_bt.shape[1]][present_bt].double()
+    def observe(self, samples: ScoredSamples, prepared: Any, context: RunContext) -> None:
+        """Keep pivot and extremes of log H of the completions sampled in this step."""
+        sampled = torch.from_numpy(samples.source_b == SOURCES["sampled"])
+        present_bt = samples.tokens.present_bt() & sampled[:, None]
+        entropy_n = samples.rollout.entropy_bt[:, : present_bt.shape[1]][present_bt].double()
         if not len(entropy_n):
             return
-        desk.store(self)["scale"] = list(extent(entropy_n, self.pivot))
+        context.store(self)["scale"] = list(extent(entropy_n, self.pivot))
 
     def words(self) -> str:
         """Describe."""

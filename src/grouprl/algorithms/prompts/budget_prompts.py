@@ -1,4 +1,4 @@
-"""Questions asked with a budget of tokens in words."""
+"""Prompts asked with a budget of tokens in words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Allocation, Desk
+from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.variants import shares
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Ask, Prompt
-from grouprl.tasks.task import Question, Task
+from grouprl.rollout.requests import Prompt, RolloutRequest
+from grouprl.tasks.task import Example, Task
 
 Budgets = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
 
@@ -24,9 +24,9 @@ def in_tokens(budget: float, longest: int) -> int:
 
 
 def in_words(budgets: Sequence[float]) -> str:
-    """Name budgets: '25%, 50% of the answer limit' or '512, 1024 tokens'."""
+    """Name budgets: '25%, 50% of the completion limit' or '512, 1024 tokens'."""
     if budgets[-1] <= 1:
-        return ", ".join(f"{budget:.0%}" for budget in budgets) + " of the answer limit"
+        return ", ".join(f"{budget:.0%}" for budget in budgets) + " of the completion limit"
     return ", ".join(f"{budget:g}" for budget in budgets) + " tokens"
 
 
@@ -37,25 +37,25 @@ def check_rising(name: str, budgets: Sequence[float]) -> None:
 
 
 def misfits(name: str, budgets: Sequence[float], run: RunFacts) -> list[str]:
-    """Return why budgets do not fit a run: equal in tokens, or longer than an answer may be."""
+    """Return why budgets do not fit a run: equal in tokens, or longer than a completion may be."""
     limits = [in_tokens(budget, run.max_length) for budget in budgets] if run.max_length else []
     if len(set(limits)) < len(limits):
-        return [f"{name} has budgets of {limits} tokens. Use fewer of them, or allow longer answers"]
+        return [f"{name} has budgets of {limits} tokens. Use fewer of them, or allow longer completions"]
     if limits and limits[-1] > run.max_length:
         return [
-            f"{name} has a budget of {limits[-1]} tokens, but answers have at most {run.max_length}. "
-            "Lower the budgets, or allow longer answers (sampling.max_new_tokens)"
+            f"{name} has a budget of {limits[-1]} tokens, but completions have at most {run.max_length}. "
+            "Lower the budgets, or allow longer completions (sampling.max_new_tokens)"
         ]
     return []
 
 
 @part("allocation")
 class BudgetPrompts(Allocation):
-    """Ask each question with every budget, its answers spread evenly over them (HBPO, arXiv:2507.15844).
+    """RolloutRequest each prompt with every budget, its completions spread evenly over them (HBPO, arXiv:2507.15844).
 
-    The budget stands in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; answers are not cut off there.
-    `budgets` are in tokens, at most 1 means a share of the run's answer limit. The paper: 16 answers over budgets of
-    512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
+    The budget stands in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; completions are not cut off
+    there. `budgets` are in tokens, at most 1 means a share of the run's completion limit. The paper: 16 completions
+    over budgets of 512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
     """
 
     budgets: Budgets = (0.125, 0.25, 0.5, 0.625)
@@ -64,20 +64,20 @@ class BudgetPrompts(Allocation):
         """Refuse budgets that do not rise."""
         check_rising("budget_prompts", self.budgets)
 
-    def allot(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return one ask per budget, with numbers of answers of their own."""
-        return [part for ask in asks for part in self._spread(ask, desk)]
+    def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return one request per budget, with numbers of completions of their own."""
+        return [part for request in requests for part in self._spread(request, context)]
 
-    def _spread(self, ask: Ask, desk: Desk) -> list[Ask]:
-        counts = shares(ask.answers, len(self.budgets))
-        limits = [in_tokens(budget, desk.max_new_tokens) for budget in self.budgets]
+    def _spread(self, request: RolloutRequest, context: RunContext) -> list[RolloutRequest]:
+        counts = shares(request.completions, len(self.budgets))
+        limits = [in_tokens(budget, context.max_new_tokens) for budget in self.budgets]
         return [
             replace(
-                ask,
-                answers=count,
-                first=ask.first + sum(counts[:i]),
-                prompt=desk.task.with_budget(ask.question, budget),
-                keys={**ask.keys, "budget": budget},
+                request,
+                completions=count,
+                first=request.first + sum(counts[:i]),
+                prompt=context.task.with_budget(request.example, budget),
+                keys={**request.keys, "budget": budget},
             )
             for i, (budget, count) in enumerate(zip(limits, counts, strict=True))
         ]
@@ -86,20 +86,20 @@ class BudgetPrompts(Allocation):
         """Batch fields."""
         return ("keys.budget",)
 
-    def shown(self, question: Question, task: Task, run: RunFacts) -> list[Prompt]:
-        """The question with each budget."""
-        return [task.with_budget(question, in_tokens(budget, run.max_length)) for budget in self.budgets]
+    def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
+        """The prompt with each budget."""
+        return [task.with_budget(example, in_tokens(budget, run.max_length)) for budget in self.budgets]
 
     def words(self) -> str:
         """Describe."""
-        return f"ask each question with budgets of {in_words(self.budgets)}, answers spread evenly"
+        return f"ask each prompt with budgets of {in_words(self.budgets)}, completions spread evenly"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Each budget needs an answer and must fit."""
+        """Each budget needs a completion and must fit."""
         reasons = []
         if run.group_size < len(self.budgets):
             reasons.append(
-                f"budget_prompts spreads {run.group_size} answers over {len(self.budgets)} budgets. "
-                f"Use batch.group of {len(self.budgets)} or more, or fewer budgets"
+                f"budget_prompts spreads {run.group_size} completions over {len(self.budgets)} budgets. "
+                f"Use batch.group_size of {len(self.budgets)} or more, or fewer budgets"
             )
         return reasons + misfits(self.name, self.budgets, run)

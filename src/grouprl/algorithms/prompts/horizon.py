@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.data_part import Desk, SamplingRule
+from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -35,11 +35,11 @@ class Horizon(SamplingRule):
         """Return the turns of step `step`, from 0."""
         return self.turns[min((step + 1) // self.every, len(self.turns) - 1)]
 
-    def adjust(self, asks: Sequence[Ask], desk: Desk) -> list[Ask]:
-        """Return the asks with the turns of this step."""
-        turns = self.at(desk.step)
-        desk.note("horizon", turns, "mean")
-        return [replace(ask, max_turns=turns) for ask in asks]
+    def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests with the turns of this step."""
+        turns = self.at(context.step)
+        context.note("horizon", turns, "mean")
+        return [replace(request, max_turns=turns) for request in requests]
 
     def words(self) -> str:
         """Describe."""

@@ -16,7 +16,7 @@ from grouprl.core.batch import Batch
 
 @part("refill")
 class DynamicSampling(Part):
-    """DAPO's dynamic sampling: sample new questions until the batch is full of mixed groups (arXiv:2503.14476).
+    """DAPO's dynamic sampling: sample new prompts until the batch is full of mixed groups (arXiv:2503.14476).
 
     At most `max_rounds` rounds of sampling for one batch; what is missing then is missing. `by="reward"` wants groups
     whose rewards differ, whether or not one is right.
@@ -26,14 +26,14 @@ class DynamicSampling(Part):
     by: By = "outcome"
 
     def wanted(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of groups that hold both right and wrong answers (by="reward": different rewards)."""
+        """[B] bool: rows of groups that hold both right and wrong completions (by="reward": different rewards)."""
         return telling_rows(batch, self.by)
 
     def words(self) -> str:
         """Describe."""
         if self.by == "reward":
-            return f"sample new questions until no group has zero variance, at most {self.max_rounds} rounds"
-        return f"sample new questions until every one has right and wrong answers, at most {self.max_rounds} rounds"
+            return f"sample new prompts until no group has zero variance, at most {self.max_rounds} rounds"
+        return f"sample new prompts until every one has right and wrong completions, at most {self.max_rounds} rounds"
 
     def idle(self, run: RunFacts) -> list[str]:
         """One round is no refill."""
@@ -42,10 +42,10 @@ class DynamicSampling(Part):
 
 @part("refill")
 class DifficultyBand(Part):
-    """Sample new questions until the batch is full of questions of middling difficulty (arXiv:2504.03380).
+    """Sample new prompts until the batch is full of prompts of middling difficulty (arXiv:2504.03380).
 
-    The share of right answers must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of sampling
-    for one batch; what is missing then is missing.
+    The share of correct completions must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of
+    sampling for one batch; what is missing then is missing.
     """
 
     low: Rate = 0.2
@@ -63,7 +63,8 @@ class DifficultyBand(Part):
     def words(self) -> str:
         """Describe."""
         return (
-            f"sample new questions until every one has between {self.low:.0%} and {self.high:.0%} right answers, at "
+            f"sample new prompts until every one has between {self.low:.0%} and {self.high:.0%} correct "
+            "completions, at "
             f"most {self.max_rounds} rounds"
         )
 
@@ -74,7 +75,7 @@ class DifficultyBand(Part):
 
 @part("refill")
 class EpisodeBand(Part):
-    """CPMobius: new questions until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
+    """CPMobius: new prompts until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
 
     An episode in which the agent has no row is not wanted. At most `max_rounds` rounds of sampling for one batch; what
     is missing then is missing.
@@ -104,7 +105,7 @@ class EpisodeBand(Part):
     def words(self) -> str:
         """Describe."""
         return (
-            f"sample new questions until there are enough episodes in which agent {self.agent} earns between "
+            f"sample new prompts until there are enough episodes in which agent {self.agent} earns between "
             f"{self.low:g} and {self.high:g} on average, at most {self.max_rounds} rounds"
         )
 

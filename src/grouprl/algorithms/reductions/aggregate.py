@@ -47,7 +47,7 @@ class TokenMean(Aggregate):
 
     def words(self) -> str:
         """Describe."""
-        return "mean over all tokens of the optimiser step (long answers weigh more)"
+        return "mean over all tokens of the optimiser step (long completions weigh more)"
 
     def formula(self) -> str:
         """Formula."""
@@ -65,7 +65,7 @@ class SequenceMean(Aggregate):
 
     def words(self) -> str:
         """Describe."""
-        return "mean over each answer's tokens, then mean over answers (every answer weighs the same)"
+        return "mean over each completion's tokens, then mean over completions (every completion weighs the same)"
 
     def formula(self) -> str:
         """Formula."""
@@ -82,7 +82,7 @@ class SequenceSum(Aggregate):
 
     def words(self) -> str:
         """Describe."""
-        return "sum over each answer's tokens, then mean over answers (the gradient grows with length)"
+        return "sum over each completion's tokens, then mean over completions (the gradient grows with length)"
 
     def formula(self) -> str:
         """Formula."""
@@ -108,7 +108,7 @@ class TokenSum(Aggregate):
 
 @part("aggregate")
 class ConstantLength(Aggregate):
-    """Sum over tokens divided by a constant length, so that no answer's length sets its weight (Dr. GRPO).
+    """Sum over tokens divided by a constant length, so that no completion's length sets its weight (Dr. GRPO).
 
     `length` None takes the batch's max_length. `sequences="sum"` does not divide by the number of sequences.
     """
@@ -134,7 +134,7 @@ class ConstantLength(Aggregate):
 
     def words(self) -> str:
         """Describe."""
-        over = "and by the number of answers" if self.sequences == "mean" else "(summed over answers)"
+        over = "and by the number of completions" if self.sequences == "mean" else "(summed over completions)"
         return f"sum over tokens divided by a constant length ({self.length or 'the longest allowed'}) {over}"
 
     def formula(self) -> str:
@@ -145,7 +145,7 @@ class ConstantLength(Aggregate):
 
 @part("aggregate")
 class GroupMean(Aggregate):
-    """Mean over the tokens of each group, then mean over groups: every question weighs the same (ScaleRL)."""
+    """Mean over the tokens of each group, then mean over groups: every prompt weighs the same (ScaleRL)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
@@ -156,7 +156,7 @@ class GroupMean(Aggregate):
 
     def words(self) -> str:
         """Describe."""
-        return "mean over the tokens of each question's answers, then mean over questions"
+        return "mean over the tokens of each prompt's completions, then mean over prompts"
 
     def formula(self) -> str:
         """Formula."""
@@ -165,5 +165,5 @@ class GroupMean(Aggregate):
     def idle(self, run: RunFacts) -> list[str]:
         """Groups of one are sequences."""
         if run.group_size == 1:
-            return ["group_mean is the same as sequence_mean: every group holds one answer"]
+            return ["group_mean is the same as sequence_mean: every group holds one completion"]
         return []

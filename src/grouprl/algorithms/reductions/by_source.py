@@ -24,17 +24,17 @@ _AGGREGATES: dict[str, type[Aggregate]] = {
     "constant_length": ConstantLength,
 }
 PLURAL: dict[str, str] = {
-    "guided": "guided answers",
+    "guided": "guided completions",
     "demonstration": "demonstrations",
-    "replay": "replayed answers",
-    "reference": "answers of the initial policy",
+    "replay": "replayed completions",
+    "reference": "completions of the initial policy",
     "verification": "verifications",
-    "extra": "extra answers",
+    "extra": "extra completions",
     "review": "reviews",
 }
 
 
-@part("select")
+@part("filter")
 class SourceApart(Selection):
     """Rows of one source do not count in group statistics; they stay in the loss."""
 
@@ -49,7 +49,7 @@ class SourceApart(Selection):
         return f"{PLURAL[self.source]} do not count in group statistics"
 
 
-@part("normalize")
+@part("advantage_transform")
 class FixedAdvantage(Normalize):
     """Rows of one source have one advantage, whatever their group says (AEPO's one-sided R = 1, arXiv:2510.08141)."""
 
@@ -69,7 +69,7 @@ class FixedAdvantage(Normalize):
         return f"A ← {self.value:g} on {PLURAL[self.source]}"
 
 
-@part("weight")
+@part("token_weight")
 class WithoutPolicyLoss(Weighting):
     """Rows of one source have no policy loss; regularisers still see them."""
 
@@ -90,9 +90,10 @@ class WithoutPolicyLoss(Weighting):
 
 @part("objective")
 class HybridGradient(Objective):
-    """Importance-weighted policy gradient on drawn answers, likelihood on one source (UPGE/HPT, arXiv:2509.04419).
+    """Importance-weighted policy gradient on sampled completions, likelihood on one source (UPGE/HPT,
+    arXiv:2509.04419).
 
-    -ρ_t A_t without clip; -A_t log π(y_t) on rows of `source`, which no policy drew, so that there is no ratio.
+    -ρ_t A_t without clip; -A_t log π(y_t) on rows of `source`, which no policy sampled, so that there is no ratio.
     """
 
     source: Source = "demonstration"
@@ -109,7 +110,9 @@ class HybridGradient(Objective):
 
     def words(self) -> str:
         """Describe."""
-        return f"likelihood of {PLURAL[self.source]}; the other answers by their ratio times advantage, without clip"
+        return (
+            f"likelihood of {PLURAL[self.source]}; the other completions by their ratio times advantage, without clip"
+        )
 
     def formula(self) -> str:
         """Formula."""

@@ -1,4 +1,4 @@
-"""Aggregation that treats the first token of an answer, which chooses how to answer, apart from the rest."""
+"""Aggregation that treats the first token of a completion, which chooses how to completion, apart from the rest."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from grouprl.core.batch import Batch
 
 @part("aggregate")
 class ControlToken(Aggregate):
-    """α·mean over answers of their first token + mean over all later tokens (DeGRPO, Thinkless, arXiv:2505.13379).
+    """α·mean over completions of their first token + mean over all later tokens (DeGRPO, Thinkless, arXiv:2505.13379).
 
-    The first token's weight does not depend on how long the answers are.
+    The first token's weight does not depend on how long the completions are.
     """
 
     coef: Annotated[float, Field(ge=0)] = 1e-3

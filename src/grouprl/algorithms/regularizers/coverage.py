@@ -1,4 +1,4 @@
-"""Divergences that keep what the initial policy could do, from its own answers."""
+"""Divergences that keep what the initial policy could do, from its own completions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _F = {
 
 @part("regularize")
 class Coverage(Regularizer):
-    """η·f(u), u = π(y_t)/π_0(y_t), on answers that the initial policy π_0 drew (DPH-RL, arXiv:2509.07430).
+    """η·f(u), u = π(y_t)/π_0(y_t), on completions that the initial policy π_0 sampled (DPH-RL, arXiv:2509.07430).
 
     In expectation over π_0 "forward_kl" is KL(π_0 || π), "js" twice the Jensen-Shannon divergence, "alpha" the
     α-divergence of order `alpha`. f(1) = f'(1) = 0 in all. π_0's log-probs are the stored `behavior_bt`; no reference
@@ -54,7 +54,7 @@ class Coverage(Regularizer):
         return (((1 - a) * log_bt).exp() - (1 - a) * u_bt - a) / (a * (a - 1))
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows that the initial policy did not draw, or all without a coefficient."""
+        """[B] bool: rows that the initial policy did not sample, or all without a coefficient."""
         return super().zero_rows(batch) | ~batch.from_source("reference")
 
     def needs(self) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ class Coverage(Regularizer):
     def words(self) -> str:
         """Describe."""
         name = {"forward_kl": "forward KL", "js": "Jensen-Shannon", "alpha": f"α-divergence ({self.alpha:g})"}
-        return f"{self.coef:g} times {name[self.divergence]} from the initial policy, on stored answers of its own"
+        return f"{self.coef:g} times {name[self.divergence]} from the initial policy, on stored completions of its own"
 
     def formula(self) -> str:
         """Formula."""
-        return f"+ {self.coef:g} · [{_F[self.divergence]}],  u = π(y_t)/π_0(y_t), on answers of π_0"
+        return f"+ {self.coef:g} · [{_F[self.divergence]}],  u = π(y_t)/π_0(y_t), on completions of π_0"
 
     def idle(self, run: object) -> list[str]:
         """No coefficient."""

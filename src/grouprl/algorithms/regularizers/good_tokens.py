@@ -1,4 +1,4 @@
-"""What is done to tokens of good answers alone: their likelihood, and exploration of thoughts."""
+"""What is done to tokens of good completions alone: their likelihood, and exploration of thoughts."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class GoodTokensNLL(Regularizer):
         return ["good_tokens_nll has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
-@part("normalize")
+@part("advantage_transform")
 class ThoughtEntropy(Normalize):
     """Pay uncertain tokens of the thought, never so much that an advantage changes its sign (FunRL).
 
     A + min(α·H_t, |A|/κ) on `marks.thought`, the tokens up to the sign that ends a thought; H_t without gradient. What
-    follows the thought, the call or answer, stays as it is (arXiv:2508.05118).
+    follows the thought, the call or completion, stays as it is (arXiv:2508.05118).
     """
 
     alpha: Annotated[float, Field(ge=0)] = 0.4

@@ -1,4 +1,4 @@
-"""Estimators of KL(π || π_ref) from the tokens π drew, and what their gradients mean.
+"""Estimators of KL(π || π_ref) from the tokens π sampled, and what their gradients mean.
 
 With d = log π(y) - log π_ref(y):  k1 = d,  k2 = d²/2,  k3 = exp(-d) - 1 + d  (Schulman 2020, "Approximating KL
 divergence"). As a *value* k1 and k3 are unbiased. As a *loss* on fixed samples their gradients differ: see `GRADIENT`.

@@ -1,4 +1,4 @@
-"""Keeping the likelihood of good answers from sliding: LLDS (arXiv:2512.04220)."""
+"""Keeping the likelihood of good completions from sliding: LLDS (arXiv:2512.04220)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from grouprl.core.batch import Batch
 Gate = Literal["run", "response", "none"]
 _GATE = {
     "run": "in stretches between tool outputs whose total fell",
-    "response": "in answers whose total fell",
+    "response": "in completions whose total fell",
     "none": "wherever a token fell",
 }
 
 
 @part("regularize")
 class LikelihoodGuard(Regularizer):
-    """Pay for tokens of answers with A ≥ 0 whose log-prob has fallen since the start of the update: λ·max(0, d_t).
+    """Pay for tokens of completions with A ≥ 0 whose log-prob has fallen since the start of the update: λ·max(0, d_t).
 
     d_t = log π_old - log π. The gate (detached) opens only where Σd > 0 over the stretch of consecutive action tokens
-    (`run`), over the whole answer (`response`), or always (`none`). Answers without advantage are guarded too.
+    (`run`), over the whole completion (`response`), or always (`none`). Completions without advantage are guarded too.
     """
 
     coef: Coefficient = 0.2
@@ -39,7 +39,7 @@ class LikelihoodGuard(Regularizer):
         return TokenLoss(loss_bt, {"guarded_fraction": (kept_bt & (fall_bt > 0)).to(loss_bt.dtype)})
 
     def _open(self, fall_bt: Tensor, active_bt: Tensor) -> Tensor:
-        """[B,T] bool: tokens whose stretch (or answer) became less likely as a whole."""
+        """[B,T] bool: tokens whose stretch (or completion) became less likely as a whole."""
         if self.gate == "none":
             return active_bt
         if self.gate == "response":
@@ -61,7 +61,8 @@ class LikelihoodGuard(Regularizer):
     def words(self) -> str:
         """Describe."""
         return (
-            f"{self.coef:g} times what tokens of answers with A ≥ 0 lost in log-prob since the start of the update, "
+            f"{self.coef:g} times what tokens of completions with A ≥ 0 lost in log-prob since the start of the "
+            "update, "
             f"{_GATE[self.gate]}"
         )
 

@@ -28,7 +28,7 @@ class ObservationLikelihood(Regularizer):
         said_bt = batch.need("marks.said", self.name)
         return TokenLoss(torch.where(said_bt, -self.coef * logp_bt, 0), {})
 
-    def weigh(self, batch: Batch) -> Batch:
+    def compute_loss_weights(self, batch: Batch) -> Batch:
         """Set `stats.said`: 1/N on each of the N environment tokens of a step."""
         trained_b = (batch.need("weight_bt", self.name) != 0).any(1)
         said_bt = batch.need("marks.said", self.name) & trained_b[:, None]

@@ -1,4 +1,4 @@
-"""What is done to right answers alone: likelihood, a KL that fades with difficulty, a discount on likely ones."""
+"""What is done to correct completions alone: likelihood, a KL that fades with difficulty, a discount on likely ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from grouprl.algorithms.advantages.outcome import right, right_share
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.kl import FORMULA, Estimator
 from grouprl.algorithms.regularizers.regularize import Coefficient, KLLoss, Regularizer
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 
 
 @part("regularize")
 class PositiveNLL(Regularizer):
-    """Negative log-likelihood of the right answers (VAPO, arXiv:2504.05118): μ·mean over their tokens of -log π.
+    """Negative log-likelihood of the correct completions (VAPO, arXiv:2504.05118): μ·mean over their tokens of -log π.
 
-    The mean is that of the method's aggregation, over right answers only; without any the term is 0. It needs all
+    The mean is that of the method's aggregation, over correct completions only; without any the term is 0. It needs all
     rows of the optimiser step, because they decide how many tokens share the term.
     """
 
@@ -38,7 +38,7 @@ class PositiveNLL(Regularizer):
 
     def words(self) -> str:
         """Describe."""
-        return f"{self.coef:g} times the negative log-likelihood of right answers"
+        return f"{self.coef:g} times the negative log-likelihood of correct completions"
 
     def formula(self) -> str:
         """Formula."""
@@ -51,9 +51,9 @@ class PositiveNLL(Regularizer):
 
 @part("regularize", name="difficulty_kl_loss")
 class DifficultyKL(KLLoss):
-    """A KL loss that fades on answers of positive advantage to hard questions (View-R1, arXiv:2506.21655).
+    """A KL loss that fades on completions of positive advantage to hard prompts (View-R1, arXiv:2506.21655).
 
-    Weight 1 - exp(-e·(1-d)) with difficulty d = share of wrong answers, 0 < d < 1, where A > 0; 1 elsewhere.
+    Weight 1 - exp(-e·(1-d)) with difficulty d = share of wrong completions, 0 < d < 1, where A > 0; 1 elsewhere.
     """
 
     couples: ClassVar[str] = "group"
@@ -74,20 +74,20 @@ class DifficultyKL(KLLoss):
 
     def words(self) -> str:
         """Describe."""
-        return f"{super().words()}; less on right answers to hard questions"
+        return f"{super().words()}; less on correct completions to hard prompts"
 
     def formula(self) -> str:
         """Formula."""
         weight = f"w = 1 - exp(-{self.rate:.4g}·ρ) if A > 0 and 0 < ρ < 1 else 1"
-        return f"+ {self.coef:g} · w · [{FORMULA[self.estimator]}],  {weight},  ρ share of right answers"
+        return f"+ {self.coef:g} · w · [{FORMULA[self.estimator]}],  {weight},  ρ share of correct completions"
 
 
-@part("shape")
-class Unlikeliness(Shaping):
-    """Discount the reward of right answers that the policy found likely (arXiv:2506.02355): R·(1 - β·k/G).
+@part("reward_transform")
+class Unlikeliness(RewardTransform):
+    """Discount the reward of correct completions that the policy found likely (arXiv:2506.02355): R·(1 - β·k/G).
 
-    k is the rank of the answer's mean log-prob at the start of the update, 0 for the least likely of its group of G;
-    equal ones share the mean of their ranks. Rewards of 0 and below stay.
+    k is the rank of the completion's mean log-prob at the start of the update, 0 for the least likely of its group of
+    G; equal ones share the mean of their ranks. Rewards of 0 and below stay.
     """
 
     beta: Annotated[float, Field(ge=0, le=1)] = 0.25
@@ -105,7 +105,10 @@ class Unlikeliness(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return f"take up to {self.beta:g} of their reward from right answers, more the likelier the policy found them"
+        return (
+            f"take up to {self.beta:g} of their reward from correct completions, more the likelier the policy "
+            "found them"
+        )
 
     def formula(self) -> str:
         """Formula."""

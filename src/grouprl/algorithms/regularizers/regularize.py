@@ -36,7 +36,7 @@ class Regularizer(Part):
         """Return token losses [B,T], differentiable in `logp_bt` and `entropy_bt`."""
         raise NotImplementedError
 
-    def weigh(self, batch: Batch) -> Batch:
+    def compute_loss_weights(self, batch: Batch) -> Batch:
         """Return a weighed optimiser step with what `weights` reads: it comes from all rows of the step."""
         own = getattr(self, "aggregate", None)
         if own is None:
@@ -96,7 +96,7 @@ class KLLoss(Regularizer):
         anchor = {
             "ref": "the reference model",
             "old": "the policy at the start of the update",
-            "behavior": "the policy that drew the token",
+            "behavior": "the policy that sampled the token",
         }[self.anchor]
         limits = "" if self.value_limit is None else f", each estimate within ±{self.value_limit:g}"
         own = "" if self.aggregate is None else f", added up by {self.aggregate}"

@@ -1,4 +1,4 @@
-"""Likelihood of rows that are no answers to the question: verdicts on answers."""
+"""Likelihood of rows that are no completions of the prompt: verdicts on completions."""
 
 from __future__ import annotations
 

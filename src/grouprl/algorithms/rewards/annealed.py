@@ -7,13 +7,13 @@ import math
 from torch import Tensor
 
 from grouprl.algorithms.part import part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, suggest
 
 
-@part("shape")
-class Annealed(Shaping):
+@part("reward_transform")
+class Annealed(RewardTransform):
     """Move the reward from some of its components to others along a cosine (Datarus-R1, arXiv:2508.13382).
 
     R ← w·Σ fading + (1 - w)·Σ growing with w = (1 + cos πu)/2 and u = step/(steps - 1): 1 at the first step, 0 at the

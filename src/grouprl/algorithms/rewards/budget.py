@@ -1,4 +1,4 @@
-"""Budgets of tokens: rewards and advantages that know how long each answer was asked to be.
+"""Budgets of tokens: rewards and advantages that know how long each completion was asked to be.
 
 `keys.budget` is the budget of each row in tokens; 0 or less means that the row has none.
 """
@@ -16,7 +16,7 @@ from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.rewards.length_reward import lengths
-from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
@@ -29,7 +29,7 @@ def budgets(batch: Batch, reader: str) -> Tensor:
 
 
 def ideal(length_b: Tensor, beta: float, longest: int) -> Tensor:
-    """[B] score of a right answer of that many tokens: β·cos(π n/(2 Lmax)), held at Lmax."""
+    """[B] score of a correct completion of that many tokens: β·cos(π n/(2 Lmax)), held at Lmax."""
     return beta * torch.cos(math.pi * length_b.clamp(max=longest) / (2 * longest))
 
 
@@ -41,14 +41,14 @@ def _needs(length: int | None) -> tuple[str, ...]:
     return ("keys.budget",) if length else ("keys.budget", "max_length")
 
 
-@part("shape")
-class BudgetCosine(Shaping):
-    """HBPO's reward of right answers: flat up to the budget, falling behind it (arXiv:2507.15844).
+@part("reward_transform")
+class BudgetCosine(RewardTransform):
+    """HBPO's reward of correct completions: flat up to the budget, falling behind it (arXiv:2507.15844).
 
     With n tokens, budget b and Lmax: R·β cos(π b/(2 Lmax)) where n ≤ b, R·(β cos(π n/(2 Lmax)) - α(n - b)) where
-    n > b, 0 where n > Lmax. `alpha` None is 1/Lmax. A row without budget gets R·β cos(π n/(2 Lmax)). Wrong answers
-    get 0, or their reward where it is negative. `floor` is the least factor of R; None: a right answer far behind its
-    budget may get less than a wrong one. `below="min"` is the release: the smaller of both formulas everywhere.
+    n > b, 0 where n > Lmax. `alpha` None is 1/Lmax. A row without budget gets R·β cos(π n/(2 Lmax)). Wrong completions
+    get 0, or their reward where it is negative. `floor` is the least factor of R; None: a correct completion far behind
+    its budget may get less than a wrong one. `below="min"` is the release: the smaller of both formulas everywhere.
     """
 
     beta: Annotated[float, Field(gt=0)] = 4.0
@@ -86,7 +86,8 @@ class BudgetCosine(Shaping):
         """Describe."""
         floor = "" if self.floor is None else f", at least {self.floor:g}"
         return (
-            f"right answers earn what their budget is worth (up to {self.beta:g} for a small one) as long as they keep "
+            f"correct completions earn what their budget is worth (up to {self.beta:g} for a small one) as long "
+            "as they keep "
             f"to it, less and less behind it{floor}; wrong ones nothing"
         )
 
@@ -97,12 +98,13 @@ class BudgetCosine(Shaping):
         return f"R ← R·{cos.format('b')} if n ≤ b, R·({cos.format('n')} - {alpha}·(n - b)) if n > b"
 
 
-@part("normalize")
+@part("advantage_transform")
 class BudgetGap(Normalize):
-    """Add what a budget's answers miss of its ideal score: w·(mean of R over the rows of that budget - f(b)) (HBPO).
+    """Add what a budget's completions miss of its ideal score: w·(mean of R over the rows of that budget - f(b))
+    (HBPO).
 
-    f(b) = β cos(π b/(2 Lmax)), the reward of a right answer within the budget, so the term is at most 0 under
-    `budget_cosine`. It is the same for all rows of a question with the same budget; rows without one get nothing.
+    f(b) = β cos(π b/(2 Lmax)), the reward of a correct completion within the budget, so the term is at most 0 under
+    `budget_cosine`. It is the same for all rows of a prompt with the same budget; rows without one get nothing.
     """
 
     weight: Coefficient = 1.0
@@ -123,7 +125,7 @@ class BudgetGap(Normalize):
 
     def words(self) -> str:
         """Describe."""
-        return f"add {self.weight:g} times how far the answers of a budget stay behind that budget's ideal score"
+        return f"add {self.weight:g} times how far the completions of a budget stay behind that budget's ideal score"
 
     def formula(self) -> str:
         """Formula."""

@@ -10,15 +10,15 @@ from pydantic import Field
 
 from grouprl.algorithms.filters.selection import Selection, drop
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
 Whole = Annotated[int, Field(ge=0)]
 
 
-@part("shape")
-class WeightedComponents(Shaping):
+@part("reward_transform")
+class WeightedComponents(RewardTransform):
     """R ← Σ weight · component over the components named, for rows of agent number `agent` (None: for all).
 
     A component that a row lacks counts 0; one that no row has is an error, unless it weighs 0.
@@ -65,7 +65,7 @@ class WeightedComponents(Shaping):
         return [] if self._counting() else [f"{self.name} pays nothing: all its weights are 0"]
 
 
-@part("select")
+@part("filter")
 class AgentsInTurn(Selection):
     """Agents learn in turn, each for `every` steps: rows of the others leave the loss, not the statistics (Hi-Agent).
 

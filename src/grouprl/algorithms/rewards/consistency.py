@@ -1,4 +1,4 @@
-"""Groups judged by how far their final answers agree: a second advantage between questions, and a scale within."""
+"""Groups judged by how far their final completions agree: a second advantage between prompts, and a scale within."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from grouprl.algorithms.objectives.adaptive_clip import Dual
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objectives.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 Eps = Annotated[float, Field(ge=0)]
 
 
-def answer_entropy(batch: Batch) -> Tensor:
-    """[B] entropy in nats of the frequencies of the final answers (`keys.answer`) in each group."""
+def completion_entropy(batch: Batch) -> Tensor:
+    """[B] entropy in nats of the frequencies of the final completions (`keys.completion`) in each group."""
     counted_b = batch.stats_b.to(batch.dtype)
-    same_b = levels.count(levels.cross(batch.group_b, batch.need("keys.answer", "the answer entropy")), counted_b)
+    same_b = levels.count(levels.cross(batch.group_b, batch.need("keys.answer", "the completion entropy")), counted_b)
     share_b = same_b / levels.count(batch.group_b, counted_b).clamp(min=1)
     surprise_b = -share_b.clamp(min=1e-12).log().to(batch.dtype)
     return levels.mean(surprise_b, batch.group_b, counted_b).clamp(min=0)
 
 
-@part("shape")
-class QuestionAdvantage(Shaping):
-    """Judge each question against the others, and say how much that counts (COPO, arXiv:2508.04138).
+@part("reward_transform")
+class PromptAdvantage(RewardTransform):
+    """Judge each prompt against the others, and say how much that counts (COPO, arXiv:2508.04138).
 
-    A_q = (mean_g R - mean over questions)/(std over questions + eps). `blend="entropy"`: a group counts by its own
-    answers with w = sigmoid(γ(H - ρ)), H the entropy of its final answers, and by A_q with 1 - w. `blend="dead"`: by
-    A_q where the group's rewards do not differ, elsewhere by its own answers. Rewards stay as they are; `rewards`
-    gets 'question' = (1 - w)·A_q and 'local' = w, which the objective `two_level_clip` reads.
+    A_q = (mean_g R - mean over prompts)/(std over prompts + eps). `blend="entropy"`: a group counts by its own
+    completions with w = sigmoid(γ(H - ρ)), H the entropy of its final completions, and by A_q with 1 - w.
+    `blend="dead"`: by A_q where the group's rewards do not differ, elsewhere by its own completions. Rewards stay as
+    they are; `rewards` gets 'prompt' = (1 - w)·A_q and 'local' = w, which the objective `two_level_clip` reads.
     """
 
     gamma: Annotated[float, Field(gt=0)] = 20.0
@@ -45,7 +45,7 @@ class QuestionAdvantage(Shaping):
     eps: Eps = 1e-6
 
     def __call__(self, batch: Batch) -> Batch:
-        """Write rewards['question'] and rewards['local']."""
+        """Write rewards['prompt'] and rewards['local']."""
         counted_b = batch.stats_b.to(batch.dtype)
         local_b = self._local(batch, counted_b)
         mean_b = levels.mean(batch.total_reward_b, batch.group_b, counted_b)
@@ -54,14 +54,14 @@ class QuestionAdvantage(Shaping):
         spread_b = levels.std(mean_b, whole_b, once_b, sample=True)
         flat_b = spread_b <= 1e-6 * mean_b.abs().amax()
         judged_b = torch.where(flat_b, 0, (mean_b - levels.mean(mean_b, whole_b, once_b)) / (spread_b + self.eps))
-        question_b = torch.where(batch.stats_b, (1 - local_b) * judged_b, 0)
-        return batch.replace(rewards={**batch.rewards, "question": question_b, "local": local_b})
+        prompt_b = torch.where(batch.stats_b, (1 - local_b) * judged_b, 0)
+        return batch.replace(rewards={**batch.rewards, "question": prompt_b, "local": local_b})
 
     def _local(self, batch: Batch, counted_b: Tensor) -> Tensor:
         """[B] weight of a group's own comparison."""
         if self.blend == "dead":
             return levels.differs(batch.total_reward_b, batch.group_b, counted_b).to(batch.dtype)
-        return torch.sigmoid(self.gamma * (answer_entropy(batch) - self.rho))
+        return torch.sigmoid(self.gamma * (completion_entropy(batch) - self.rho))
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -70,9 +70,9 @@ class QuestionAdvantage(Shaping):
     def words(self) -> str:
         """Describe."""
         if self.blend == "dead":
-            return "questions whose answers all got the same reward are judged against the other questions"
+            return "prompts whose completions all got the same reward are judged against the other prompts"
         return (
-            "questions are also judged against each other, and the more their final answers agree (entropy below "
+            "prompts are also judged against each other, and the more their final completions agree (entropy below "
             f"{self.rho:g}), the more that counts"
         )
 
@@ -80,18 +80,18 @@ class QuestionAdvantage(Shaping):
         """Formula."""
         if self.blend == "dead":
             return "A_q = (mean_g R - mean_q)/std_q;  w = [rewards of the group differ]"
-        return f"A_q = (mean_g R - mean_q)/std_q;  w = σ({self.gamma:g}(H(answers) - {self.rho:g}))"
+        return f"A_q = (mean_g R - mean_q)/std_q;  w = σ({self.gamma:g}(H(completions) - {self.rho:g}))"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One question has none to be compared with."""
+        """One prompt has none to be compared with."""
         if run.prompts == 1:
-            return ["question_advantage is 0: it compares questions. Use batch.prompts of 2 or more"]
+            return ["question_advantage is 0: it compares prompts. Use batch.prompts of 2 or more"]
         return []
 
 
 @part("objective")
 class TwoLevelClip(Objective):
-    """w·PPO clip of the group's advantage plus PPO clip of the question's (COPO); `question_advantage` gives both.
+    """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `question_advantage` gives both.
 
     Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
     """
@@ -103,12 +103,12 @@ class TwoLevelClip(Objective):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
-        own_bt, question_bt = self.advantages(batch)
-        loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, question_bt)
-        return TokenLoss(loss_bt, clip_metrics(ratio_bt, own_bt + question_bt, 1 - self.low, 1 + self.high, self.dual))
+        own_bt, prompt_bt = self.advantages(batch)
+        loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
+        return TokenLoss(loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, 1 - self.low, 1 + self.high, self.dual))
 
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """[B,T] weighted advantages: of the answer in its group, of the question among all."""
+        """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
         return own_bt, batch.need("rewards.question", self.name)[:, None] * batch.active_bt
 
@@ -120,8 +120,8 @@ class TwoLevelClip(Objective):
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows with neither advantage."""
-        own_bt, question_bt = self.advantages(batch)
-        return ~((own_bt != 0) | (question_bt != 0)).any(1)
+        own_bt, prompt_bt = self.advantages(batch)
+        return ~((own_bt != 0) | (prompt_bt != 0)).any(1)
 
     def needs(self) -> tuple[str, ...]:
         """Batch fields."""
@@ -130,7 +130,7 @@ class TwoLevelClip(Objective):
     def words(self) -> str:
         """Describe."""
         return (
-            "PPO clip of the answer's advantage in its group, plus that of its question's among all questions: ratio "
+            "PPO clip of the completion's advantage in its group, plus that of its prompt's among all prompts: ratio "
             f"within [{1 - self.low:g}, {1 + self.high:g}]"
         )
 
@@ -144,11 +144,12 @@ class TwoLevelClip(Objective):
         return idle_ratio(run, "old", "the two-level clip")
 
 
-@part("normalize")
+@part("advantage_transform")
 class SemanticScale(Normalize):
-    """Scale a group's advantages down by the entropy of its final answers' likelihoods (SEED-GRPO, arXiv:2505.12346).
+    """Scale a group's advantages down by the entropy of its final completions' likelihoods (SEED-GRPO,
+    arXiv:2505.12346).
 
-    P_k ∝ Σ_{i in k} exp(mean_t log π_behavior(y_i,t)) over the answers with final answer k (`keys.answer`);
+    P_k ∝ Σ_{i in k} exp(mean_t log π_behavior(y_i,t)) over the completions with final completion k (`keys.completion`);
     SE = -Σ_k P_k log P_k, at most log G. With x = α·SE/log G (`normalized`) or α·SE: A times 1/(1 + x), max(1 - x, 0)
     or exp(-x).
     """
@@ -185,7 +186,7 @@ class SemanticScale(Normalize):
         """Describe."""
         of = "relative to its maximum" if self.normalized else "in nats"
         return (
-            "scale advantages down where the group's likely answers disagree: "
+            "scale advantages down where the group's likely completions disagree: "
             f"{self.curve} in {self.alpha:g} times their entropy {of}"
         )
 

@@ -1,4 +1,4 @@
-"""Groups that hold a demonstration: keeping the perfect answer from drowning the policy's own."""
+"""Groups that hold a demonstration: keeping the perfect completion from drowning the policy's own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 EXPONENT_LIMIT = 20.0
 
 
-@part("shape")
-class AsymmetricReward(Shaping):
+@part("reward_transform")
+class AsymmetricReward(RewardTransform):
     """TempSamp-R1's shaping of all rewards: the top is compressed, the bottom expanded (arXiv:2509.18056).
 
     R at or above τ: τ + a1·ln(R - τ + 1); below: τ - (exp(a2(τ - R)) - 1)/(exp(a2) - 1). Continuous and increasing.
@@ -48,8 +48,8 @@ class AsymmetricReward(Shaping):
         return f"R ← {self.tau:g} + {self.top:g}·ln(R - {self.tau:g} + 1) if R ≥ {self.tau:g} else {low}"
 
 
-@part("shape")
-class DemonstrationReward(Shaping):
+@part("reward_transform")
+class DemonstrationReward(RewardTransform):
     """Scale the reward of demonstrations down, so that they stand out less in their group."""
 
     factor: Annotated[float, Field(ge=0)] = 0.8
@@ -76,23 +76,25 @@ class DemonstrationReward(Shaping):
 
 @part("advantage")
 class AnchoredRelative(Advantage):
-    """Judge the drawn answers among themselves; a demonstration gets λ times their largest advantage (TempSamp-R1)."""
+    """Judge the sampled completions among themselves; a demonstration gets λ times their largest advantage
+    (TempSamp-R1)."""
 
     anchor: Annotated[float, Field(ge=0)] = 1.2
     eps: Annotated[float, Field(ge=0)] = 1e-6
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_i = (R_i - mean)/(std + eps) over drawn answers; λ·max_g A on demonstrations."""
+        """A_i = (R_i - mean)/(std + eps) over sampled completions; λ·max_g A on demonstrations."""
         shown_b = batch.from_source("demonstration")
-        drawn_b = (batch.stats_b & ~shown_b).to(batch.dtype)
-        adv_b = levels.relative(batch.total_reward_b, batch.group_b, eps=self.eps, weight_n=drawn_b)
-        best_b = levels.extreme(adv_b, batch.group_b, drawn_b, largest=True)
+        sampled_b = (batch.stats_b & ~shown_b).to(batch.dtype)
+        adv_b = levels.relative(batch.total_reward_b, batch.group_b, eps=self.eps, weight_n=sampled_b)
+        best_b = levels.extreme(adv_b, batch.group_b, sampled_b, largest=True)
         return batch.broadcast(torch.where(shown_b & batch.stats_b, self.anchor * best_b, adv_b))
 
     def words(self) -> str:
         """Describe."""
         return (
-            "reward minus the mean of the drawn answers, divided by their standard deviation; a demonstration gets "
+            "reward minus the mean of the sampled completions, divided by their standard deviation; a "
+            "demonstration gets "
             f"{self.anchor:g} times the best of them"
         )
 

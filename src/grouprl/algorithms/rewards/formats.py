@@ -1,4 +1,4 @@
-"""Rewards that depend on the format of an answer, given as `keys.form`, and on how far the run is."""
+"""Rewards that depend on the format of a completion, given as `keys.form`, and on how far the run is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -18,12 +18,12 @@ from grouprl.core.errors import InputError
 Stage = Literal["accuracy", "alternating", "block"]
 
 
-@part("shape")
-class FormatDiversity(Shaping):
-    """Ada-GRPO: scale rewards by how rare the answer's format is in its group, less and less (arXiv:2505.20258).
+@part("reward_transform")
+class FormatDiversity(RewardTransform):
+    """Ada-GRPO: scale rewards by how rare the completion's format is in its group, less and less (arXiv:2505.20258).
 
-    α = 1 + c·(G/F - 1)(1 + cos(π t/T)), with F answers of the group's G in the same `keys.form`, at step t of T. With
-    c = ½ that is G/F at the start and 1 at the end. A form below 0 is no recognised format: its reward is 0.
+    α = 1 + c·(G/F - 1)(1 + cos(π t/T)), with F completions of the group's G in the same `keys.form`, at step t of T.
+    With c = ½ that is G/F at the start and 1 at the end. A form below 0 is no recognised format: its reward is 0.
     """
 
     bonus: Coefficient = 0.5
@@ -45,13 +45,14 @@ class FormatDiversity(Shaping):
     def words(self) -> str:
         """Describe."""
         return (
-            f"scale rewards by 1 + {2 * self.bonus:g}·(G/F - 1) where F of the group's G answers have the same format, "
+            f"scale rewards by 1 + {2 * self.bonus:g}·(G/F - 1) where F of the group's G completions have the "
+            "same format, "
             "fading to 1 over the run; an unknown format earns nothing"
         )
 
     def formula(self) -> str:
         """Formula."""
-        return f"R ← R·(1 + {self.bonus:g}·(G/F - 1)(1 + cos(π t/T))),  F answers of the group in the same format"
+        return f"R ← R·(1 + {self.bonus:g}·(G/F - 1)(1 + cos(π t/T))),  F completions of the group in the same format"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No bonus."""
@@ -62,18 +63,19 @@ class FormatDiversity(Shaping):
         if run.forms:
             return []
         return [
-            "format_diversity gives 0 to answers without a recognised format, and the task recognises none "
+            "format_diversity gives 0 to completions without a recognised format, and the task recognises none "
             "(Task.forms and form_of). Take a task that does, such as ponder"
         ]
 
 
-@part("shape")
-class ParallelReward(Shaping):
-    """Parallel-R1's rewards (arXiv:2509.07980): right answers keep R, wrong ones get `wrong`; a form may earn more.
+@part("reward_transform")
+class ParallelReward(RewardTransform):
+    """Parallel-R1's rewards (arXiv:2509.07980): correct completions keep R, wrong ones get `wrong`; a form may earn
+    more.
 
     A `keys.form` above 0 holds a well-formed parallel block. `stage="accuracy"` pays for rightness alone.
-    "alternating" does so too, but in the last `bonus_steps` of every `period` steps a right answer with a block gets
-    R·`with_block`. "block" adds `block_bonus` to every answer with a block.
+    "alternating" does so too, but in the last `bonus_steps` of every `period` steps a correct completion with a block
+    gets R·`with_block`. "block" adds `block_bonus` to every completion with a block.
     """
 
     stage: Stage = "alternating"
@@ -119,7 +121,7 @@ class ParallelReward(Shaping):
             "alternating": f"; in {self.bonus_steps} of every {self.period} steps right ones with a parallel block get "
             f"{self.with_block:g} times theirs",
         }[self.stage]
-        return f"right answers keep their reward, wrong ones get {self.wrong:g}{more}"
+        return f"correct completions keep their reward, wrong ones get {self.wrong:g}{more}"
 
     def formula(self) -> str:
         """Formula."""

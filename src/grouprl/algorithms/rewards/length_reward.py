@@ -1,6 +1,7 @@
-"""Rewards that depend on how long a right answer is, compared with the other right answers of its group or a limit.
+"""Rewards that depend on how long a correct completion is, compared with the other correct completions of its group or
+a limit.
 
-Which answers are right is the raw outcome (`outcome.right`). Lengths count the tokens the policy wrote.
+Which completions are right is the raw outcome (`outcome.right`). Lengths count the tokens the policy wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.outcome import counted_right, right, right_share
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, Shaping
+from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
@@ -25,9 +26,9 @@ def lengths(batch: Batch) -> Tensor:
 
 
 def relative_length(batch: Batch) -> Tensor:
-    """[B] z-score of each length among the right answers of its group (sample std + 1e-6).
+    """[B] z-score of each length among the correct completions of its group (sample std + 1e-6).
 
-    0 where fewer than two answers are right or all right ones are equally long.
+    0 where fewer than two completions are right or all right ones are equally long.
     """
     length_b, right_b = lengths(batch), counted_right(batch)
     std_b = levels.std(length_b, batch.group_b, right_b, sample=True)
@@ -35,12 +36,13 @@ def relative_length(batch: Batch) -> Tensor:
     return torch.where(std_b > 0, z_b, 0)
 
 
-@part("shape")
-class RightLengthScore(Shaping):
-    """GRPO-LEAD (arXiv:2504.09696): right answers get R·exp(-α z), z their length's score among the group's right ones.
+@part("reward_transform")
+class RightLengthScore(RewardTransform):
+    """GRPO-LEAD (arXiv:2504.09696): correct completions get R·exp(-α z), z their length's score among the group's right
+    ones.
 
-    Wrong answers get `wrong`. `free_length`: groups whose three shortest right answers have at most this mean length
-    keep R (the release has 4000 tokens; 0 shapes every group).
+    Wrong completions get `wrong`. `free_length`: groups whose three shortest correct completions have at most this mean
+    length keep R (the release has 4000 tokens; 0 shapes every group).
     """
 
     alpha: Coefficient = 0.05
@@ -54,7 +56,7 @@ class RightLengthScore(Shaping):
         return batch.replace(reward_b=torch.where(right_b, batch.reward_b * (-self.alpha * z_b).exp(), self.wrong))
 
     def _long(self, batch: Batch) -> Tensor:
-        """[B] bool: groups whose three shortest right answers are longer than the free length."""
+        """[B] bool: groups whose three shortest correct completions are longer than the free length."""
         right_b = counted_right(batch)
         by_length_b = torch.where(right_b > 0, lengths(batch), torch.inf)
         shortest_b = right_b * (levels.rank(by_length_b, batch.group_b) < 3)
@@ -64,8 +66,8 @@ class RightLengthScore(Shaping):
         """Describe."""
         free = f", in groups whose shortest ones exceed {self.free_length} tokens" if self.free_length else ""
         return (
-            f"scale the reward of right answers down with their length among the group's right ones (rate "
-            f"{self.alpha:g}){free}; wrong answers get {self.wrong:g}"
+            f"scale the reward of correct completions down with their length among the group's right ones (rate "
+            f"{self.alpha:g}){free}; wrong completions get {self.wrong:g}"
         )
 
     def formula(self) -> str:
@@ -75,11 +77,12 @@ class RightLengthScore(Shaping):
         )
 
 
-@part("shape")
-class LengthWhenSolved(Shaping):
-    """ConciseR's second stage (arXiv:2505.21178): a bonus for short answers once all answers of the group are right.
+@part("reward_transform")
+class LengthWhenSolved(RewardTransform):
+    """ConciseR's second stage (arXiv:2505.21178): a bonus for short completions once all completions of the group are
+    right.
 
-    R + c·(1 - |y|/Lmax) in groups without a wrong answer; everything else stays.
+    R + c·(1 - |y|/Lmax) in groups without a wrong completion; everything else stays.
     """
 
     coef: Coefficient = 1.0
@@ -96,7 +99,7 @@ class LengthWhenSolved(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return f"once all answers to a question are right, add up to {self.coef:g} for short ones"
+        return f"once all completions of a prompt are right, add up to {self.coef:g} for short ones"
 
     def formula(self) -> str:
         """Formula."""
@@ -107,9 +110,10 @@ class LengthWhenSolved(Shaping):
         return ["length_when_solved has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
-@part("shape")
-class ShortestRight(Shaping):
-    """A bonus for right answers that are as short as the shortest right answer of their group (self-guided efficiency).
+@part("reward_transform")
+class ShortestRight(RewardTransform):
+    """A bonus for correct completions that are as short as the shortest correct completion of their group (self-guided
+    efficiency).
 
     R + c·min_right |y| / |y_i|: c for the shortest, less for longer ones, nothing for wrong ones.
     """
@@ -126,7 +130,10 @@ class ShortestRight(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return f"add {self.coef:g} times (length of the group's shortest right answer / own length) to right answers"
+        return (
+            f"add {self.coef:g} times (length of the group's shortest correct completion / own length) to "
+            "correct completions"
+        )
 
     def formula(self) -> str:
         """Formula."""
@@ -137,9 +144,10 @@ class ShortestRight(Shaping):
         return ["shortest_right has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
-@part("shape")
-class CosineLength(Shaping):
-    """Cosine length reward: right answers from `right_short`·R down to `right_long`·R, wrong ones from -1 up to -0.5.
+@part("reward_transform")
+class CosineLength(RewardTransform):
+    """Cosine length reward: correct completions from `right_short`·R down to `right_long`·R, wrong ones from -1 up to
+    -0.5.
 
     Half a cosine over |y|/Lmax, held at its end beyond Lmax (arXiv:2502.03373; numbers of Open-RS, arXiv:2503.16219).
     """
@@ -164,7 +172,8 @@ class CosineLength(Shaping):
     def words(self) -> str:
         """Describe."""
         return (
-            f"the reward of right answers falls with length from {self.right_short:g} to {self.right_long:g} times "
+            f"the reward of correct completions falls with length from {self.right_short:g} to "
+            f"{self.right_long:g} times "
             f"itself; wrong ones get {self.wrong_short:g} when short, {self.wrong_long:g} at the limit"
         )
 
@@ -173,11 +182,11 @@ class CosineLength(Shaping):
         return "R ← long + ½(short - long)(1 + cos(π|y|/Lmax)), its own pair for right and wrong"
 
 
-@part("shape")
-class MinMaxLength(Shaping):
+@part("reward_transform")
+class MinMaxLength(RewardTransform):
     """Kimi k1.5's length reward (arXiv:2501.12599): λ = ½ - (|y| - min_g)/(max_g - min_g), added to the reward.
 
-    Right answers get λ, wrong ones min(0, λ); nothing where all answers of the group are equally long.
+    Correct completions get λ, wrong ones min(0, λ); nothing where all completions of the group are equally long.
     """
 
     coef: Coefficient = 1.0
@@ -195,7 +204,8 @@ class MinMaxLength(Shaping):
     def words(self) -> str:
         """Describe."""
         return (
-            f"add {self.coef:g} times a score from ½ (the group's shortest answer) to -½ (its longest); wrong answers "
+            f"add {self.coef:g} times a score from ½ (the group's shortest completion) to -½ (its longest); wrong "
+            "completions "
             "get only its negative part"
         )
 

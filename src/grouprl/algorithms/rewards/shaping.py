@@ -16,7 +16,7 @@ from grouprl.core.errors import InputError
 Coefficient = Annotated[float, Field(ge=0)]
 
 
-class Shaping(Part):
+class RewardTransform(Part):
     """Base: a batch with other rewards."""
 
     def __call__(self, batch: Batch) -> Batch:
@@ -24,8 +24,8 @@ class Shaping(Part):
         raise NotImplementedError
 
 
-@part("shape", name="kl_in_reward")
-class KLInReward(Shaping):
+@part("reward_transform", name="kl_in_reward")
+class KLInReward(RewardTransform):
     """Subtract β times an estimate of KL(π_old || π_ref) from the reward (PPO for language models, RLOO).
 
     `level="token"`: as a reward on each token, which token-level advantages (returns to go, GAE) place and
@@ -77,11 +77,11 @@ class KLInReward(Shaping):
         return []
 
 
-@part("shape")
-class SoftOverlong(Shaping):
+@part("reward_transform")
+class SoftOverlong(RewardTransform):
     """DAPO's soft overlong punishment (arXiv:2503.14476, eq. 13), added to the reward.
 
-    With Lmax the longest allowed answer and Lc the buffer: 0 up to Lmax - Lc, then (Lmax - Lc - |y|)/Lc, -1 from
+    With Lmax the longest allowed completion and Lc the buffer: 0 up to Lmax - Lc, then (Lmax - Lc - |y|)/Lc, -1 from
     Lmax on; times `penalty`. `buffer` below 1 is a fraction of Lmax (rounded to at least one token), else tokens.
     `length` None takes the batch's max_length; a batch without one has no limit, so nothing is overlong.
     """
@@ -100,33 +100,33 @@ class SoftOverlong(Shaping):
         return batch.replace(reward_b=batch.reward_b + self.penalty * over_b.clamp(-1, 0))
 
     def tokens(self, longest: int) -> int:
-        """Return the buffer in tokens for answers of at most `longest` tokens."""
+        """Return the buffer in tokens for completions of at most `longest` tokens."""
         return max(round(self.buffer * longest if self.buffer < 1 else self.buffer), 1)
 
     def words(self) -> str:
         """Describe."""
         buffer = f"{self.buffer:.0%} of the allowed length" if self.buffer < 1 else f"{self.buffer:g} tokens"
-        return f"punish answers that reach into the last {buffer}, linearly down to -{self.penalty:g} at the limit"
+        return f"punish completions that reach into the last {buffer}, linearly down to -{self.penalty:g} at the limit"
 
     def formula(self) -> str:
         """Formula."""
         return f"R ← R + {self.penalty:g} · clip((Lmax - Lc - |y|)/Lc, -1, 0)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A buffer that no answer can reach."""
+        """A buffer that no completion can reach."""
         if self.penalty == 0:
             return ["the overlong punishment has no effect: its penalty is 0"]
         longest = self.length or run.max_length
         if run.max_length and longest - self.tokens(longest) >= run.max_length:
             return [
                 f"the overlong punishment has no effect: it begins after {longest - self.tokens(longest)} tokens, but "
-                f"answers have at most {run.max_length}"
+                f"completions have at most {run.max_length}"
             ]
         return []
 
 
-@part("shape")
-class RewardClip(Shaping):
+@part("reward_transform")
+class RewardClip(RewardTransform):
     """Clip the scalar reward to [low, limit] (optional in REINFORCE++; [-10, 10] in OpenRLHF); `low` None: -limit."""
 
     limit: float = 10.0
@@ -160,9 +160,9 @@ class RewardClip(Shaping):
         return f"±{self.limit:g}" if self.floor == -self.limit else f"[{self.floor:g}, {self.limit:g}]"
 
 
-@part("shape", name="missing_eos")
-class MissingEOS(Shaping):
-    """Subtract a penalty from the reward of answers that hit the limit instead of ending (TRL's PPO trainer)."""
+@part("reward_transform", name="missing_eos")
+class MissingEOS(RewardTransform):
+    """Subtract a penalty from the reward of completions that hit the limit instead of ending (TRL's PPO trainer)."""
 
     penalty: Coefficient = 1.0
 
@@ -177,7 +177,7 @@ class MissingEOS(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return f"subtract {self.penalty:g} from the reward of answers that were cut off"
+        return f"subtract {self.penalty:g} from the reward of completions that were cut off"
 
     def formula(self) -> str:
         """Formula."""

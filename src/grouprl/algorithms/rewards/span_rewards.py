@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from grouprl.algorithms.part import part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 
 
-@part("shape")
-class SpanRewards(Shaping):
+@part("reward_transform")
+class SpanRewards(RewardTransform):
     """Replace the reward: +1 for each token of a good part, -1 for each of a poor one (Text2Grad, arXiv:2505.22338).
 
     A token of both earns nothing. The parts are `marks.good` and `marks.poor`.
@@ -28,7 +28,9 @@ class SpanRewards(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return "the reward of each token is +1 in a good part of the answer, -1 in a poor one, and nothing else counts"
+        return (
+            "the reward of each token is +1 in a good part of the completion, -1 in a poor one, and nothing else counts"
+        )
 
     def formula(self) -> str:
         """Formula."""

@@ -9,16 +9,17 @@ import torch
 from pydantic import Field
 
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 
 
-@part("shape")
-class TurnBonus(Shaping):
-    """SPEAR: a bonus for each turn that got an answer, which falls to nothing within `until` steps (arXiv:2509.22601).
+@part("reward_transform")
+class TurnBonus(RewardTransform):
+    """SPEAR: a bonus for each turn that got a completion, which falls to nothing within `until` steps
+    (arXiv:2509.22601).
 
     R ← R + min(limit, each · turns) · (1 + cos(π·step/until))/2 up to step `until`. The last turn of an episode gets no
-    answer and does not count.
+    completion and does not count.
     """
 
     each: Annotated[float, Field(ge=0)] = 0.1
@@ -45,7 +46,7 @@ class TurnBonus(Shaping):
     def words(self) -> str:
         """Describe."""
         return (
-            f"add {self.each:g} for each turn that got an answer, at most {self.limit:g}, fading to nothing by step "
+            f"add {self.each:g} for each turn that got a completion, at most {self.limit:g}, fading to nothing by step "
             f"{self.until}"
         )
 
@@ -57,4 +58,4 @@ class TurnBonus(Shaping):
         """Nothing is added, or nobody takes turns."""
         if self.each == 0 or self.limit == 0:
             return ["turn_bonus has no effect: it adds nothing"]
-        return [] if run.environment else ["turn_bonus has no effect: answers of one turn get none"]
+        return [] if run.environment else ["turn_bonus has no effect: completions of one turn get none"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from grouprl.algorithms.advantages.outcome import counted_right, right
 from grouprl.algorithms.advantages.turn_level import has_turn, same_actions, turn_rewards, turns_of
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.algorithms.rewards.turn_rewards import with_turn_rewards
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -21,8 +21,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-@part("shape")
-class RewardGate(Shaping):
+@part("reward_transform")
+class RewardGate(RewardTransform):
     """G-RA: rewards of turns count only where the outcome, which comes first, is above its threshold.
 
     R = R_O + w·[R_O > threshold]·Σ_k r_k. `outcome` "rest": R_O is what an episode earns besides the rewards of its
@@ -71,12 +71,12 @@ class RewardGate(Shaping):
         return []
 
 
-@part("shape")
-class ToolProductivity(Shaping):
+@part("reward_transform")
+class ToolProductivity(RewardTransform):
     """OTC: multiply the reward by how frugal the episode was with tools (arXiv:2504.14870).
 
     m calls: the turns before the last. `target` "none" (OTC-PPO): cos(mπ/(2m+c)). `target` "fewest" (OTC-GRPO): n is
-    the fewest calls of a right episode of this question so far, this group included; 1 for m = n = 0,
+    the fewest calls of a right episode of this prompt so far, this group included; 1 for m = n = 0,
     cos(mπ/(2m+c)) for n = 0 < m, sin(mπ/(m+n)) otherwise. While no episode was right the factor is 0.
     """
 
@@ -101,7 +101,7 @@ class ToolProductivity(Shaping):
         return torch.where(n_b == 0, cosine_b, sine_b) * known_b
 
     def _fewest(self, batch: Batch, calls_b: Tensor) -> Tensor:
-        """[B] fewest calls of a right answer to the question, now or before; inf where there is none."""
+        """[B] fewest calls of a right completion of the prompt, now or before; inf where there is none."""
         right_b, past_b = counted_right(batch), batch.need("past.fewest_calls", self.name).to(batch.dtype)
         now_b = levels.extreme(calls_b, batch.group_b, right_b, largest=False)
         now_b = torch.where(levels.count(batch.group_b, right_b) > 0, now_b, torch.inf)
@@ -116,7 +116,7 @@ class ToolProductivity(Shaping):
         if self.target == "none":
             return "multiply the reward by a cosine that falls with the number of turns before the last"
         return (
-            "multiply the reward by a sine that is largest at the fewest turns before the last with which the question "
+            "multiply the reward by a sine that is largest at the fewest turns before the last with which the prompt "
             "was answered rightly so far"
         )
 
@@ -127,9 +127,9 @@ class ToolProductivity(Shaping):
         return f"R ← {self.alpha:g}·r_tool·R,  r_tool = {tool}"
 
 
-@part("shape")
-class TryAgain(Shaping):
-    """UFO: a success counts less the later it comes, and repeating an answer costs (arXiv:2507.14295).
+@part("reward_transform")
+class TryAgain(RewardTransform):
+    """UFO: a success counts less the later it comes, and repeating a completion costs (arXiv:2507.14295).
 
     R ← R·decay^t - λ(1 - E/T): t is the last turn, from 0, T the valid turns, E the different actions among them.
     """

@@ -22,7 +22,7 @@ from grouprl.algorithms.advantages.turn_level import (
     turn_rewards,
 )
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 
 NonNegative = Annotated[float, Field(ge=0)]
@@ -40,12 +40,12 @@ def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str)
     return on_tokens(reward_bs, batch, reader) * last_tokens(batch, there_bs, reader)
 
 
-@part("shape")
-class InformationGain(Shaping):
-    """Pay every turn but the last for how much likelier it made the right answer (IGPO, arXiv:2510.14967).
+@part("reward_transform")
+class InformationGain(RewardTransform):
+    """Pay every turn but the last for how much likelier it made the correct completion (IGPO, arXiv:2510.14967).
 
-    `stats.answer` is the mean log-prob of the right answer's tokens, were it given at the beginning of the token's
-    turn. r_k grows by w(p_{k+1} - p_k), p = exp of that; by its logarithm's difference with `measure`
+    `stats.completion` is the mean log-prob of the correct completion's tokens, were it given at the beginning of the
+    token's turn. r_k grows by w(p_{k+1} - p_k), p = exp of that; by its logarithm's difference with `measure`
     "log_probability". What the last turn shows nobody reads.
     """
 
@@ -70,7 +70,7 @@ class InformationGain(Shaping):
     def words(self) -> str:
         """Describe."""
         what = "probability" if self.measure == "probability" else "log-prob"
-        return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the right answer"
+        return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the correct completion"
 
     def formula(self) -> str:
         """Formula."""
@@ -81,11 +81,13 @@ class InformationGain(Shaping):
         """No weight, or one turn."""
         if self.weight == 0:
             return ["information_gain has no effect: its weight is 0"]
-        return [] if run.environment else ["information_gain has no effect: an answer without turns has only its last"]
+        return (
+            [] if run.environment else ["information_gain has no effect: a completion without turns has only its last"]
+        )
 
 
-@part("shape")
-class RankDiscount(Shaping):
+@part("reward_transform")
+class RankDiscount(RewardTransform):
     """Discount the hit of turn k as discounted cumulative gain does: r_k/log2(k + 1), k from 1 (arXiv:2510.20150).
 
     A turn is one item of a ranked list, its reward whether it is a hit.
@@ -111,8 +113,8 @@ class RankDiscount(Shaping):
         return "r_k ← r_k / log2(k + 1),  k from 1"
 
 
-@part("shape")
-class ProgressReward(Shaping):
+@part("reward_transform")
+class ProgressReward(RewardTransform):
     """Replace all rewards by how much each turn contributed, and whether it could be carried out (arXiv:2505.20732).
 
     r_k = α c_k + β g_k: c is `stats.progress`, a model's estimate whose sum over turns is near the outcome, g whether
@@ -152,8 +154,8 @@ class ProgressReward(Shaping):
         return ["progress_reward leaves no reward: alpha and beta are 0"] if self.alpha == self.beta == 0 else []
 
 
-@part("shape")
-class DenseTurns(Shaping):
+@part("reward_transform")
+class DenseTurns(RewardTransform):
     """Scale the rewards of turns so that an episode's sum to at most 1 (the practitioner's guide, arXiv:2510.01132).
 
     Those of a right episode are divided by the number of its turns that earned something, others by `most`, the
@@ -183,8 +185,8 @@ class DenseTurns(Shaping):
         return f"r_k ← r_k / #(r > 0) if right, else r_k / {self.most}"
 
 
-@part("shape")
-class RewardAtTurnEnd(Shaping):
+@part("reward_transform")
+class RewardAtTurnEnd(RewardTransform):
     """Pay the reward of each turn on the turn's last token, not at the end of the sequence.
 
     Only credit along the tokens (returns to go, a critic) sees a difference.
@@ -212,11 +214,11 @@ class RewardAtTurnEnd(Shaping):
         return "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
 
 
-@part("shape")
-class ProactiveRewards(Shaping):
-    """ProMed: a question earns its information and the final diagnosis, the answer the diagnosis (arXiv:2508.13514).
+@part("reward_transform")
+class ProactiveRewards(RewardTransform):
+    """ProMed: a prompt earns its information and the final diagnosis, the completion the diagnosis (arXiv:2508.13514).
 
-    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the question, the
+    Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the prompt, the
     last γ[right]; nothing else counts.
     """
 
@@ -240,7 +242,7 @@ class ProactiveRewards(Shaping):
     def words(self) -> str:
         """Describe."""
         return (
-            f"a question earns {self.information:g} times its information and {self.asked_right:g} if the diagnosis "
+            f"a prompt earns {self.information:g} times its information and {self.asked_right:g} if the diagnosis "
             f"is right, the last turn {self.answered_right:g} if it is"
         )
 

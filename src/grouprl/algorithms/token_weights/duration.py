@@ -11,7 +11,7 @@ from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core.batch import Batch
 
 
-@part("weight")
+@part("token_weight")
 class DurationWeight(Weighting):
     """Multiply the loss of a turn by the seconds of its action over their mean in the batch (arXiv:2509.01684).
 

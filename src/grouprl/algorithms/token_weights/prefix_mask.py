@@ -1,4 +1,4 @@
-"""Training on how answers begin: a growing prefix, worth what its continuations are worth."""
+"""Training on how completions begin: a growing prefix, worth what its continuations are worth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Shaping
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -19,12 +19,13 @@ from grouprl.core.errors import InputError
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-@part("weight")
+@part("token_weight")
 class PrefixMask(Weighting):
-    """PPPO: only the first ⌊η|y|⌋ tokens of each answer are trained; denominators keep all tokens (arXiv:2512.15274).
+    """PPPO: only the first ⌊η|y|⌋ tokens of each completion are trained; denominators keep all tokens
+    (arXiv:2512.15274).
 
-    The share η grows from `start` by `grow` up to `limit`, in equal parts of the run. An answer whose prefix is empty
-    gives no gradient.
+    The share η grows from `start` by `grow` up to `limit`, in equal parts of the run. A completion whose prefix is
+    empty gives no gradient.
     """
 
     start: Share = 0.15
@@ -62,7 +63,7 @@ class PrefixMask(Weighting):
     def words(self) -> str:
         """Describe."""
         grows = "" if self.sizes == 1 else f", growing to {self.limit:.0%} over the run"
-        return f"train only on the first {self.start:.0%} of each answer's tokens{grows}"
+        return f"train only on the first {self.start:.0%} of each completion's tokens{grows}"
 
     def formula(self) -> str:
         """Formula."""
@@ -77,18 +78,18 @@ class PrefixMask(Weighting):
         return ["prefix_mask.limit has no effect: the share never grows"] if stuck else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Some answer must have a prefix."""
+        """Some completion must have a prefix."""
         if run.max_length and int(self.limit * run.max_length + 1e-9) == 0:
             return [
-                f"prefix_mask trains on ⌊{self.limit:g}·|y|⌋ tokens, which is none for answers of at most "
-                f"{run.max_length} tokens. Allow longer answers or a larger share"
+                f"prefix_mask trains on ⌊{self.limit:g}·|y|⌋ tokens, which is none for completions of at most "
+                f"{run.max_length} tokens. Allow longer completions or a larger share"
             ]
         return []
 
 
-@part("shape")
-class ContinuationReward(Shaping):
-    """How many continuations of an answer's prefix are right, plus 1 if the answer is (PPPO, arXiv:2512.15274).
+@part("reward_transform")
+class ContinuationReward(RewardTransform):
+    """How many continuations of a completion's prefix are right, plus 1 if the completion is (PPPO, arXiv:2512.15274).
 
     The number of right continuations of each row is `rewards['continuations']`.
     """
@@ -104,7 +105,7 @@ class ContinuationReward(Shaping):
 
     def words(self) -> str:
         """Describe."""
-        return "the reward is how many continuations of the answer's prefix are right, plus 1 if the answer is"
+        return "the reward is how many continuations of the completion's prefix are right, plus 1 if the completion is"
 
     def formula(self) -> str:
         """Formula."""

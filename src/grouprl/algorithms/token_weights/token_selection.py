@@ -1,4 +1,4 @@
-"""Which answers and tokens are trained on: by entropy, by the spread of advantages, by chance.
+"""Which completions and tokens are trained on: by entropy, by the spread of advantages, by chance.
 
 What is chosen once the advantages are known comes as a multiplier of 0 or 1; the aggregation `weighted_mean` then
 counts only what was kept. Chance is a hash of the log-probs: reproducible, and independent of the order of rows.
@@ -23,12 +23,12 @@ Score = Literal["entropy", "advantage_entropy"]
 _SCORE = {"entropy": "the entropy H_t", "advantage_entropy": "|A|·H_t"}
 
 
-@part("weight")
+@part("token_weight")
 class TopTokens(Weighting):
     """Keep the tokens whose score lies in the top `fraction`, multiply the others by zero (arXiv:2506.01939, eq. 5).
 
     The score is the sampler's entropy at the token, or |A|·H (D3S). The threshold is the (1 - fraction)-quantile over
-    the tokens that still count in the rollout (`over="batch"`) or in each answer; ties at the threshold are kept.
+    the tokens that still count in the rollout (`over="batch"`) or in each completion; ties at the threshold are kept.
     """
 
     fraction: Fraction = 0.2
@@ -55,7 +55,7 @@ class TopTokens(Weighting):
 
     def words(self) -> str:
         """Describe."""
-        where = "the rollout" if self.over == "batch" else "each answer"
+        where = "the rollout" if self.over == "batch" else "each completion"
         return f"train only on the {self.fraction:.0%} of tokens with the largest {_SCORE[self.score]} in {where}"
 
     def formula(self) -> str:
@@ -68,12 +68,12 @@ class TopTokens(Weighting):
         return ["top_tokens has no effect: its fraction is 1"] if self.fraction == 1 else []
 
 
-@part("weight")
+@part("token_weight")
 class VarianceSubset(Weighting):
-    """Keep the share of answers whose advantages vary most, across questions; multiply the others by zero (D3S).
+    """Keep the share of completions whose advantages vary most, across prompts; multiply the others by zero (D3S).
 
-    The subset of N with the largest variance is some of the smallest advantages and the rest of the largest. Answers
-    of equal advantage are told apart by their mean entropy.
+    The subset of N with the largest variance is some of the smallest advantages and the rest of the largest.
+    Completions of equal advantage are told apart by their mean entropy.
     """
 
     fraction: Fraction = 0.5
@@ -99,14 +99,14 @@ class VarianceSubset(Weighting):
 
     def words(self) -> str:
         """Describe."""
-        return f"train only on the {self.fraction:.0%} of answers whose advantages have the largest variance"
+        return f"train only on the {self.fraction:.0%} of completions whose advantages have the largest variance"
 
     def formula(self) -> str:
         """Formula."""
         return "× [i ∈ argmax_{|S|=N} Var(A_S)]"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """All answers are kept."""
+        """All completions are kept."""
         return ["variance_subset has no effect: its fraction is 1"] if self.fraction == 1 else []
 
 
@@ -129,9 +129,9 @@ def largest_spread(value_n: Tensor, size: int, tie_n: Tensor) -> Tensor:
     return torch.cat([order_n[:best], order_n[len(order_n) - (size - best) :]])
 
 
-@part("select")
+@part("filter")
 class TokenSubset(Selection):
-    """Keep the first `head` tokens of each answer, later ones with probability `keep`, at most `limit` (S-GRPO).
+    """Keep the first `head` tokens of each completion, later ones with probability `keep`, at most `limit` (S-GRPO).
 
     The others leave the loss and its denominators (arXiv:2504.20834). Chance is a hash of the old log-probs.
     """
@@ -156,17 +156,19 @@ class TokenSubset(Selection):
     def words(self) -> str:
         """Describe."""
         limit = "" if self.limit is None else f", at most {self.limit} in all"
-        return f"train on the first {self.head} tokens of each answer and on {self.keep:.0%} of the later ones{limit}"
+        return (
+            f"train on the first {self.head} tokens of each completion and on {self.keep:.0%} of the later ones{limit}"
+        )
 
     def formula(self) -> str:
         """Formula."""
         return f"t ≤ {self.head} or u_t < {self.keep:g}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Answers that end within the head are trained on whole."""
+        """Completions that end within the head are trained on whole."""
         short = run.max_length and run.max_length <= min(self.head, self.limit or self.head)
         if short or (self.keep == 1 and self.limit is None):
-            return [f"token_subset has no effect: answers of at most {run.max_length} tokens are kept whole"]
+            return [f"token_subset has no effect: completions of at most {run.max_length} tokens are kept whole"]
         return []
 
 

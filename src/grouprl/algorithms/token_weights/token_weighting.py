@@ -14,7 +14,7 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 
-@part("weight")
+@part("token_weight")
 class ProbabilityWeight(Weighting):
     """Give unlikely tokens less weight: α·π_old(y_t) + 1 - α, in [1-α, 1] (AR, arXiv:2505.12929).
 
@@ -44,12 +44,12 @@ class ProbabilityWeight(Weighting):
         return ["probability_weight has no effect: alpha is 0"] if self.alpha == 0 else []
 
 
-@part("weight")
+@part("token_weight")
 class EntropyGuided(Weighting):
-    """Weigh by softmax((A + α·H)/P) over the group: good and uncertain answers count more (EGSW, arXiv:2503.22456).
+    """Weigh by softmax((A + α·H)/P) over the group: good and uncertain completions count more (EGSW, arXiv:2503.22456).
 
-    `level="token"`: over the tokens at the same step of the group's answers, with the entropy there. "sequence": over
-    the answers, with their mean entropy. The weights of a group (at a step) sum to 1.
+    `level="token"`: over the tokens at the same step of the group's completions, with the entropy there. "sequence":
+    over the completions, with their mean entropy. The weights of a group (at a step) sum to 1.
     """
 
     alpha: Annotated[float, Field(ge=0)] = 1.0

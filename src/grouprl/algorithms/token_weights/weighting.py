@@ -1,7 +1,7 @@
 """Detached multipliers of the policy loss; denominators and regularisers do not change.
 
 The importance corrections compare the policy at the start of the update, as the trainer computes it, with the sampler
-that really drew the tokens: w = π_old / π_behavior.
+that really sampled the tokens: w = π_old / π_behavior.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
 MismatchLevel = Literal["token", "sequence", "sequence_sum"]
-_LEVEL = {"token": "per token", "sequence": "geometric mean per answer", "sequence_sum": "product per answer"}
+_LEVEL = {"token": "per token", "sequence": "geometric mean per completion", "sequence_sum": "product per completion"}
 
 
 class Weighting(Part):
@@ -40,7 +40,7 @@ def mismatch_ratio(batch: Batch, level: MismatchLevel) -> Tensor:
     return log_bt.clamp(-20, 20).exp()
 
 
-@part("weight")
+@part("token_weight")
 class TruncatedImportance(Weighting):
     """TIS: multiply the policy loss by min(π_old/π_behavior, high), detached (Yao et al. 2025; C = 2, Qwen 5).
 
@@ -73,7 +73,7 @@ class TruncatedImportance(Weighting):
         return ["truncated_importance has no effect: the sampler is exact"] if run.exact_sampler else []
 
 
-@part("weight")
+@part("token_weight")
 class MaskedImportance(Weighting):
     """MIS: multiply by π_old/π_behavior where it lies in [low, high], by zero elsewhere (IcePop: 0.5 to 5 per token).
 
@@ -116,9 +116,10 @@ class MaskedImportance(Weighting):
         return ["masked_importance has no effect: the sampler is exact"] if run.exact_sampler else []
 
 
-@part("weight")
+@part("token_weight")
 class OffPolicyMask(Weighting):
-    """Zero the loss of wrong answers that the policy has left: A < 0 and mean_t(log π_behavior - log π_old) > delta.
+    """Zero the loss of wrong completions that the policy has left: A < 0 and mean_t(log π_behavior - log π_old) >
+    delta.
 
     DeepSeek-V3.2 (2025); judged at the start of the update, with the policy's log-probs of then.
     """
@@ -137,7 +138,10 @@ class OffPolicyMask(Weighting):
 
     def words(self) -> str:
         """Describe."""
-        return f"ignore answers of negative advantage that the policy has left by more than {self.delta:g} nats a token"
+        return (
+            f"ignore completions of negative advantage that the policy has left by more than {self.delta:g} "
+            "nats a token"
+        )
 
     def formula(self) -> str:
         """Formula."""

@@ -15,13 +15,13 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
 
-@part("learn")
-class ClipBias(Learning):
+@part("update")
+class ClipBias(Update):
     """Divide the policy's gradient by the norm of its clipping bias, max(‖C‖, `least`) (ST-PPO, arXiv:2511.20718).
 
     C is the gradient of the mean over completions of 1/|y|·Σ ρ_t·A_t over the clipped tokens (E[1/|y| Σ_t], whatever
@@ -32,10 +32,10 @@ class ClipBias(Learning):
 
     least: Annotated[float, Field(gt=0)] = 1.0
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
         policy_only = learner.without_critic()
-        for step in learner.steps(judged):
+        for step in learner.steps(prepared):
             if not bool(step.active_bt.any()):
                 continue
             norm = self.norm(policy_only, step)

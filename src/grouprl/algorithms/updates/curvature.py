@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
@@ -21,8 +21,8 @@ HELD = 2**22
 """Entries of candidate steps held at a time."""
 
 
-@part("learn")
-class CurvatureMask(Learning):
+@part("update")
+class CurvatureMask(Update):
     """CAPO: leave out tokens whose own step would change objective or policy too much (arXiv:2510.00819).
 
     Only the output layer is modelled. With v = e_a - π, g = A·v·hᵀ and a candidate step lr·G, u = G·h:
@@ -40,13 +40,13 @@ class CurvatureMask(Learning):
     model: Literal["adam", "sgd"] = "adam"
     top: Annotated[int, Field(ge=1)] = 64
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the optimiser steps without the tokens that are rejected."""
-        for step in learner.steps(judged):
+        for step in learner.steps(prepared):
             objective_bt, policy_bt = self.foresee(learner, step)
             active_bt, count = step.active_bt, max(1, int(step.active_bt.sum()))
             kept_bt = active_bt & self.keeps(objective_bt, policy_bt)
-            metrics = learner.take(learner.method.weigh(step.replace(loss_mask_bt=kept_bt)))
+            metrics = learner.take(learner.method.compute_loss_weights(step.replace(loss_mask_bt=kept_bt)))
             yield {
                 **metrics,
                 "tokens_rejected": int((active_bt & ~kept_bt).sum()) / count,

@@ -1,4 +1,4 @@
-"""How a judged rollout becomes optimiser steps: what such parts are given, and the update in two phases."""
+"""How a prepared rollout becomes optimiser steps: what such parts are given, and the update in two phases."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class Learner(Protocol):
         """The method that judged the rollout."""
 
     @property
-    def desk(self) -> Any:
-        """The run's side of a data part (`grouprl.algorithms.data_part.Desk`): what draws between two steps, and remembers."""
+    def context(self) -> Any:
+        """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): what samples between two steps,
+        and remembers."""
 
-    def steps(self, judged: Batch) -> Iterator[Batch]:
+    def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the weighed batch of each optimiser step, epoch by epoch."""
 
     def accumulate(self, step: Batch) -> dict[str, float]:
@@ -57,19 +58,19 @@ class Learner(Protocol):
         """The same for the policy's loss alone."""
 
 
-class Learning(Part):
-    """Base: takes the optimiser steps of one judged rollout."""
+class Update(Part):
+    """Base: takes the optimiser steps of one prepared rollout."""
 
     phases: ClassVar[int] = 1
     """How many times over the steps of a rollout are taken."""
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
         raise NotImplementedError
 
 
-@part("learn")
-class TwoPhase(Learning):
+@part("update")
+class TwoPhase(Update):
     """Lopti: all steps on the unlikely tokens alone, then all steps on the others (arXiv:2505.12929, section 4.2).
 
     A token is unlikely when its probability at the start of the update is below `eta`, or, by quantile, below the
@@ -83,22 +84,22 @@ class TwoPhase(Learning):
     by: Literal["probability", "quantile"] = "probability"
     order: Literal["low_first", "high_first"] = "low_first"
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps of both phases; one without tokens of its phase is left out."""
-        low_bt = self.unlikely(judged)
+        low_bt = self.unlikely(prepared)
         for phase_bt in (low_bt, ~low_bt) if self.order == "low_first" else (~low_bt, low_bt):
-            for step in learner.steps(judged.replace(marks={**judged.marks, PHASE: phase_bt})):
+            for step in learner.steps(prepared.replace(marks={**prepared.marks, PHASE: phase_bt})):
                 active_bt, kept_bt = step.active_bt, step.marks[PHASE]
                 count, total = int((active_bt & kept_bt).sum()), int(active_bt.sum())
                 if count:
                     low = count if phase_bt is low_bt else total - count
                     yield {**learner.take(only(step, kept_bt)), "unlikely_fraction": low / total}
 
-    def unlikely(self, judged: Batch) -> Tensor:
+    def unlikely(self, prepared: Batch) -> Tensor:
         """[B,T] bool: tokens of the phase of low probability."""
-        old_bt, limit = judged.need("old_bt", self.name), self.eta
+        old_bt, limit = prepared.need("old_bt", self.name), self.eta
         if self.by == "quantile":
-            limit = float(old_bt[judged.active_bt].exp().quantile(self.eta)) if judged.active_bt.any() else 0.0
+            limit = float(old_bt[prepared.active_bt].exp().quantile(self.eta)) if prepared.active_bt.any() else 0.0
         return old_bt.exp() < limit
 
     def needs(self) -> tuple[str, ...]:

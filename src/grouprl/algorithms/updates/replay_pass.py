@@ -1,4 +1,4 @@
-"""An update of its own for replayed answers."""
+"""An update of its own for replayed completions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
 
 
-@part("learn")
-class ReplayPass(Learning):
-    """SPEAR: the steps on new answers first, then one step on all replayed ones, with a loss of its own weight.
+@part("update")
+class ReplayPass(Update):
+    """SPEAR: the steps on new completions first, then one step on all replayed ones, with a loss of its own weight.
 
     The weight is coef · (1 - cos(π·step/rise))/2 until step `rise`, then coef. Denominators are those of each kind of
-    answers alone.
+    completions alone.
     """
 
     phases: ClassVar[int] = 2
@@ -26,14 +26,14 @@ class ReplayPass(Learning):
     coef: Annotated[float, Field(ge=0)] = 1.0
     rise: Annotated[int, Field(ge=0)] = 200
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps on new rows, then one on the replayed rows where there are any."""
-        old_b = judged.from_source("replay")
+        old_b = prepared.from_source("replay")
         if not bool(old_b.all()):
-            for step in learner.steps(judged.rows(~old_b)):
+            for step in learner.steps(prepared.rows(~old_b)):
                 yield learner.take(step)
-        if bool(old_b.any()) and (weight := self.weight(judged)) > 0:
-            step = learner.method.weigh(judged.rows(old_b))
+        if bool(old_b.any()) and (weight := self.weight(prepared)) > 0:
+            step = learner.method.compute_loss_weights(prepared.rows(old_b))
             yield learner.take(step.replace(weight_bt=weight * step.need("weight_bt", self.name)))
 
     def weight(self, batch: Batch) -> float:
@@ -48,7 +48,7 @@ class ReplayPass(Learning):
     def words(self) -> str:
         """Describe."""
         return (
-            "update on new answers first, then once on the replayed ones, whose loss weighs "
+            "update on new completions first, then once on the replayed ones, whose loss weighs "
             f"{self.coef:g} from step {self.rise} on and less before"
         )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.updates.learn import Learner, Learning
+from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
 
@@ -41,7 +41,7 @@ class Importance(Objective):
 
     def words(self) -> str:
         """Describe."""
-        other = "the old policy" if self.against == "old" else "the policy that drew it"
+        other = "the old policy" if self.against == "old" else "the policy that sampled it"
         return f"push each token by its ratio to {other} times its advantage, without a clip"
 
     def formula(self) -> str:
@@ -49,17 +49,17 @@ class Importance(Objective):
         return f"-ρ·A,  {symbol('token', self.against)}"
 
 
-@part("learn")
-class TrustRegion(Learning):
+@part("update")
+class TrustRegion(Update):
     """TRPO's step (arXiv:1502.05477, appendix C): x = F⁻¹g, scaled to a mean KL of δ, halved until the KL holds.
 
     F is the Fisher matrix of the sampled tokens, 1/N Σ_t ∇log π_t ∇log π_tᵀ, plus `damping`: its products with a
-    vector need no second derivatives, and every `thin`-th answer gives those of the conjugate gradients. The length of
-    the step comes from the curvature along it over all answers: a few answers do not know the directions of the others,
-    and the step would be many times too long. A step is taken when KL(old || new), by
-    k3 on the sampled tokens, is at most `accept`·δ and the loss has fallen; after `backtracks` trials in vain the
-    policy stays as it is. A critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout;
-    the trunk it shares moves by the natural step alone.
+    vector need no second derivatives, and every `thin`-th completion gives those of the conjugate gradients. The length
+    of the step comes from the curvature along it over all completions: a few completions do not know the directions of
+    the others, and the step would be many times too long. A step is taken when KL(old || new), by k3 on the sampled
+    tokens, is at most `accept`·δ and the loss has fallen; after `backtracks` trials in vain the policy stays as it is.
+    A critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout; the trunk it shares moves
+    by the natural step alone.
     """
 
     one_policy: ClassVar[bool] = True
@@ -72,9 +72,9 @@ class TrustRegion(Learning):
     accept: Annotated[float, Field(gt=0)] = 1.0
     critic_steps: Annotated[int, Field(ge=1)] = 5
 
-    def __call__(self, learner: Learner, judged: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the natural step of each optimiser step, then fit the critic."""
-        for step in learner.steps(judged):
+        for step in learner.steps(prepared):
             if not bool(step.active_bt.any()):
                 continue
             metrics = self.climb(learner.without_critic(), step)
@@ -124,10 +124,10 @@ class TrustRegion(Learning):
 
     def words(self) -> str:
         """Describe."""
-        answers = "all answers" if self.thin == 1 else f"every {self.thin}th answer"
+        completions = "all completions" if self.thin == 1 else f"every {self.thin}th completion"
         return (
             f"one natural gradient step of mean KL {self.delta:g} ({self.iterations} conjugate gradients on the "
-            f"Fisher matrix of the tokens of {answers}, damping {self.damping:g}), halved until the KL is at most "
+            f"Fisher matrix of the tokens of {completions}, damping {self.damping:g}), halved until the KL is at most "
             f"{self.accept * self.delta:g} and the loss has fallen; a critic's head takes {self.critic_steps} steps "
             "of the optimiser"
         )
@@ -231,7 +231,7 @@ def thinned(step: Batch, every: int) -> Batch:
 
 
 def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
-    """KL(old || new) per token in nats, by k3 on tokens drawn from the old policy."""
+    """KL(old || new) per token in nats, by k3 on tokens sampled from the old policy."""
     log = (new_bt - old_bt)[active_bt].double()
     return float((torch.expm1(log) - log).mean())
 

@@ -22,7 +22,7 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, EPS, KL_NEED, SCALE, ClipLow, DualClip, NonNegative, Positive, kl_terms
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
 
 
@@ -37,7 +37,7 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
                 2025,
             )
         ],
-        summary="GRPO whose loss is bounded also for wrong answers that became likelier: ratios count δ at most.",
+        summary="GRPO whose loss is bounded also for wrong completions that became likelier: ratios count δ at most.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(min(ρ_t, δ) A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·KL - c_H·H,  "
             "A_i = (R_i - mean_g R) / (std_g R + eps); groups whose rewards differ only"
@@ -79,7 +79,7 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
                 advantage=[1.0, -1.0],
                 loss=1.5,
                 grad=[[-0.5], [0.0]],
-                why="the wrong answer's ratio is 10: it costs 4, not 10 (a dual clip of 3: 3), and has no gradient",
+                why="the wrong completion's ratio is 10: it costs 4, not 10 (a dual clip of 3: 3), and has no gradient",
             ),
             Golden(
                 rewards=[2, 0],
@@ -122,7 +122,7 @@ def intellect2(
     """Compose GRPO with the two-sided clip; δ above 1 + ε is `clipped`'s dual."""
     entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
     return Method(
-        select=(MixedGroups(by="reward"),),
+        filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high, dual=delta),
         aggregate=TokenMean(),
@@ -145,7 +145,9 @@ def intellect2(
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
-        differs=["Groups without a right answer have no gradient, as in the formula's limit; rewards are 0 or above."],
+        differs=[
+            "Groups without a correct completion have no gradient, as in the formula's limit; rewards are 0 or above."
+        ],
         reduces=[
             Reduction(
                 "grpo", ["one_group", "binary_rewards"], other={"scale": "none"}, scale=None, why="the mean is a factor"
@@ -163,10 +165,10 @@ def intellect2(
                 advantage=[3.0, -1.0, -1.0, -1.0],
                 loss=0.0,
                 grad=[[-0.375] * 2, [0.25], [0.25], [0.25]],
-                why="the mean is ¼: .75/.25 and -.25/.25; every answer weighs ¼",
+                why="the mean is ¼: .75/.25 and -.25/.25; every completion weighs ¼",
             )
         ],
-        notes=["Where one answer in n is right, its advantage is n - 1; GRPO's is about √n."],
+        notes=["Where one completion in n is right, its advantage is n - 1; GRPO's is about √n."],
     ),
 )
 def maxrl(eps: NonNegative = 1e-6, clip_low: ClipLow = 0.2, clip_high: Positive = 0.2) -> Method:
@@ -198,7 +200,7 @@ def maxrl(eps: NonNegative = 1e-6, clip_low: ClipLow = 0.2, clip_high: Positive 
         },
         differs=["One environment per run: the baseline is kept for each agent, not for each (game, agent)."],
         reduces=[],
-        needs=["a task with agents; without, it is a running mean over all answers"],
+        needs=["a task with agents; without, it is a running mean over all completions"],
         confidence="partly",
         uncertain="The loss around the advantage: prime-rl's own is another one today.",
         source=PRIME_RL,
@@ -210,7 +212,7 @@ def maxrl(eps: NonNegative = 1e-6, clip_low: ClipLow = 0.2, clip_high: Positive 
                 advantage=[0.75, -0.5],
                 loss=-0.125,
                 grad=[[-0.375], [0.125, 0.125]],
-                why="1 - .25 and -1 + .5; every answer weighs ½",
+                why="1 - .25 and -1 + .5; every completion weighs ½",
             )
         ],
         notes=["With a decay of 0 the baseline is the reward that came last."],
@@ -224,5 +226,5 @@ def rae(
         advantage=KnownBaseline(),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
-        explore=(RunningBaseline(decay=decay),),
+        augment=(RunningBaseline(decay=decay),),
     )

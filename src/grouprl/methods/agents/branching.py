@@ -18,7 +18,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 
 Count = Annotated[int, Field(ge=1)]
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 TURNS = "a task that is acted in over turns"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
@@ -28,7 +28,7 @@ SHARED_PREFIX = Golden(
     lengths=[2, 2, 1],
     advantage=[1.154698539, -0.577349269, -0.577349269],
     grad=[[-0.192449756] * 2, [0.096224878] * 2, [0.192449756]],
-    why="(2/3)/0.577350 and -(1/3)/0.577350; every answer weighs 1/3, its tokens share that",
+    why="(2/3)/0.577350 and -(1/3)/0.577350; every completion weighs 1/3, its tokens share that",
 )
 
 
@@ -55,7 +55,7 @@ SHARED_PREFIX = Golden(
             "With soft credit every episode is judged by itself, and shared tokens get the mean advantage of the "
             "episodes that share them because their gradients add up; hard credit gives it to them outright.",
             "Episodes from the beginning that fill a group come after all branches, not one per round.",
-            "batch.group is the number of beginnings N; the group that is judged is grow times as large.",
+            "batch.group_size is the number of beginnings N; the group that is judged is grow times as large.",
             "The reward (F1, 0.1 for using two tools, -1 for bad format) is the environment's.",
         ],
         reduces=[SAME_LOSS],
@@ -97,7 +97,7 @@ def arpo_branch(
     """Compose ARPO with branching: GRPO on episodes that branch at unsure turns."""
     branching = EntropyBranching(grow=grow, chance=chance, slope=slope, tokens=tokens)
     loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
-    return loss.with_parts(explore=(branching,), normalize=(SharedPrefix(),) if credit == "hard" else ())
+    return loss.with_parts(augment=(branching,), advantage_transform=(SharedPrefix(),) if credit == "hard" else ())
 
 
 @entry(

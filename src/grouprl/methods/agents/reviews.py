@@ -36,7 +36,7 @@ from grouprl.methods.settings import (
 )
 
 TURNS = "an environment that is acted in over turns, by one agent"
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 WRITES = "a policy that can write reviews: one that follows instructions, or was warmed up (then it is shown reviews)"
 FORM = "json where the model has a chat template (as the paper), compact for small models"
 LENGTH = "what the form needs: 256 for json, 12 for compact"
@@ -71,7 +71,7 @@ Tokens = Count | None
         formula=(
             "L = -1/N Σ_i Σ_{t in turns ≥ k_i} A_i·log π(y_t) + β·KL,  A_i = 1 if R_i ≥ perfect, else "
             "α(R_i - mean_g R) where positive, else R_i - mean_g R;  g: first and second attempts of a "
-            "question;  groups of one, R = 1: reviews and advised attempts that led to a perfect reward"
+            "prompt;  groups of one, R = 1: reviews and advised attempts that led to a perfect reward"
         ),
         defaults={
             "amplify": "the authors' code: 3.0",
@@ -83,11 +83,13 @@ Tokens = Count | None
         },
         differs=[
             "The authors divide the loss by 1 + τ with τ = 1; that constant is left to the learning rate.",
-            "Each sample is learned from in the step that draws it. The authors' queue hands out the newest first and "
+            "Each sample is learned from in the step that samples it. The authors' queue hands out the newest "
+            "first and "
             "could hand each out three times, but puts none back unless reuse_cooldown_time is set, which no "
             "configuration of theirs for R³L does.",
-            "batch.group counts the first attempts, so half of the authors' budget of n.",
-            "The wording of the prompts is ours (grouprl.algorithms.exploration.review_forms); `form` takes one of your own.",
+            "batch.group_size counts the first attempts, so half of the authors' budget of n.",
+            "The wording of the prompts is ours (grouprl.algorithms.exploration.review_forms); `form` takes one "
+            "of your own.",
             "The second attempt's log-probs are those without the advice; the loss has no ratio, so that they only "
             "show in metrics and in a KL to the old policy.",
         ],
@@ -127,7 +129,7 @@ Tokens = Count | None
         recommended={"group": 4, "learning_rate": 1e-6, "grad_clip": 1.0},
         notes=[
             "reviews_unread, reviews_content, retries, retries_good and retry_gain tell how the reviews do.",
-            "A new model is shown reviews made in hindsight in its warm-up: of two demonstrations of a question, what "
+            "A new model is shown reviews made in hindsight in its warm-up: of two demonstrations of a prompt, what "
             "the better one did where they part.",
         ],
     ),
@@ -143,18 +145,18 @@ def r3l(
     """Compose R³L: reviews and second attempts, pivotal credit, amplified positive advantages, no ratio."""
     return Method(
         advantage=Relative(scale="none", alone="raw"),
-        normalize=(AmplifyPositive(factor=amplify, perfect=perfect),),
+        advantage_transform=(AmplifyPositive(factor=amplify, perfect=perfect),),
         objective=RegionGradient(region="none"),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
-        explore=(ReflectRetry(form=form, tokens=tokens, perfect=1.0 if perfect is None else perfect),),
+        augment=(ReflectRetry(form=form, tokens=tokens, perfect=1.0 if perfect is None else perfect),),
     )
 
 
 @entry(
     "echo",
     Card(
-        title="ECHO: GRPO that also learns what tools answer",
+        title="ECHO: GRPO that also learns what tools completion",
         papers=[Paper("prime-rl, library of Prime Intellect", "", 2025)],
         summary="GRPO on the policy's tokens, and the likelihood of what the environment says as a second loss.",
         formula=f"{GRPO_LOSS} - λ·1/N Σ_o log π(o_t),  o_t the environment's N tokens of the step",
@@ -226,13 +228,13 @@ def echo(
             "Verdict and cut are one review: 'ok', or the number of the first flawed turn. One that cannot be read "
             "accepts.",
             "Reviews do not count in group statistics: each would count its episode twice.",
-            "r_p is the share of the documents read that the answer needs ('#density' of the search task), by what "
+            "r_p is the share of the documents read that the completion needs ('#density' of the search task), by what "
             "the task knows; the paper has chunks judged.",
         ],
         reduces=[
             Reduction(
                 "grpo",
-                ["all_drawn"],
+                ["all_sampled"],
                 settings={"process": 0.0},
                 why="every episode is accepted, and the verdicts are left aside",
             )
@@ -275,10 +277,10 @@ def search_r2(
 ) -> Method:
     """Compose Search-R2: GRPO over accepted or regenerated episodes and the reviews that decided."""
     return grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator).with_parts(
-        shape=(OutcomeGatedProcess(coef=process),) if process > 0 else (),
-        select=(SourceApart(source="review"),),
-        normalize=(AdvantageOfReviewed(),),
-        explore=(CutAndRegenerate(form=form, tokens=tokens),),
+        reward_transform=(OutcomeGatedProcess(coef=process),) if process > 0 else (),
+        filter=(SourceApart(source="review"),),
+        advantage_transform=(AdvantageOfReviewed(),),
+        augment=(CutAndRegenerate(form=form, tokens=tokens),),
     )
 
 
@@ -311,15 +313,16 @@ def search_r2(
         differs=[
             "The frozen actor is the policy as it was before the first step; actor policy lets the weights act that "
             "are trained on reviews.",
-            "With a frozen actor the episodes that the step draws serve as luck and as metrics alone: the actor plays "
+            "With a frozen actor the episodes that the step samples serve as luck and as metrics alone: the actor "
+            "plays "
             "its own first trials.",
             "The paper works in stages on stored trials: it imitates reviews with a positive difference, trains a "
             "reward model on all, then PPO on that model with a KL to the imitating policy. Here trials are played as "
-            "training goes on: the difference itself is the reward, its baseline the question's other reviews. With "
+            "training goes on: the difference itself is the reward, its baseline the prompt's other reviews. With "
             "imagined reviews a reward model, fitted to all differences so far, rewards these and the tried ones, and "
             "the reviews of one trial are compared. The warm-up imitates; kl_coef and model.reference add the KL.",
         ],
-        reduces=[Reduction("grpo", why="reviews are judged as answers are")],
+        reduces=[Reduction("grpo", why="reviews are judged as completions are")],
         needs=[TURNS, TWO, WRITES, KL_NEED],
         confidence="abstract-only",
         uncertain="Prompts, the number of trials, that successes are not reviewed, what the reward model is.",
@@ -359,7 +362,7 @@ def retroformer(
     """Compose Retroformer: GRPO over reviews, each rewarded by the difference of two trials."""
     base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return base.with_parts(
-        explore=(
+        augment=(
             Retrospect(
                 form=form,
                 tokens=tokens,

@@ -65,7 +65,7 @@ Count = Annotated[int, Field(ge=1)]
             "The rewards 1 - p, 4p(1-p) and -1 for an invalid problem are the environment's (task propose).",
             "Invalid problems have no attempts; the authors fill up with earlier valid ones from a pool.",
         ],
-        needs=["at least two answers per question", "a solver and a proposer, in this order"],
+        needs=["at least two completions per prompt", "a solver and a proposer, in this order"],
         source="Alibaba-Quark/SSP ssp_ray_trainer.py, rl_config.yaml, as noted in the dossier",
         golden=[
             Golden(
@@ -125,7 +125,7 @@ def ssp(
         advantage=RoleRelative(
             keys=("episode", proposer), scale=scale, eps=eps, alone=alone, whitened=(1,) if proposer == "batch" else ()
         ),
-        normalize=(LateAgent(agent=0, start=solver_start),) if solver_start else (),
+        advantage_transform=(LateAgent(agent=0, start=solver_start),) if solver_start else (),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )
@@ -145,14 +145,15 @@ def ssp(
         summary="A coach sets problems, a player is paid for agreeing with itself, the coach for the player's gain.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i);  player: "
-            "(R - mean R)/(std R + eps) over its attempts at one problem, R = 1[answer = majority];  coach, after the "
-            "player's update: A = 100·(acc now - acc before) on held-out questions"
+            "(R - mean R)/(std R + eps) over its attempts at one problem, R = 1[completion = majority];  coach, "
+            "after the "
+            "player's update: A = 100·(acc now - acc before) on held-out prompts"
         ),
         defaults={
             "low": "the authors' code: 0.2",
             "high": "the authors' code: 0.8",
-            "exam": "the authors take a small benchmark: 64 questions here",
-            "answers": "0: greedy answers",
+            "exam": "the authors take a small benchmark: 64 prompts here",
+            "completions": "0: greedy completions",
             "reward_scale": "the authors' code: 100",
             "falls": "the authors' code: 15",
             "falls_from": "the authors' code: step 100",
@@ -166,7 +167,7 @@ def ssp(
             "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
-            "Coach and player draw at one temperature; the authors take 0.9 and 0.6.",
+            "Coach and player sample at one temperature; the authors take 0.9 and 0.6.",
             "The coach's other rewards (a moving average of accuracies, products with the player's mean reward, the "
             "variance of the player's rewards) are not offered.",
             "The coach learns from the problems that stay in the band alone.",
@@ -175,7 +176,7 @@ def ssp(
         ],
         needs=[
             "a player and a coach, in this order, with several attempts at each problem (task propose)",
-            "batch.group 1: every problem is proposed once",
+            "batch.group_size 1: every problem is proposed once",
             "model.agents: separate, so that the coach's update leaves the player's accuracy as it is",
             KL_NEED,
         ],
@@ -201,7 +202,7 @@ def cpmobius(
     low: Rate = 0.2,
     high: Rate = 0.8,
     exam: Count = 64,
-    answers: Whole = 0,
+    completions: Whole = 0,
     reward_scale: Positive = 100.0,
     falls: Whole = 15,
     falls_from: Whole = 100,
@@ -222,7 +223,9 @@ def cpmobius(
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=(*kl, *entropy),
-        explore=(MajorityVote(),),
+        augment=(MajorityVote(),),
         refill=EpisodeBand(low=low, high=high),
-        learn=CoachAfterPlayer(exam=exam, answers=answers, scale=reward_scale, falls=falls, falls_from=falls_from),
+        update=CoachAfterPlayer(
+            exam=exam, completions=completions, scale=reward_scale, falls=falls, falls_from=falls_from
+        ),
     )

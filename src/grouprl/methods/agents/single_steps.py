@@ -16,7 +16,7 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + β·KL"
 KL_OFF = "off, so that no reference is needed; the paper's is not known"
 Whole = Annotated[int, Field(ge=0)]
@@ -124,8 +124,8 @@ def hi_agent(
     weights = {"format": format_weight, "execution": execution_weight, "judge": judge_weight}
     loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return loss.with_parts(
-        shape=(WeightedComponents(weights=weights, agent=0),),
-        select=(AgentsInTurn(every=every),) if every else (),
+        reward_transform=(WeightedComponents(weights=weights, agent=0),),
+        filter=(AgentsInTurn(every=every),) if every else (),
         advantage=RoleRelative(keys=("group", "episode"), scale=scale, eps=eps, alone=alone),
     )
 
@@ -142,7 +142,7 @@ def hi_agent(
                 2025,
             )
         ],
-        summary="GRPO on one number per answer: right, a tenth for the key steps that occur, one for their order.",
+        summary="GRPO on one number per completion: right, a tenth for the key steps that occur, one for their order.",
         formula=f"{GRPO_LOSS},  R = accuracy + 0.1·StepRAR + StepRVR,  A_i = (R_i - mean_g R)/(std_g R + eps)",
         defaults={
             "key_weight": "the authors' code: 0.1",
@@ -202,4 +202,4 @@ def step_grpo(
     """Compose StepGRPO: GRPO on accuracy, key steps and valid order of steps."""
     weights = {"accuracy": 1.0, "key_steps": key_weight, "valid_steps": valid_weight}
     loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
-    return loss.with_parts(shape=(WeightedComponents(weights=weights),))
+    return loss.with_parts(reward_transform=(WeightedComponents(weights=weights),))

@@ -22,7 +22,7 @@ from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegati
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
-COMES_AGAIN = "questions that come again (data.questions where the task never ends)"
+COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 
 
 @entry(
@@ -36,14 +36,14 @@ COMES_AGAIN = "questions that come again (data.questions where the task never en
                 2025,
             )
         ],
-        summary="GRPO in which a stored success of the same question joins a group that failed altogether.",
+        summary="GRPO in which a stored success of the same prompt joins a group that failed altogether.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
-            "std_g R < 0.05 (n-1) and mean_g R < 0.2: the first answer gives way to a success, with its ρ against "
-            "the policy that drew it"
+            "std_g R < 0.05 (n-1) and mean_g R < 0.2: the first completion gives way to a success, with its ρ against "
+            "the policy that sampled it"
         ),
         defaults={
-            "capacity": "the authors' code: 8 successes per question",
+            "capacity": "the authors' code: 8 successes per prompt",
             "success": "the authors' code: a reward above 0.1",
             "failed": "the authors' code: mean reward below 0.2",
             "spread": "the authors' code: standard deviation below 0.05",
@@ -54,8 +54,8 @@ COMES_AGAIN = "questions that come again (data.questions where the task never en
             "alone": ALONE,
         },
         differs=[
-            "Keeping only tasks that the first policy can solve at all is left to the choice of questions "
-            "(initial_answers, difficulty_band).",
+            "Keeping only tasks that the first policy can solve at all is left to the choice of prompts "
+            "(initial_completions, difficulty_band).",
             "Success is the reward above `success`; the paper's counts the task's outcome without its format term.",
             "A group of one never fails: its unbiased deviation does not exist. (After 0.1: the deviation is the "
             "unbiased one, as the authors'; it was the population's.)",
@@ -63,7 +63,7 @@ COMES_AGAIN = "questions that come again (data.questions where the task never en
         reduces=[
             Reduction("grpo", ["always"], settings={"clip_high": 0.2}, why="an empty store: the loss is GRPO's"),
         ],
-        needs=["at least two answers per question", COMES_AGAIN],
+        needs=["at least two completions per prompt", COMES_AGAIN],
         source="dvlab-research/ARPO verl/trainer/replay_buffer.py, ray_trainer.py, as noted in the dossier",
         golden=[
             Golden(
@@ -93,7 +93,7 @@ def arpo_replay(
     """Compose ARPO with replay: GRPO; a stored success takes the first place of a group that failed."""
     replay = SuccessReplay(capacity=capacity, success=success, failed=failed, spread=spread)
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(explore=(replay,))
+    return base.with_parts(augment=(replay,))
 
 
 @entry(
@@ -108,7 +108,7 @@ def arpo_replay(
                 2025,
             )
         ],
-        summary="A fading bonus for using tools, then good answers of earlier steps are learned from once more.",
+        summary="A fading bonus for using tools, then good completions of earlier steps are learned from once more.",
         formula=(
             "R ← R + min(1, 0.1·turns)·(1 + cos(πt/T))/2;  L = -1/(B·Lmax) Σ_i Σ_t min(ρ_t A_i, clip(ρ_t) A_i), none "
             "for some tokens of high covariance (Clip-Cov);  A_i = R_i - mean_g R;  stored: A_i = R_i - p50 of "
@@ -131,25 +131,26 @@ def arpo_replay(
             "alone": ALONE,
         },
         differs=[
-            "One Clip-Cov for both losses; the authors' code takes 0.02, 2 and 60 for replayed answers.",
-            "Overlong, repetitive and unreadable answers stay, and so do all groups; the authors' Dr.BoT drops such "
-            "answers and the quarter of the groups that vary least.",
-            "The bonus counts turns that got an answer; the authors count tool calls.",
-            "Advantages of stored answers are computed from rewards without the bonus.",
+            "One Clip-Cov for both losses; the authors' code takes 0.02, 2 and 60 for replayed completions.",
+            "Overlong, repetitive and unreadable completions stay, and so do all groups; the authors' Dr.BoT "
+            "drops such "
+            "completions and the quarter of the groups that vary least.",
+            "The bonus counts turns that got a completion; the authors count tool calls.",
+            "Advantages of stored completions are computed from rewards without the bonus.",
             "Changed after 0.1: the percentile was the lower of the two middle values, and with a scale stored "
             "advantages were not divided.",
         ],
         reduces=[
             Reduction(
                 "clip_cov",
-                ["all_drawn", "equal_lengths", "mixed_groups"],
+                ["all_sampled", "equal_lengths", "mixed_groups"],
                 settings={"bonus": 0.0},
                 other={"clip_low": 0.2, "clip_high": 0.28, "scale": "none", "dynamic_sampling": False},
                 scale=None,
-                why="without bonus and stored answers it is Clip-Cov under another denominator",
+                why="without bonus and stored completions it is Clip-Cov under another denominator",
             ),
         ],
-        needs=["at least two answers per question", "log-probs under the policy that drew each answer"],
+        needs=["at least two completions per prompt", "log-probs under the policy that sampled each completion"],
         confidence="verified",
         source="TencentYoutuResearch/SPEAR ray_trainer_hybrid.py, dp_actor.py, core_algos.py, as noted in the dossier",
         golden=[
@@ -174,7 +175,7 @@ def arpo_replay(
                 lengths=[1, 2],
                 fields={"turn_bt": [[0], [0, 1]], "step": 100, "past.advantage": [0.0, 0.0], "max_length": 4},
                 advantage=[[0.475], [-0.475, -0.475]],
-                why="the second answer took a turn that got an answer: half of 0.1 is left at step 100 of 200",
+                why="the second completion took a turn that got a completion: half of 0.1 is left at step 100 of 200",
             ),
         ],
         notes=[in_the_update("one pass over new and stored completions together")],
@@ -199,16 +200,16 @@ def spear(
 ) -> Method:
     """Compose SPEAR.
 
-    Clip-Cov on centred rewards with a fading bonus for turns; answers of earlier steps that beat the median of the
+    Clip-Cov on centred rewards with a fading bonus for turns; completions of earlier steps that beat the median of the
     groups are learned from once more, in an update of their own.
     """
     return Method(
-        shape=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
-        select=(ReplayApart(),),
+        reward_transform=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
+        filter=(ReplayApart(),),
         advantage=Relative("group", scale=scale, eps=eps, alone=alone),
-        normalize=(StoredAdvantage(),),
+        advantage_transform=(StoredAdvantage(),),
         objective=ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper),
         aggregate=ConstantLength(),
-        replay=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
-        learn=ReplayPass(coef=replay_coef, rise=replay_rise),
+        buffer=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
+        update=ReplayPass(coef=replay_coef, rise=replay_rise),
     )

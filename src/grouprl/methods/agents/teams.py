@@ -19,7 +19,7 @@ from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SC
 Count = Annotated[int, Field(ge=1)]
 AGENTS = "a task with several agents"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i)"
-BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent for the same question"
+BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent for the same prompt"
 
 
 @entry(
@@ -59,10 +59,10 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
                 "grpo",
                 ["always"],
                 settings={"by_outcome": False, "clip_high": 0.2},
-                why="the groups are those of question and agent anyway",
+                why="the groups are those of prompt and agent anyway",
             ),
         ],
-        needs=["at least two answers per question", AGENTS],
+        needs=["at least two completions per prompt", AGENTS],
         confidence="partly",
         uncertain="The number of aligned calls D and the weights of the paper's reward.",
         source="AQ-MedAI/MrlX main_agent_reward.py, sub_agent_reward.py and the paper's abstract, as noted in the "
@@ -99,10 +99,10 @@ def m_grpo(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose M-GRPO: GRPO by question and agent over aligned calls, paid by the planner's outcome."""
+    """Compose M-GRPO: GRPO by prompt and agent over aligned calls, paid by the planner's outcome."""
     loss = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     shape = (CalledReward(right=right, wrong=wrong),) if by_outcome else ()
-    return loss.with_parts(shape=shape, explore=(AlignCalls(calls=calls),))
+    return loss.with_parts(reward_transform=shape, augment=(AlignCalls(calls=calls),))
 
 
 @entry(
@@ -139,7 +139,7 @@ def m_grpo(
                 why="without rewards of single actions only the outcome is left",
             ),
         ],
-        needs=["at least two answers per question", "turns with rewards of their own", KL_NEED],
+        needs=["at least two completions per prompt", "turns with rewards of their own", KL_NEED],
         confidence="partly",
         uncertain="The action rewards, λ, and whether action rewards are discounted.",
         source="the paper's method section and a review of it, as noted in the dossier",

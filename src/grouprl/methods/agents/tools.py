@@ -30,7 +30,7 @@ from grouprl.methods.settings import (
     kl_terms,
 )
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -50,8 +50,8 @@ Count = Annotated[int, Field(ge=1)]
             "equal rewards are left out"
         ),
         defaults={
-            "most": "our choice: one failed step per question",
-            "step_answers": "the authors' script: 16; here as many as the run has per question",
+            "most": "our choice: one failed step per prompt",
+            "step_completions": "the authors' script: 16; here as many as the run has per prompt",
             "nll": "the authors' script: α = 0.01",
             "clip_low": "the authors' script: 0.2",
             "clip_high": "the authors' script: 0.28",
@@ -60,7 +60,8 @@ Count = Annotated[int, Field(ge=1)]
             "eps": EPS,
         },
         differs=[
-            "A failed step is drawn again from the beginning of its turn; the authors also go back into the reasoning "
+            "A failed step is sampled again from the beginning of its turn; the authors also go back into the "
+            "reasoning "
             "before it, by a number of tokens.",
             "A step is valid where the environment says so: for the authors, where its code runs.",
             "The authors' filters of rows by code and length are left out.",
@@ -112,7 +113,7 @@ Count = Annotated[int, Field(ge=1)]
 )
 def thor(
     most: Count = 1,
-    step_answers: Annotated[int, Field(ge=2)] | None = None,
+    step_completions: Annotated[int, Field(ge=2)] | None = None,
     nll: NonNegative = 0.01,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
@@ -122,12 +123,12 @@ def thor(
 ) -> Method:
     """Train on episodes and on steps that failed, each judged in groups of its kind."""
     return Method(
-        select=(MixedGroups(by="reward"),),
+        filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=(GoodTokensNLL(coef=nll),) if nll > 0 else (),
-        explore=(FailedSteps(most=most, answers=step_answers),),
+        augment=(FailedSteps(most=most, completions=step_completions),),
     )
 
 
@@ -152,11 +153,11 @@ def thor(
             "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
-            "A thought is what stands before the task's sign that ends it; an answer without the sign has none.",
+            "A thought is what stands before the task's sign that ends it; a completion without the sign has none.",
             "The reward, format and equality of syntax trees, is the task's (grouprl has tool calls as a reward).",
         ],
         reduces=[Reduction("grpo", settings={"alpha": 0.0}, why="no bonus")],
-        needs=[TWO, "answers that think first, up to a sign that ends the thought", KL_NEED],
+        needs=[TWO, "completions that think first, up to a sign that ends the thought", KL_NEED],
         confidence="abstract-only",
         uncertain="The form of the entropy term and its constants.",
         source="the paper's abstract; the form is that of entropy-shaped advantages, which it follows",
@@ -189,7 +190,7 @@ def funrl(
     """Compose GRPO with an entropy bonus on the tokens of the thought."""
     return Method(
         advantage=Relative("group", scale=scale, eps=eps),
-        normalize=(ThoughtEntropy(alpha=alpha, kappa=kappa),),
+        advantage_transform=(ThoughtEntropy(alpha=alpha, kappa=kappa),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
         regularize=kl_terms(kl_coef, kl_estimator),

@@ -43,14 +43,14 @@ from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, DualC
         },
         differs=[
             "Rewards and tools are the environment's; the outcome is all that is earned besides the first turn, since "
-            "some environments pay it in the turn that answers."
+            "some environments pay it in the turn that completions."
         ],
         reduces=[
             Reduction(
                 "grpo",
                 ["equal_lengths", "no_turn_rewards"],
                 other={"eps": 1e-4},
-                why="without turn rewards only the outcome is left; token mean and answer mean agree",
+                why="without turn rewards only the outcome is left; token mean and completion mean agree",
             ),
         ],
         needs=["turns with rewards of their own (tool results between them)", KL_NEED],
@@ -90,7 +90,7 @@ def mt_grpo(
     kl_coef: NonNegative = 0.0,
     kl_estimator: Estimator = "k3",
 ) -> Method:
-    """Judge the first turn by its own reward and the whole answer by its outcome."""
+    """Judge the first turn by its own reward and the whole completion by its outcome."""
     return Method(
         advantage=TurnAndOutcome(turn_weight=turn_weight, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high),
@@ -142,10 +142,10 @@ FROM_S0 = {
                 "grpo",
                 ["equal_lengths"],
                 settings={"omega": 0.0, "scale": "sample_std"},
-                why="without the turns only the episode is judged; token mean and answer mean agree",
+                why="without the turns only the episode is judged; token mean and completion mean agree",
             ),
         ],
-        needs=["turns with rewards and keys of their states", "at least two answers per question", KL_NEED],
+        needs=["turns with rewards and keys of their states", "at least two completions per prompt", KL_NEED],
         source="the authors' code (core_gigpo.py) as noted in the dossier",
         golden=[
             Golden(

@@ -18,7 +18,7 @@ from grouprl.methods.critic.critic import Unit, ppo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
 CRITIC = "a critic (value head)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R) / (std_g R + eps)"
@@ -69,7 +69,7 @@ ValueClip = Annotated[float, Field(gt=0)] | None
                 advantage=[-4 / 3, 5 / 3, -1 / 3],
                 loss=0.0,
                 grad=[[2 / 9] * 2, [-5 / 18] * 2, [1 / 9]],
-                why="outcomes 0, 1, 1: the first one's turns do not count; rewards 0, 3, 1; answers weigh 1/3",
+                why="outcomes 0, 1, 1: the first one's turns do not count; rewards 0, 3, 1; completions weigh 1/3",
             ),
             Golden(
                 rewards=[2, 3, 1],
@@ -98,7 +98,7 @@ def g_ra(
 ) -> Method:
     """Take GRPO on the outcome and, where that is good enough, the rewards of turns."""
     return Method(
-        shape=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
+        reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
@@ -127,10 +127,10 @@ def g_ra(
         ],
         reduces=[
             Reduction(
-                "grpo", ["one_turn"], settings={"target": "none"}, why="an answer without calls keeps its reward"
+                "grpo", ["one_turn"], settings={"target": "none"}, why="a completion without calls keeps its reward"
             ),
         ],
-        needs=[TURNS, TWO, "questions that come again, for the fewest calls to be remembered (data.questions)"],
+        needs=[TURNS, TWO, "prompts that come again, for the fewest calls to be remembered (data.prompts)"],
         source="a re-implementation and a review of the paper that agree, as noted in the dossier",
         golden=[
             Golden(
@@ -145,7 +145,7 @@ def g_ra(
                 advantage=[0.37799153, 0.24401694, -0.62200847],
                 loss=0.0,
                 grad=[[-0.04199906] * 3, [-0.0162678] * 5, [0.20733616]],
-                why="n = 2: m = 2 and 4 count 1 and sin(4π/6) = .866; the wrong answer without calls earns nothing",
+                why="n = 2: m = 2 and 4 count 1 and sin(4π/6) = .866; the wrong completion without calls earns nothing",
             ),
             Golden(
                 rewards=[1, 1, 0],
@@ -168,7 +168,7 @@ def g_ra(
                 why="cos(π/6) = .866 and cos(2π/8) = .7071",
             ),
         ],
-        notes=["Its measure is tool productivity: right answers per call."],
+        notes=["Its measure is tool productivity: correct completions per call."],
     ),
 )
 def otc(
@@ -182,11 +182,11 @@ def otc(
 ) -> Method:
     """Take GRPO on rewards that are multiplied by frugality."""
     return Method(
-        shape=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
+        reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
-        explore=(FewestCalls(),) if target == "fewest" else (),
+        augment=(FewestCalls(),) if target == "fewest" else (),
     )
 
 
@@ -195,8 +195,8 @@ def otc(
     Card(
         title="UFO: unary feedback as observation",
         papers=[Paper('A Simple "Try Again" Can Elicit Multi-Turn LLM Reasoning', "2507.14295", 2025)],
-        summary="PPO on questions that may be tried again: later successes count less, repeated answers cost.",
-        formula=PPO_LOSS + ",  R ← R·decay^t - λ(1 - E/T), t the last turn from 0, E different of T valid answers",
+        summary="PPO on prompts that may be tried again: later successes count less, repeated completions cost.",
+        formula=PPO_LOSS + ",  R ← R·decay^t - λ(1 - E/T), t the last turn from 0, E different of T valid completions",
         defaults={
             "decay": "the authors' environment: 2^-t",
             "repetition": "the authors' environment: λ = 0.5",
@@ -210,8 +210,8 @@ def otc(
             "entropy_coef": "the authors' settings: 0.001",
         },
         differs=[
-            "The environment says that an answer was wrong, and ends with the right one or after its turns.",
-            "Answers are equal when their tokens are; the authors compare normalised answers.",
+            "The environment says that a completion was wrong, and ends with the right one or after its turns.",
+            "Completions are equal when their tokens are; the authors compare normalised completions.",
             "The authors' filter, the quarter of the groups with the largest spread of reward, is left out.",
         ],
         reduces=[
@@ -239,7 +239,7 @@ def otc(
                 advantage=[0.08333333],
                 loss=-0.08333333,
                 grad=[[-0.02777778] * 3],
-                why="right at the third try: ¼; two different of three answers: -½·⅓",
+                why="right at the third try: ¼; two different of three completions: -½·⅓",
             ),
             Golden(
                 rewards=[0],
@@ -252,7 +252,7 @@ def otc(
                 },
                 settings={"whiten": False},
                 advantage=[-0.4],
-                why="five times the same wrong answer: -½·(1 - ⅕)",
+                why="five times the same wrong completion: -½·(1 - ⅕)",
             ),
         ],
         recommended={"turns": 5},
@@ -273,4 +273,4 @@ def ufo(
     """Take PPO on rewards that fall with every try and with repetition."""
     critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
     made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, entropy_coef=entropy_coef, **critic)
-    return made.with_parts(shape=(TryAgain(decay=decay, repetition=repetition),))
+    return made.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))

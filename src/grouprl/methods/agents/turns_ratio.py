@@ -66,7 +66,7 @@ from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, in
                 why="w = e^0.1 for both tokens; each gets w times the mean of 0.475 and 0.5, over two tokens",
             )
         ],
-        notes=["With one turn per answer the ratio is GSPO's."],
+        notes=["With one turn per completion the ratio is GSPO's."],
     ),
 )
 def turn_ppo(
@@ -158,4 +158,4 @@ def st_ppo(
 ) -> Method:
     """Compose ST-PPO: Turn-PPO's loss, smaller steps where the clip leaves much out."""
     whole = turn_ppo(clip_low, clip_high, gamma, lam, whiten, value_coef, value_clip, kl_coef)
-    return whole.with_parts(learn=ClipBias(least=least))
+    return whole.with_parts(update=ClipBias(least=least))

@@ -1,4 +1,4 @@
-"""What single turns are paid, and by how much they count: progress, questions, ends of turns, durations."""
+"""What single turns are paid, and by how much they count: progress, prompts, ends of turns, durations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from grouprl.methods.critic.critic import Unit, ppo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, EPS, KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
 CRITIC = "a critic (value head)"
 PPO_LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + value loss,  A by GAE"
@@ -44,7 +44,7 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "beta": "the authors' script: 0.5",
             "steps": "our choice: 20 rollouts of the initial policy to learn progress from",
             "ridge": "our choice: 1e-3",
-            "progress_at": "the paper: the turn's last token; answer: behind the environment's answer to it, where a "
+            "progress_at": "the paper: the turn's last token; completion: behind the environment's completion to it, where a "
             "small frozen model knows what came of the turn",
             "clip_low": CLIP,
             "clip_high": CLIP,
@@ -88,7 +88,7 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         notes=[
             "β pays every valid action: where β times the turns allowed exceeds the outcome, wandering is what is "
             "learnt (docs/credit.md, task keys). Lower beta there.",
-            "Changed after 0.1: the state was read behind the environment's answer (progress_at=answer), which "
+            "Changed after 0.1: the state was read behind the environment's completion (progress_at=completion), which "
             "docs/credit.md still measured.",
         ],
     ),
@@ -113,8 +113,8 @@ def spa_rl(
     critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
     made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
     return made.with_parts(
-        shape=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
-        prelude=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
+        reward_transform=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
+        pretrain=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
     )
 
 
@@ -187,7 +187,7 @@ def multi_turn_ppo(
     critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
     made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
     scaled = () if most is None else (DenseTurns(most=most),)
-    return made.with_parts(shape=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
+    return made.with_parts(reward_transform=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
 
 
 @entry(
@@ -201,16 +201,16 @@ def multi_turn_ppo(
                 2025,
             )
         ],
-        summary="Questions are paid for the facts they reveal and for the diagnosis, answers for the diagnosis.",
+        summary="Prompts are paid for the facts they reveal and for the diagnosis, completions for the diagnosis.",
         formula=(
-            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_k = r_k - mean_g r (questions and "
-            "answers apart),  r_k = α·SIG_k + β·[right], r_K = γ·[right],  SIG = Σ_{facts revealed anew} φ"
+            "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_k = r_k - mean_g r (prompts and "
+            "completions apart),  r_k = α·SIG_k + β·[right], r_K = γ·[right],  SIG = Σ_{facts revealed anew} φ"
         ),
         defaults={
             "information": "the authors' README: α = 2",
             "asked_right": "the authors' README: β = 1",
             "answered_right": "the authors' README: γ = 3",
-            "together": "our choice: questions are compared with questions, answers with answers",
+            "together": "our choice: prompts are compared with prompts, completions with completions",
             "scale": "the mean alone, as far as is known",
             "eps": EPS,
             "clip_low": CLIP,
@@ -219,7 +219,8 @@ def multi_turn_ppo(
         differs=[
             "The information gain is the environment's reward of a turn; grouprl.rewards.shapley computes it from what "
             "sets of facts are worth (exactly, or by random orders), with the softmax of temperature 2.",
-            "Rewards for format are left out; tokens outside questions and answers, which the paper gives 0, belong to "
+            "Rewards for format are left out; tokens outside prompts and completions, which the paper gives 0, "
+            "belong to "
             "their turn.",
             "The first stage, fine-tuning on trajectories found by tree search, is not part of it.",
         ],
@@ -239,7 +240,7 @@ def multi_turn_ppo(
                 advantage=[[0.8, 1.5], [-0.8, -1.5]],
                 loss=0.0,
                 grad=[[-0.2, -0.375], [0.2, 0.375]],
-                why="questions earn .8 + 1 and .2, answers 3 and 0; a token weighs ¼",
+                why="prompts earn .8 + 1 and .2, completions 3 and 0; a token weighs ¼",
             )
         ],
     ),
@@ -254,10 +255,10 @@ def promed(
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
 ) -> Method:
-    """Judge questions by information and diagnosis, answers by the diagnosis, each turn by itself."""
+    """Judge prompts by information and diagnosis, completions by the diagnosis, each turn by itself."""
     paid = ProactiveRewards(information=information, asked_right=asked_right, answered_right=answered_right)
     return Method(
-        shape=(paid,),
+        reward_transform=(paid,),
         advantage=NormalisedTurns(together=together, gamma=0.0, scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
@@ -283,7 +284,7 @@ def promed(
         differs=[
             "Durations are what the environment says (Step.info['seconds']); 1 where it says nothing.",
             "Partial credit is the environment's: rewards of turns for what a program reaches.",
-            "Episodes are drawn to their end; the paper's actors are cut off by time, which is where the bias comes "
+            "Episodes are sampled to their end; the paper's actors are cut off by time, which is where the bias comes "
             "from.",
         ],
         reduces=[
@@ -320,4 +321,4 @@ def duration_aware(
     """Take PPO with the loss of each turn weighed by its action's duration."""
     critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
     made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
-    return made.with_parts(weight=(DurationWeight(),), explore=(ActionDurations(),))
+    return made.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))

@@ -33,7 +33,7 @@ from grouprl.methods.settings import (
 )
 
 KL_OFF = "off, so that no reference is needed"
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
 LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL"
 BELIEFS = {
@@ -44,7 +44,8 @@ BELIEFS = {
         [-1.6094379124341003, -1.6094379124341003, -1.2039728043259361],
     ],
 }
-"""Two episodes of three turns before which the right answer has the probability 0.2, 0.3, 0.6 and 0.2, 0.2, 0.3."""
+"""Two episodes of three turns before which the correct completion has the probability 0.2, 0.3, 0.6 and 0.2, 0.2,
+0.3."""
 
 
 @entry(
@@ -58,7 +59,9 @@ BELIEFS = {
                 2025,
             )
         ],
-        summary="A turn earns what it adds to the probability of the right answer; the last one earns the outcome.",
+        summary=(
+            "A turn earns what it adds to the probability of the correct completion; the last one earns the outcome."
+        ),
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL,  A_k = Σ_{l≥k} γ^{l-k} z_l,  "
             "z = norm_g(r),  r_k = w(p_{k+1} - p_k), r_K = R,  p_k = exp(mean_j log π_old(a_j | before turn k))"
@@ -67,7 +70,7 @@ BELIEFS = {
             "gain_weight": "the paper: gains count in full",
             "measure": "the paper: the difference of probabilities; the authors' code has log-probs as an option",
             "before": "none: what the task's solution stands behind; for models that think aloud as the authors do, "
-            "'Now there\\'s enough information to answer</think><answer> '",
+            "'Now there\\'s enough information to completion</think><completion> '",
             "together": "the authors' code now: gains and outcomes are normalised apart (joint before)",
             "gamma": "the authors' code: 1",
             "scale": SCALE,
@@ -80,7 +83,7 @@ BELIEFS = {
         differs=[
             "The outcome is the environment's, not F1 with -2 for a broken format.",
             "Where the environment pays turns before the last, gains are added to that.",
-            "The right answer is the task's one solution, not the first of several aliases.",
+            "The correct completion is the task's one solution, not the first of several aliases.",
             "The authors' schedule that moves weight from gains to the outcome is left out.",
         ],
         reduces=[
@@ -91,7 +94,7 @@ BELIEFS = {
                 why="without gains only last turns earn something, and every turn gets what the last has",
             ),
         ],
-        needs=[TURNS, TWO, "a task with right answers", KL_NEED],
+        needs=[TURNS, TWO, "a task with correct completions", KL_NEED],
         source="the authors' code (info_gain.py, core_algos.py, generation.py) as noted in the dossier",
         golden=[
             Golden(
@@ -131,12 +134,12 @@ def igpo(
 ) -> Method:
     """Pay turns for the information they gain, normalise in the group, accumulate."""
     return Method(
-        shape=(InformationGain(weight=gain_weight, measure=measure),),
+        reward_transform=(InformationGain(weight=gain_weight, measure=measure),),
         advantage=NormalisedTurns(together=together, gamma=gamma, scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
-        explore=(AnswerBelief(before=before),),
+        augment=(AnswerBelief(before=before),),
     )
 
 
@@ -167,7 +170,7 @@ def igpo(
         ],
         reduces=[
             Reduction(
-                "grpo", ["equal_lengths", "distinct_states"], why="no step is shared; token and answer mean agree"
+                "grpo", ["equal_lengths", "distinct_states"], why="no step is shared; token and completion mean agree"
             ),
         ],
         needs=[TURNS, "keys of its states", TWO, KL_NEED],
@@ -216,7 +219,7 @@ def salt(
     """Take GRPO's advantages and average those of shared steps."""
     return Method(
         advantage=Relative("group", scale=scale, eps=eps),
-        normalize=(SharedSteps(window=window),),
+        advantage_transform=(SharedSteps(window=window),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
@@ -257,7 +260,7 @@ def salt(
                 "grpo",
                 ["equal_lengths"],
                 settings={"k1": 0.0, "zeta": 0.0, "center": False},
-                why="nothing is scaled or paid; token mean and answer mean agree",
+                why="nothing is scaled or paid; token mean and completion mean agree",
             ),
         ],
         needs=[TURNS, TWO, KL_NEED],
@@ -292,7 +295,7 @@ def empg(
     """Take GRPO's advantages and modulate them by the entropy of turns."""
     return Method(
         advantage=Relative("group", scale=scale, eps=eps),
-        normalize=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),
+        advantage_transform=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),

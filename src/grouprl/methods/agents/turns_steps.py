@@ -16,7 +16,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, NonNegative, Positive, kl_terms
 
 KL_OFF = "off, so that no reference is needed"
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
 LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL"
 
@@ -53,7 +53,7 @@ LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β�
                 "grpo",
                 ["equal_lengths"],
                 settings={"omega": 0.0},
-                why="without the steps only the episode is judged; token mean and answer mean agree",
+                why="without the steps only the episode is judged; token mean and completion mean agree",
             ),
             Reduction(
                 "grpo",
@@ -145,7 +145,7 @@ def ui_s1(
         },
         differs=[
             "An item is a turn (turn_bt), its hit the turn's reward: an environment takes one item per turn. The "
-            "authors cut one answer at its line ends.",
+            "authors cut one completion at its line ends.",
             "Everything from the last item on belongs to it: the bonus for exactly N items and the penalty on tokens "
             "behind them are left out.",
         ],
@@ -154,10 +154,10 @@ def ui_s1(
                 "gspo",
                 ["one_turn"],
                 other={"clip_low": 0.2, "clip_high": 0.2, "eps": 1e-4},
-                why="one segment has the ratio and the reward of the whole answer",
+                why="one segment has the ratio and the reward of the whole completion",
             ),
         ],
-        needs=["answers in items (turns), each with its hit as reward", TWO, KL_NEED],
+        needs=["completions in items (turns), each with its hit as reward", TWO, KL_NEED],
         source="the authors' repository: rank_grpo_trainer.py, reward_funcs.py, metrics_align.py",
         golden=[
             Golden(
@@ -183,7 +183,7 @@ def rank_grpo(
 ) -> Method:
     """Judge each rank of a list by the discounted hits from it on, with one ratio per item."""
     return Method(
-        shape=(RankDiscount(),),
+        reward_transform=(RankDiscount(),),
         advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
         objective=TurnClip(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),

@@ -64,7 +64,7 @@ Unit = Annotated[float, Field(ge=0, le=1)]
         },
         differs=[
             "For language models: a token is a step, the reward comes on the last token, gamma is 1.",
-            "A cut-off answer is treated as ended: its last state has value 0.",
+            "A cut-off completion is treated as ended: its last state has value 0.",
         ],
         needs=["a critic (value head)", KL_NEED],
         source="verl core_algos.py, TRL experimental/ppo, OpenRLHF models/loss.py",
@@ -113,9 +113,9 @@ def ppo(
     """
     penalty = (MissingEOS(penalty=missing_eos_penalty),) if missing_eos_penalty > 0 else ()
     return Method(
-        shape=(*penalty, *kl_in_reward(kl_coef, kl_estimator)),
+        reward_transform=(*penalty, *kl_in_reward(kl_coef, kl_estimator)),
         advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
-        normalize=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),

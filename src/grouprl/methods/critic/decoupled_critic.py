@@ -1,4 +1,4 @@
-"""PPO for long answers: a critic fitted to whole outcomes, advantages with a λ of their own (VC-PPO, VAPO)."""
+"""PPO for long completions: a critic fitted to whole outcomes, advantages with a λ of their own (VC-PPO, VAPO)."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ def vc_ppo(
     """
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
-        normalize=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),
-        prelude=pretrained(value_pretraining, gamma),
+        pretrain=pretrained(value_pretraining, gamma),
     )
 
 
@@ -129,7 +129,7 @@ def vc_ppo(
                 "VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks", "2504.05118", 2025
             )
         ],
-        summary="VC-PPO with a λ that grows with length, DAPO's higher clip, and likelihood of right answers.",
+        summary="VC-PPO with a λ that grows with length, DAPO's higher clip, and likelihood of correct completions.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε_low, 1+ε_high) A_t) - μ·mean_{right} log π(y_t) + "
             "c·½(V-G)²,  A_t = δ_t + γλ_i A_{t+1},  λ_i = 1 - 1/(α|y_i|),  G_t = Σ_{k≥t} r_k"
@@ -146,8 +146,9 @@ def vc_ppo(
         differs=[
             PRETRAINING,
             TOGETHER,
-            "λ_i is held at 0 or above: answers of at most 1/α = 20 tokens get pure one-step differences (NeMo-RL).",
-            "Group sampling (16 answers per question) is a setting of the run.",
+            "λ_i is held at 0 or above: completions of at most 1/α = 20 tokens get pure one-step differences "
+            "(NeMo-RL).",
+            "Group sampling (16 completions per prompt) is a setting of the run.",
         ],
         reduces=[
             Reduction(
@@ -183,7 +184,7 @@ def vc_ppo(
         notes=[
             "The paper's ablations (AIME 2024): 60 in full; 11 without value pre-training, 33 without a λ of the "
             "critic's own, 45 without the length-adaptive λ, 54 without the likelihood term.",
-            "For short answers set length_alpha higher (or none): with α = 0.05 and at most 20 tokens λ is 0.",
+            "For short completions set length_alpha higher (or none): with α = 0.05 and at most 20 tokens λ is 0.",
         ],
         recommended={"prompts": 512, "group": 16, "gamma": 1},
     ),
@@ -204,15 +205,15 @@ def vapo(
 ) -> Method:
     """Compose VAPO.
 
-    VC-PPO, value pre-training included, with λ = 1 - 1/(0.05·|y|) per answer, clip 0.2/0.28 and 0.1 times the
-    likelihood of right answers, as in the paper.
+    VC-PPO, value pre-training included, with λ = 1 - 1/(0.05·|y|) per completion, clip 0.2/0.28 and 0.1 times the
+    likelihood of correct completions, as in the paper.
     """
     return Method(
         advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
-        normalize=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=(PositiveNLL(coef=nll_coef),) if nll_coef > 0 else (),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),
-        prelude=pretrained(value_pretraining, gamma),
+        pretrain=pretrained(value_pretraining, gamma),
     )

@@ -21,10 +21,10 @@ from grouprl.methods.settings import CLIP, ClipLow, NonNegative, Positive, kl_in
 
 Count = Annotated[int, Field(ge=1)]
 REFERENCE = "a reference model"
-MIXED = "questions that have right and wrong answers before training (or a task with solutions)"
+MIXED = "prompts that have right and wrong completions before training (or a task with solutions)"
 PAIRS = (
-    "The pairs are right and wrong answers of the initial policy to the run's own questions (chosen=solutions: the "
-    "task's solution and a wrong answer); the paper has a set of human or AI preferences."
+    "The pairs are right and wrong completions of the initial policy to the run's own prompts (chosen=solutions: the "
+    "task's solution and a wrong completion); the paper has a set of human or AI preferences."
 )
 STEPS = "ours: rollouts of the initial policy; the paper trains on a preference set"
 RATE = "ours, for small models"
@@ -55,21 +55,22 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
             "gamma": f"{DKI}: 1",
             "lam": f"{DKI}: 0.95, for the value model's targets too",
             "kl_coef": f"{DKI}: 0.2, there adapted towards a KL of 0.1",
-            "terminal": "the model's value of the whole answer; the authors' code has 0 (terminal=zero)",
+            "terminal": "the model's value of the whole completion; the authors' code has 0 (terminal=zero)",
             "whiten": f"{DKI}: advantages whitened",
             "whiten_values": f"{DKI}: values whitened over the batch",
             "pretraining_steps": STEPS,
             "pretraining_epochs": f"{DKI}: 2 passes over the same targets",
             "pretraining_lr": RATE,
-            "chosen": "ours: the policy's own right answers",
+            "chosen": "ours: the policy's own correct completions",
         },
         differs=[
             PAIRS,
-            "The value after the last token is that of the whole answer; the authors' code has 0, which makes the last "
+            "The value after the last token is that of the whole completion; the authors' code has 0, which makes "
+            "the last "
             "token's advantage minus its (whitened) value (terminal=zero).",
             "The KL's weight is fixed; the authors' code adapts it and skips a batch whose mean ratio is too large.",
             "V_t is the value of the state before token t, and whiten_values takes mean and spread of these; the "
-            "authors' V_t is that after token t. The value of the whole answer is shifted and scaled along, which "
+            "authors' V_t is that after token t. The value of the whole completion is shifted and scaled along, which "
             "theirs has no need of.",
             "whiten_values divides by the spread of the step's own values: the weight of the KL beside them changes "
             "from step to step, as in the authors' code.",
@@ -77,7 +78,7 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
         reduces=[],
         needs=[REFERENCE, MIXED],
         confidence="partly",
-        uncertain="How the paper treats the value after the end of an answer; the code's form is a setting.",
+        uncertain="How the paper treats the value after the end of a completion; the code's form is a setting.",
         source=f"{DKI}/policy_model_training/policyv1_trainer.py, value_model_training/vas_trainer.py",
         golden=[
             Golden(
@@ -134,8 +135,8 @@ def dvpo(
 ) -> Method:
     """Compose DVPO.
 
-    A copy of the policy with a value head learns ±1 outcomes from pairs of answers, then is frozen; PPO's clip follows
-    GAE on its whitened values and the KL to the reference alone.
+    A copy of the policy with a value head learns ±1 outcomes from pairs of completions, then is frozen; PPO's clip
+    follows GAE on its whitened values and the KL to the reference alone.
     """
     model = GlobalValue(
         steps=pretraining_steps,
@@ -147,12 +148,12 @@ def dvpo(
         whiten=whiten_values,
     )
     return Method(
-        shape=kl_in_reward(kl_coef, "k1"),
+        reward_transform=kl_in_reward(kl_coef, "k1"),
         advantage=GuidedGAE(gamma=gamma, lam=lam, terminal=terminal),
-        normalize=whitened(whiten),
+        advantage_transform=whitened(whiten),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        prelude=(model,),
+        pretrain=(model,),
     )
 
 
@@ -181,7 +182,7 @@ def dvpo(
             "dpo_beta": "the usual 0.1 of DPO (arXiv:2305.18290)",
             "pretraining_steps": STEPS,
             "pretraining_lr": RATE,
-            "chosen": "ours: the policy's own right answers",
+            "chosen": "ours: the policy's own correct completions",
         },
         differs=[
             PAIRS,
@@ -222,7 +223,7 @@ def dvpo(
                 why="π_dpo = π_ref gives nothing, and the outcome is held at 10",
             ),
         ],
-        notes=["Unclipped, the dense rewards of an answer add up to the DPO model's implicit reward."],
+        notes=["Unclipped, the dense rewards of a completion add up to the DPO model's implicit reward."],
         recommended={"learning_rate": 5e-7, "critic learning rate": 9e-6},
     ),
 )
@@ -245,18 +246,18 @@ def rto(
 ) -> Method:
     """Compose RTO.
 
-    A copy of the policy learns by DPO from pairs of answers, then rewards each token by its log-ratio to the reference;
-    PPO does the rest.
+    A copy of the policy learns by DPO from pairs of completions, then rewards each token by its log-ratio to the
+    reference; PPO does the rest.
     """
     model = PreferenceModel(steps=pretraining_steps, lr=pretraining_lr, beta=dpo_beta, chosen=chosen)
     limit = () if reward_limit is None else (RewardClip(limit=reward_limit),)
     dense = (ExpertReward(coef=expert_coef, limit=expert_limit),) if expert_coef > 0 else ()
     return Method(
-        shape=(*limit, *dense, *kl_in_reward(kl_coef, "k1")),
+        reward_transform=(*limit, *dense, *kl_in_reward(kl_coef, "k1")),
         advantage=GAE(gamma=gamma, lam=lam),
-        normalize=whitened(whiten),
+        advantage_transform=whitened(whiten),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         critic=ValueLoss(lam=lam, gamma=gamma, clip=value_clip, coef=value_coef),
-        prelude=(model,) if expert_coef > 0 else (),
+        pretrain=(model,) if expert_coef > 0 else (),
     )

@@ -38,14 +38,14 @@ Whole = Annotated[int, Field(ge=0)]
             "critic_batch": "our choice: 256",
             "critic_lr": "our choice for the small encoder: 1e-3; the authors have 2e-5 for roberta-base",
             "pool": "None: every update reads its own turns, as the authors; fewer share their fresh actions",
-            "actions": "None: as many as the run draws answers; the authors take three such sets a step",
+            "actions": "None: as many as the run samples completions; the authors take three such sets a step",
             "warmup": "the authors' configuration: 20",
             "encoder": "our choice: gru, so that nothing is downloaded; the authors have roberta-base",
             "width": "our choice: 64 (of the encoder gru)",
             "baseline": "off, as the authors' script for a plain policy; it is their optional value of tokens",
         },
         differs=[
-            "One update of the policy per step, on actions drawn for it; the authors take three, each on its own.",
+            "One update of the policy per step, on actions sampled for it; the authors take three, each on its own.",
             "What the policy is shown is the row's tokens so far, as everywhere here; the authors decode and encode "
             "text again.",
             "An episode that hits a limit is over like one that ends by itself.",
@@ -82,8 +82,9 @@ Whole = Annotated[int, Field(ge=0)]
         recommended={"learning_rate": 1e-6, "prompts": 128, "group": 1, "grad_clip": 1.0},
         notes=[
             in_the_update("those without the late start"),
-            "`pass@1` and rewards are those of the episodes drawn; the policy learns from other rows, which is why the "
-            "account calls the drawn ones left out by the replay part.",
+            "`pass@1` and rewards are those of the episodes sampled; the policy learns from other rows, which is "
+            "why the "
+            "account calls the sampled ones left out by the replay part.",
             "With one turn per episode Q → r, so that A = r - V(o); with gamma 0 each turn is a contextual bandit.",
         ],
     ),
@@ -124,7 +125,7 @@ def archer(
         objective=PolicyGradient(),
         aggregate=SequenceSum(),
         critic=TokenBaseline() if baseline else None,
-        replay=replay,
-        learn=LateStart(start=warmup) if warmup else None,
+        buffer=replay,
+        update=LateStart(start=warmup) if warmup else None,
         on_policy=True,
     )

@@ -20,7 +20,7 @@ RECIPE = "examples/configs/grpo_math_1B.yaml"
     Card(
         title="GRPO as NeMo-RL computes it",
         papers=papers_of("grpo"),
-        summary="Mean and spread of the other answers of the group; token mean; KL to the reference in the loss.",
+        summary="Mean and spread of the other completions of the group; token mean; KL to the reference in the loss.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i) + 0.01·k3,  "
         "A_i = (R_i - mean_{j≠i} R_j) / (std_{j≠i} R_j + 1e-6)",
         defaults={
@@ -29,21 +29,21 @@ RECIPE = "examples/configs/grpo_math_1B.yaml"
             "kl_coef": f"{RECIPE}, reference_policy_kl_penalty",
         },
         differs=[
-            "Baseline and spread leave the judged answer out, so advantages of a group do not sum to 0: rewards "
+            "Baseline and spread leave the judged completion out, so advantages of a group do not sum to 0: rewards "
             "[1, 0, 0, 0] give (1, -0.577)",
             "Where the others do not differ the advantage is not divided at all",
-            "Mean over tokens, not over answers; β is 0.01, the paper's 0.04",
+            "Mean over tokens, not over completions; β is 0.01, the paper's 0.04",
             "NeMo-RL takes the spread as E[R²] - E[R]² in float32, which may be off by rounding",
         ],
         reduces=[
             Reduction(
                 "rloo@verl",
-                when=["on_policy", "two_answers"],
+                when=["on_policy", "two_completions"],
                 settings={"kl_coef": 0.0},
-                why="with one other answer there is no spread, and no clip acts",
+                why="with one other completion there is no spread, and no clip acts",
             )
         ],
-        needs=["at least two answers per question", "a reference model when kl_coef is above 0"],
+        needs=["at least two completions per prompt", "a reference model when kl_coef is above 0"],
         confidence="partly",
         uncertain="read, not run: NeMo-RL is not in the parity tests",
         source=f"NeMo-RL 7ea279a (2026-08-22): algorithms/advantage_estimator.py, algorithms/utils.py, {RECIPE}",
@@ -52,7 +52,7 @@ RECIPE = "examples/configs/grpo_math_1B.yaml"
                 settings={"kl_coef": 0.0},
                 advantage=[1.0, -0.577349269, -0.577349269, -0.577349269],
                 grad=gradient(-0.2, 0.1154698538),
-                why="the others of a wrong answer are [1, 0, 0]: mean 1/3, sample std 0.57735",
+                why="the others of a wrong completion are [1, 0, 0]: mean 1/3, sample std 0.57735",
             ),
             Golden(
                 rewards=[1, 1],

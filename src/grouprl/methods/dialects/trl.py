@@ -76,12 +76,12 @@ def papers_of(name: str) -> Sequence[Paper]:
 
 
 def one_right(**known: Any) -> Golden:
-    """Return a golden example with one right answer of two tokens and three wrong answers of one."""
+    """Return a golden example with one correct completion of two tokens and three wrong completions of one."""
     return Golden(rewards=[1, 0, 0, 0], lengths=[2, 1, 1, 1], **known)
 
 
 def gradient(right: float, wrong: float) -> list[list[float]]:
-    """Return the gradient rows of `one_right`, the same for all tokens of a kind of answer."""
+    """Return the gradient rows of `one_right`, the same for all tokens of a kind of completion."""
     return [[right, right], [wrong], [wrong], [wrong]]
 
 
@@ -122,10 +122,10 @@ def switches(
     )
     bonus = EntropyBonus(coef=entropy_coef, aggregate="token_mean")
     terms = (*([kl] if beta > 0 else []), *([bonus] if entropy_coef > 0 else []))
-    judged = method.advantage
-    if isinstance(judged, Relative):
-        judged = advantage(scale_rewards)
-    return method.with_parts(advantage=judged, regularize=terms)
+    prepared = method.advantage
+    if isinstance(prepared, Relative):
+        prepared = advantage(scale_rewards)
+    return method.with_parts(advantage=prepared, regularize=terms)
 
 
 @dialect(
@@ -133,7 +133,7 @@ def switches(
     Card(
         title="GRPO as TRL computes it",
         papers=papers_of("grpo"),
-        summary='loss_type="grpo": sample standard deviation + 1e-4, answers weigh the same, no KL.',
+        summary='loss_type="grpo": sample standard deviation + 1e-4, completions weigh the same, no KL.',
         formula=f"L = -1/B Σ_i 1/|y_i| Σ_t {CLIPPED},  {STD}",
         differs=[
             "1e-4 is added to the standard deviation: rewards [1, 0, 0, 0] give (1.4997, -0.4999)",
@@ -213,7 +213,8 @@ def dr_grpo_trl(
         formula=f"L = -1/Σ|y_i| Σ_i Σ_t {CLIPPED},  {STD}",
         defaults={"epsilon_high": "GRPOConfig.epsilon_high: None takes epsilon (TRL's recipe for the paper sets 0.28)"},
         differs=[
-            "Only the token mean of the paper's four parts is on: the clip is symmetric, over-long answers are neither "
+            "Only the token mean of the paper's four parts is on: the clip is symmetric, over-long completions "
+            "are neither "
             "punished nor masked",
             "Dynamic sampling does not exist in TRL",
             WINDOW,
@@ -358,7 +359,7 @@ def cispo_trl(
                 fields={"ref_bt": [[-2.0, -2.0], [-1.0], [-1.0], [-1.0]]},
                 advantage=[0.9, -0.3, -0.3, -0.3],
                 grad=gradient(-0.225, 0.075),
-                why="the KL of the right answer is 2 nats, so its reward is 1 - 0.05 · 2",
+                why="the KL of the correct completion is 2 nats, so its reward is 1 - 0.05 · 2",
             )
         ],
     ),
@@ -381,9 +382,9 @@ def rloo_trl(
     whiten = Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std")
     high = epsilon if epsilon_high is None else epsilon_high
     return Method(
-        shape=(*bounds, *kl),
+        reward_transform=(*bounds, *kl),
         advantage=Relative("group", center="leave_one_out", scale="none"),
-        normalize=(whiten,) if normalize_advantages else (),
+        advantage_transform=(whiten,) if normalize_advantages else (),
         objective=Clipped(low=epsilon, high=high, ratio="sequence_sum"),
         aggregate=SequenceMean(),
     )

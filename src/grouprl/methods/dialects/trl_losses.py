@@ -234,7 +234,7 @@ def gdpo_trl(
     """Compose GDPO with TRL's numbers."""
     return Method(
         advantage=DecoupledComponents(weights=reward_weights or {}, eps=1e-4),
-        normalize=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
+        advantage_transform=(Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std"),),
         objective=trl.clipped(epsilon, epsilon_high, importance_sampling_level, delta),
         aggregate=TokenMean(),
     )

@@ -136,8 +136,8 @@ def switches(
     """Set what verl has for every loss: how it adds up, entropy, KL in the loss, KL in the reward."""
     made = aggregate(loss_agg_mode, loss_scale_factor)
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, None)
-    shape = (*method.shape, *_in_reward(use_kl_in_reward, kl_coef, kl_penalty))
-    return method.with_parts(aggregate=made, regularize=terms, shape=shape)
+    shape = (*method.reward_transform, *_in_reward(use_kl_in_reward, kl_coef, kl_penalty))
+    return method.with_parts(aggregate=made, regularize=terms, reward_transform=shape)
 
 
 def switches_apart(
@@ -154,8 +154,8 @@ def switches_apart(
 ) -> Method:
     """Set the same where the policy loss has a mean of its own and loss_agg_mode decides for entropy and KL alone."""
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, _MEANS[loss_agg_mode])
-    shape = (*method.shape, *_in_reward(use_kl_in_reward, kl_coef, kl_penalty))
-    return method.with_parts(regularize=terms, shape=shape)
+    shape = (*method.reward_transform, *_in_reward(use_kl_in_reward, kl_coef, kl_penalty))
+    return method.with_parts(regularize=terms, reward_transform=shape)
 
 
 def _terms(
@@ -180,7 +180,7 @@ def _in_reward(use_kl_in_reward: bool, kl_coef: float, kl_penalty: KLPenalty) ->
         summary="adv_estimator=grpo: GRPO's advantage with a token mean and a dual clip.",
         formula=f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}",
         differs=[
-            "Mean over tokens of the mini-batch (loss_agg_mode='token-mean'), not over answers",
+            "Mean over tokens of the mini-batch (loss_agg_mode='token-mean'), not over completions",
             "Dual clip at 3: a token of negative advantage whose ratio exceeds 3 has no gradient",
             "No KL term (use_kl_loss and use_kl_in_reward are off); the paper has β = 0.04",
             LONE,
@@ -226,7 +226,7 @@ def grpo_verl(
         differs=[
             "Dual clip at 3",
             "Lmax is the padded width of the response (data.max_response_length) unless loss_scale_factor is set",
-            "Releases before verl#5366 did not divide by the number of answers B",
+            "Releases before verl#5366 did not divide by the number of completions B",
             LONE,
         ],
         reduces=[Reduction("dr_grpo", when=["on_policy"], why="without drift no clip acts")],
@@ -283,7 +283,7 @@ def dr_grpo_verl(
                 "grpo@verl",
                 when=["on_policy", "mixed_groups"],
                 settings={"overlong_buffer": 1e-9},
-                why="without drift no clip acts; a buffer of one token punishes no answer below the limit",
+                why="without drift no clip acts; a buffer of one token punishes no completion below the limit",
             )
         ],
         confidence="partly",
@@ -297,7 +297,7 @@ def dr_grpo_verl(
                 settings={"overlong_buffer": 1},
                 advantage=ADVANTAGE,
                 grad=gradient(-0.2999994, 0.0999998),
-                why="the answer of two tokens reaches the limit of two: its reward falls by 1",
+                why="the completion of two tokens reaches the limit of two: its reward falls by 1",
             )
         ],
     ),
@@ -315,8 +315,8 @@ def dapo_verl(
 ) -> Method:
     """Compose DAPO with the numbers of verl's recipe."""
     return Method(
-        shape=(SoftOverlong(buffer=overlong_buffer),),
-        select=(MixedGroups(),),
+        reward_transform=(SoftOverlong(buffer=overlong_buffer),),
+        filter=(MixedGroups(),),
         advantage=advantage(norm_adv_by_std_in_grpo),
         objective=Clipped(low=clip_ratio_low, high=clip_ratio_high, dual=clip_ratio_c),
         aggregate=TokenMean(),
@@ -346,7 +346,7 @@ def dapo_verl(
                 log_ratio=[[0.2, 0.0], [0.0], [0.0], [0.0]],
                 advantage=ADVANTAGE,
                 grad=[[-0.331550613, -0.331550613], [0.0999998], [0.0999998], [0.0999998]],
-                why="both tokens of the right answer have the ratio exp(0.1)",
+                why="both tokens of the correct completion have the ratio exp(0.1)",
             )
         ],
     ),

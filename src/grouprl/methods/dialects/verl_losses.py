@@ -197,7 +197,7 @@ def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, cli
                 why="without drift no clip acts",
             )
         ],
-        needs=["one greedy completion per question"],
+        needs=["one greedy completion per prompt"],
         source=SOURCE,
         golden=[
             one_right(
@@ -352,7 +352,7 @@ def ppo_verl(
         title="Clip-Cov as verl computes it",
         papers=papers_of("clip_cov"),
         summary="loss_mode=clip_cov: a few random tokens of high covariance lose their gradient, beside a clip at 0.2.",
-        formula="L = -1/Σ|y_i| Σ_i Σ_t [t not drawn] min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i)",
+        formula="L = -1/Σ|y_i| Σ_i Σ_t [t not sampled] min(ρ_t A_i, clip(ρ_t, 0.8, 1.2) A_i)",
         defaults={
             "clip_cov_ratio": "PolicyLossConfig.clip_cov_ratio",
             "clip_cov_lb": "PolicyLossConfig.clip_cov_lb",
@@ -360,8 +360,8 @@ def ppo_verl(
         },
         differs=[
             "The clip stays at 0.2 unless set; the authors' scripts set 1, practically none",
-            "Which tokens are drawn comes from a hash of their log-probs; verl draws them with torch.randperm",
-            "No groups are left out or drawn anew",
+            "Which tokens are sampled comes from a hash of their log-probs; verl samples them with torch.randperm",
+            "No groups are left out or sampled anew",
             LONE,
             ROUNDING,
         ],
@@ -380,7 +380,7 @@ def ppo_verl(
                 log_ratio=[[0.0, 0.0], [0.0, 0.0]],
                 advantage=[0.70710578, -0.70710578],
                 grad=[[-0.176776445] * 2, [0.176776445] * 2],
-                why="all log-probs are alike: no covariance, nothing is drawn",
+                why="all log-probs are alike: no covariance, nothing is sampled",
             )
         ],
     ),
@@ -411,7 +411,7 @@ def clip_cov_verl(
             "kl_cov_ratio": "PolicyLossConfig.kl_cov_ratio",
             "ppo_kl_coef": "PolicyLossConfig.ppo_kl_coef: 0.1, the authors' scripts 1",
         },
-        differs=["ppo_kl_coef is 0.1, the authors' 1", "No groups are left out or drawn anew", LONE, ROUNDING],
+        differs=["ppo_kl_coef is 0.1, the authors' 1", "No groups are left out or sampled anew", LONE, ROUNDING],
         reduces=[
             Reduction(
                 "kl_cov",
@@ -484,7 +484,7 @@ def gdpo_verl(
     named = dict(zip(keys, weights or [1.0] * len(keys), strict=True))
     return Method(
         advantage=DecoupledComponents(weights=named, eps=1e-6, alone="raw"),
-        normalize=(Whiten(key="batch", count="token", variance="sample", eps=1e-8),),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample", eps=1e-8),),
         objective=vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c),
         aggregate=TokenMean(),
     )
@@ -507,7 +507,7 @@ def gdpo_verl(
                 why="without drift no clip acts, and the means agree",
             )
         ],
-        needs=["at least two completions per question"],
+        needs=["at least two completions per prompt"],
         source=SOURCE,
         golden=[one_right(advantage=[1.999996, 0.0, 0.0, 0.0], grad=gradient(-0.3999992, 0.0), why="1/(0.5 + 1e-6)")],
     ),
@@ -521,9 +521,9 @@ def passk_verl(
     norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose pass@k with verl's numbers."""
-    judged = BestOverSecond(scale="sample_std" if norm_adv_by_std_in_grpo else "none", eps=1e-6)
+    prepared = BestOverSecond(scale="sample_std" if norm_adv_by_std_in_grpo else "none", eps=1e-6)
     surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
-    return Method(advantage=judged, objective=surrogate, aggregate=TokenMean())
+    return Method(advantage=prepared, objective=surrogate, aggregate=TokenMean())
 
 
 @dialect(
@@ -539,7 +539,7 @@ def passk_verl(
             "Positions count a completion's own tokens; verl's are columns, which differ with tool output inside",
         ],
         reduces=[Reduction("otb", when=["on_policy"], why="without drift no clip acts")],
-        needs=["at least two completions per question", "the policy's distributions (a pass over the completions)"],
+        needs=["at least two completions per prompt", "the policy's distributions (a pass over the completions)"],
         source=SOURCE,
         golden=[
             Golden(

@@ -1,4 +1,4 @@
-"""Judged by agreement: between answers of a group (COPO, SEED-GRPO), or of the policy with itself (Intuitor)."""
+"""Judged by agreement: between completions of a group (COPO, SEED-GRPO), or of the policy with itself (Intuitor)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean
 from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.algorithms.rewards.consistency import QuestionAdvantage, SemanticScale, TwoLevelClip
+from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
@@ -31,8 +31,8 @@ from grouprl.methods.settings import (
     kl_terms,
 )
 
-TWO = "at least two answers per question"
-ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
+TWO = "at least two completions per prompt"
+ANSWERS = "a task that can tell the final completion of a text (keys.completion)"
 
 
 @entry(
@@ -40,16 +40,16 @@ ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
     Card(
         title="Consistency-Aware Policy Optimization",
         papers=[Paper("COPO: Consistency-Aware Policy Optimization", "2508.04138", 2025)],
-        summary="Questions whose answers agree still teach: they are judged against the other questions.",
+        summary="Prompts whose completions agree still teach: they are judged against the other prompts.",
         formula=(
             "L = 1/B Σ_i 1/|y_i| Σ_t [w_q ℓ_t(A_i) + (1-w_q) ℓ_t(A_q)],  ℓ_t(A) = -min(ρ_t A, clip(ρ_t, 1-ε, 1+ε) A),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps),  A_q = (mean_g R - mean_Q)/(std_Q + eps),  "
-            "w_q = σ(γ(H_q - ρ)), H_q the entropy of the group's final answers"
+            "w_q = σ(γ(H_q - ρ)), H_q the entropy of the group's final completions"
         ),
         defaults={
             "gamma": "a digest of the paper: 20",
             "rho": "a digest of the paper: 1.5 nats",
-            "blend": "the paper's soft blending; 'dead' is its variant with the global part for dead groups only",
+            "blend": "the paper's soft blending; 'dead' is its variant with the global part for zero-variance groups only",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "dual_clip": DUAL,
@@ -58,16 +58,16 @@ ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
             "alone": ALONE,
         },
         differs=[
-            "The mean and spread over questions are those of the whole rollout, not of a mini-batch.",
+            "The mean and spread over prompts are those of the whole rollout, not of a mini-batch.",
             "The entropy is taken in nats; the digest does not name the base of its logarithm.",
         ],
         reduces=[
-            Reduction("grpo", settings={"rho": -100.0}, why="w = 1: every group counts by its own answers"),
+            Reduction("grpo", settings={"rho": -100.0}, why="w = 1: every group counts by its own completions"),
             Reduction(
                 "grpo", ["mixed_groups"], settings={"blend": "dead"}, why="no group is dead, so none is judged globally"
             ),
         ],
-        needs=[TWO, "several questions per rollout", ANSWERS],
+        needs=[TWO, "several prompts per rollout", ANSWERS],
         source="a literature digest of the paper with formulas and numbers; the code of the release was not available",
         golden=[
             Golden(
@@ -88,12 +88,12 @@ ANSWERS = "a task that can tell the final answer of a text (keys.answer)"
                 fields={"keys.answer": [0, 1, 2, 2]},
                 settings={"blend": "dead"},
                 grad=[[-0.17677644], [0.17677644], [-0.1767762], [-0.1767762]],
-                why="the first group by its own answers, the second, all right, by A_q = 0.70710478",
+                why="the first group by its own completions, the second, all right, by A_q = 0.70710478",
             ),
         ],
         notes=[
-            "Groups whose answers are all right are pushed up and all wrong ones down, relative to other questions.",
-            "With G answers the entropy is at most log G: with 4 or fewer it never reaches ρ = 1.5.",
+            "Groups whose completions are all right are pushed up and all wrong ones down, relative to other prompts.",
+            "With G completions the entropy is at most log G: with 4 or fewer it never reaches ρ = 1.5.",
         ],
     ),
 )
@@ -110,11 +110,11 @@ def copo(
 ) -> Method:
     """Compose COPO.
 
-    w·L(A_i) + (1-w)·L(A_q), L GRPO's clipped loss, A_q the question's mean reward standardised over the questions and
-    w a sigmoid of the entropy of the group's final answers.
+    w·L(A_i) + (1-w)·L(A_q), L GRPO's clipped loss, A_q the prompt's mean reward standardised over the prompts and
+    w a sigmoid of the entropy of the group's final completions.
     """
     return Method(
-        shape=(QuestionAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
+        reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=TwoLevelClip(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=SequenceMean(),
@@ -132,7 +132,7 @@ def copo(
                 2025,
             )
         ],
-        summary="Smaller steps on questions whose answers disagree: Dr. GRPO scaled by semantic entropy.",
+        summary="Smaller steps on prompts whose completions disagree: Dr. GRPO scaled by semantic entropy.",
         formula=(
             "L = -1/(B·Lmax) Σ_i Σ_t min(ρ_t A'_i, clip(ρ_t, 1-ε, 1+ε) A'_i),  A'_i = (R_i - mean_g R)·f(SE_g),  "
             "f = 1/(1 + α·SE/log G),  SE = -Σ_k P_k log P_k,  P_k ∝ Σ_{i in k} exp(mean_t log π(y_i,t))"
@@ -143,7 +143,7 @@ def copo(
             "normalized": "the port: α relative to the largest entropy, log G",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "length": "the run's longest allowed answer, as in Dr. GRPO",
+            "length": "the run's longest allowed completion, as in Dr. GRPO",
             "alone": ALONE,
         },
         differs=[
@@ -163,7 +163,7 @@ def copo(
                 advantage=[0.47998464, -0.47998464],
                 loss=0.0,
                 grad=[[-0.11999616], [0.11999616]],
-                why="two equally likely answers: SE = log 2, f = 1/1.0417; every token weighs 1/4",
+                why="two equally likely completions: SE = log 2, f = 1/1.0417; every token weighs 1/4",
             ),
             Golden(
                 rewards=[1, 0, 0],
@@ -179,7 +179,10 @@ def copo(
                 why="masses 1/2 and 1/4 + 1/4: SE = log 2, f = e^-SE = 1/2 of 2/3, -1/3, -1/3",
             ),
         ],
-        notes=["An answer without a final answer is a cluster of its own.", "f is one factor for the whole group."],
+        notes=[
+            "A completion without a final completion is a cluster of its own.",
+            "f is one factor for the whole group.",
+        ],
     ),
 )
 def seed_grpo(
@@ -194,7 +197,7 @@ def seed_grpo(
     """Compose SEED-GRPO: Dr. GRPO with advantages divided by 1 + α·SE/log G, SE the group's semantic entropy."""
     return Method(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        normalize=(SemanticScale(alpha=alpha, curve=curve, normalized=normalized),),
+        advantage_transform=(SemanticScale(alpha=alpha, curve=curve, normalized=normalized),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=ConstantLength(length=length),
     )
@@ -266,9 +269,9 @@ def intuitor(
 ) -> Method:
     """Compose Intuitor: GRPO on self-certainty, plus `external` times the outcome's own group-relative advantage."""
     return Method(
-        shape=(CertaintyReward(),),
+        reward_transform=(CertaintyReward(),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(AddOutcome(weight=external, scale=scale, eps=eps),) if external > 0 else (),
+        advantage_transform=(AddOutcome(weight=external, scale=scale, eps=eps),) if external > 0 else (),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=SequenceMean(),
         regularize=kl_terms(kl_coef, kl_estimator),

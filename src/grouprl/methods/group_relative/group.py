@@ -40,7 +40,7 @@ from grouprl.methods.settings import (
     Card(
         title="Group Relative Policy Optimization",
         papers=[GRPO_PAPER],
-        summary="Judge each answer against the mean and spread of its group; PPO clip; no critic.",
+        summary="Judge each completion against the mean and spread of its group; PPO clip; no critic.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·KL,  "
             "A_i = (R_i - mean_g R) / (std_g R + eps)"
@@ -64,7 +64,7 @@ from grouprl.methods.settings import (
             Reduction("dapo", ["equal_lengths", "mixed_groups"], other={"clip_high": 0.2}, why="means agree"),
             Reduction("lite_ppo", ["equal_lengths", "one_group"], why="the batch is the group"),
         ],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source="TRL grpo_trainer.py, verl core_algos.py; loss verified, the paper's hyper-parameters partly",
         golden=[
             Golden(
@@ -73,7 +73,7 @@ from grouprl.methods.settings import (
                 advantage=[1.499997, -0.499999, -0.499999, -0.499999],
                 loss=0.0,
                 grad=[[-0.187499625] * 2, [0.12499975], [0.12499975], [0.12499975]],
-                why="0.75/0.500001 and -0.25/0.500001; every answer weighs 1/4, its tokens share that",
+                why="0.75/0.500001 and -0.25/0.500001; every completion weighs 1/4, its tokens share that",
             ),
             Golden(
                 rewards=[1, 0],
@@ -131,7 +131,7 @@ def grpo(
         defaults={
             "clip_low": "sail-sg/understand-r1-zero, train_zero_math.py",
             "clip_high": "sail-sg/understand-r1-zero, train_zero_math.py",
-            "length": "the run's longest allowed answer, as generate_max_length in the authors' code",
+            "length": "the run's longest allowed completion, as generate_max_length in the authors' code",
             "alone": ALONE,
         },
         differs=["None known: as in the authors' code, with the mean over the whole optimiser step."],
@@ -144,7 +144,7 @@ def grpo(
                 why="R - mean is (G-1)/G times R - mean of the others; sums over tokens in both",
             ),
         ],
-        needs=["at least two answers per question", "the longest allowed length (max_length)"],
+        needs=["at least two completions per prompt", "the longest allowed length (max_length)"],
         source="sail-sg/understand-r1-zero: train_zero_math.py, examples/qwen2.5-math-7b.sh",
         golden=[
             Golden(
@@ -186,7 +186,7 @@ def dr_grpo(
     Card(
         title="Decoupled Clip and Dynamic sAmpling Policy Optimization",
         papers=[Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", 2025)],
-        summary="GRPO with a higher upper clip, a token mean, only mixed groups, and overlong answers punished.",
+        summary="GRPO with a higher upper clip, a token mean, only mixed groups, and overlong completions punished.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
             "A_i = (R_i - mean_g R) / (std_g R + eps),  R ← R + clip((Lmax - Lc - |y|)/Lc, -1, 0),  "
@@ -200,25 +200,25 @@ def dr_grpo(
             "alone": ALONE,
             "overlong_buffer": "the paper: Lc = 4096 of Lmax = 20480 tokens",
             "overlong_penalty": "the paper, eq. 13: at most -1",
-            "overlong_filter": "off: the paper's final system punishes overlong answers instead of masking them",
+            "overlong_filter": "off: the paper's final system punishes overlong completions instead of masking them",
             "dynamic_sampling": "the paper, section 3.2",
             "max_rounds": "verl's recipe: max_num_gen_batches = 10 (the paper has no limit)",
         },
         differs=[
             "The paper's formula averages tokens within each group; its code, and this, over the optimiser step.",
             "Refilling stops after max_rounds rounds with the groups found so far.",
-            "Without max_length no answer counts as overlong.",
+            "Without max_length no completion counts as overlong.",
         ],
         reduces=[
             Reduction(
                 "grpo",
                 ["equal_lengths", "mixed_groups"],
                 settings={"clip_high": 0.2},
-                why="with equal lengths the token mean is the mean of answers' means",
+                why="with equal lengths the token mean is the mean of completions' means",
             ),
             Reduction("cispo", ["on_policy", "mixed_groups"], why="every ratio is 1"),
         ],
-        needs=["at least two answers per question", "raw correctness, or a reward that tells right from wrong"],
+        needs=["at least two completions per prompt", "raw correctness, or a reward that tells right from wrong"],
         source="TRL paper_index.md, verl reward_manager/dapo.py and agg_loss, NVlabs/NFT train_7B.sh",
         golden=[
             Golden(
@@ -263,13 +263,13 @@ def dapo(
 ) -> Method:
     """Compose DAPO.
 
-    Token mean of min(ρA, clip(ρ, 0.8, 1.28)A) over mixed groups, rewards lowered for answers that reach into the last
-    `overlong_buffer` (a fraction of the limit, or tokens). `overlong_filter` leaves truncated answers out of the loss.
-    The paper's formula averages within groups; its code and this over the whole step.
+    Token mean of min(ρA, clip(ρ, 0.8, 1.28)A) over mixed groups, rewards lowered for completions that reach into the
+    last `overlong_buffer` (a fraction of the limit, or tokens). `overlong_filter` leaves truncated completions out of
+    the loss. The paper's formula averages within groups; its code and this over the whole step.
     """
     return Method(
-        shape=(SoftOverlong(buffer=overlong_buffer, penalty=overlong_penalty),),
-        select=(*((MixedGroups(),) if dynamic_sampling else ()), *((DropTruncated(),) if overlong_filter else ())),
+        reward_transform=(SoftOverlong(buffer=overlong_buffer, penalty=overlong_penalty),),
+        filter=(*((MixedGroups(),) if dynamic_sampling else ()), *((DropTruncated(),) if overlong_filter else ())),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
@@ -295,10 +295,10 @@ def dapo(
         },
         differs=["None known. The spread is that of raw rewards over the batch; ROLL and TRL agree."],
         reduces=[
-            Reduction("grpo", ["equal_lengths", "one_group"], why="with one question the batch is the group"),
+            Reduction("grpo", ["equal_lengths", "one_group"], why="with one prompt the batch is the group"),
             Reduction("dapo", ["one_group", "mixed_groups"], other={"clip_high": 0.2}, why="the batch is the group"),
         ],
-        needs=["at least two answers per question"],
+        needs=["at least two completions per prompt"],
         source="alibaba/ROLL LitePPO.md, TRL paper_index.md (scale_rewards='batch', loss_type='dapo', beta 0)",
         golden=[
             Golden(

@@ -45,7 +45,7 @@ OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horiz
         },
         differs=["A component without spread in a group adds exactly 0 there."],
         reduces=[],
-        needs=["a reward of named components", "at least two answers per question"],
+        needs=["a reward of named components", "at least two completions per prompt"],
         confidence="partly",
         uncertain="the paper was not read: the formula is TRL's normalize_then_sum and verl's gdpo, which agree on it",
         source="TRL 1.16.0 grpo_trainer.py, verl 0.9.1 core_algos.py, both run against this",
@@ -85,7 +85,7 @@ def gdpo(
     whiten = Whiten(key="batch", count="sequence", variance="sample", eps=eps, eps_in="std")
     return Method(
         advantage=DecoupledComponents(weights=weights or {}, eps=eps, alone=alone),
-        normalize=(whiten,) if batch_scale else (),
+        advantage_transform=(whiten,) if batch_scale else (),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
     )
@@ -109,7 +109,7 @@ def gdpo(
             "A completion alone in its group gets 0; verl refuses such a group.",
         ],
         reduces=[],
-        needs=["at least two answers per question"],
+        needs=["at least two completions per prompt"],
         confidence="partly",
         uncertain="the paper was not read: the advantage is verl's grpo_passk, which names it",
         source="verl 0.9.1 core_algos.py (grpo_passk), run against this",
@@ -159,7 +159,7 @@ def passk(
         },
         differs=["Positions count a completion's own tokens: tool output between them is passed over."],
         reduces=[],
-        needs=["at least two answers per question", "the policy's distributions (a pass over the completions)"],
+        needs=["at least two completions per prompt", "the policy's distributions (a pass over the completions)"],
         confidence="partly",
         uncertain="the paper was not read: the formula is verl's optimal_token_baseline",
         source="verl 0.9.1 core_algos.py (optimal_token_baseline), run against this",

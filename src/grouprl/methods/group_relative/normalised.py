@@ -67,7 +67,7 @@ from grouprl.methods.settings import ALONE, SCALE, ClipLow, DualClip, NonNegativ
                 why="Beta(p; 3/2, 3/2) = 8/π·sqrt(p(1-p)), for rewards 0 and 1 their standard deviation",
             ),
         ],
-        needs=["at least two answers per question", "rewards in [low, high]"],
+        needs=["at least two completions per prompt", "rewards in [low, high]"],
         source="changyi7231/BNPO recipe/bnpo/src/bnpo_ray_trainer.py and run.sh",
         golden=[
             Golden(
@@ -77,7 +77,7 @@ from grouprl.methods.settings import ALONE, SCALE, ClipLow, DualClip, NonNegativ
                 advantage=[0.34085217, -0.34085217, 0.51854599, -0.17284866, -0.17284866, -0.17284866],
                 grad=[[-0.0568087], [0.0568087] * 2, [-0.08642433], [0.02880811], [0.02880811], [0.02880811]],
                 why="p = 1/2, 1/4: mean 0.375, variance 1/32, a = 2.4375, b = 4.0625, α = 1.8125, β = 2.3541667; the "
-                "density is 1.4669116 and 1.4463519; six answers",
+                "density is 1.4669116 and 1.4463519; six completions",
             ),
             Golden(
                 rewards=[1, 0, 0, 0],
@@ -108,7 +108,7 @@ def bnpo(
     """Compose BNPO.
 
     A = (R - p)/Beta(p; α, β) with the density fitted to the groups of the batch; clipped loss 0.2/0.28, summed over
-    tokens and averaged over answers, as in the authors' code.
+    tokens and averaged over completions, as in the authors' code.
     """
     return Method(
         advantage=BetaNormalized(
@@ -166,7 +166,7 @@ def bnpo(
                 advantage=[0.0, *[-0.30151132] * 11],
                 loss=0.27638538,
                 grad=[[0.0], *[[0.02512594]] * 11],
-                why="mean 1/12: the first lies at sqrt(11) = 3.3166 > 3, the others at -0.3015113; twelve answers",
+                why="mean 1/12: the first lies at sqrt(11) = 3.3166 > 3, the others at -0.3015113; twelve completions",
             ),
             Golden(
                 rewards=[1, 0],
@@ -193,13 +193,16 @@ def stable_reinforce(
 ) -> Method:
     """Compose StableReinforce.
 
-    REINFORCE++ averaged answer by answer, the log-ratio held in ±log 1000 before PPO's clip, advantages beyond three
-    standard deviations dropped; the KL in the reward is off by default.
+    REINFORCE++ averaged completion by completion, the log-ratio held in ±log 1000 before PPO's clip, advantages beyond
+    three standard deviations dropped; the KL in the reward is off by default.
     """
     return Method(
-        shape=kl_in_reward(kl_coef, kl_estimator),
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=ReturnsToGo(gamma=gamma),
-        normalize=(Whiten(key="batch", count="token", variance="population", eps=eps), DropOutliers(sigma=sigma)),
+        advantage_transform=(
+            Whiten(key="batch", count="token", variance="population", eps=eps),
+            DropOutliers(sigma=sigma),
+        ),
         objective=PreClipped(low=clip_low, high=clip_high, bound=bound),
         aggregate=SequenceMean(),
     )
@@ -212,11 +215,11 @@ def stable_reinforce(
         papers=[
             Paper("APO: Enhancing Reasoning Ability of MLLMs via Asymmetric Policy Optimization", "2506.21655", 2025)
         ],
-        summary="GRPO with a KL that fades on right answers to hard questions and a push against long wrong ones.",
+        summary="GRPO with a KL that fades on correct completions to hard prompts and a push against long wrong ones.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·w_i·k3_t,  w = 1 - exp(-e·(1-d)) if "
             "A > 0 and 0 < d < 1 else 1,  A ← A·(2 - base^(-Δ)) if wrong and Δ = |y_i| - mean_right|y| > 0,  d = share "
-            "of wrong answers"
+            "of wrong completions"
         ),
         defaults={
             "clip_low": "View-R1 train_grpo.sh: 0.2",
@@ -230,8 +233,8 @@ def stable_reinforce(
             "alone": ALONE,
         },
         differs=[
-            "Right answers are those verified right; the code reads them off the integer part of the reward.",
-            "The average over answers is ours; the code's own was not seen.",
+            "Correct completions are those verified right; the code reads them off the integer part of the reward.",
+            "The average over completions is ours; the code's own was not seen.",
         ],
         reduces=[
             Reduction(
@@ -241,7 +244,7 @@ def stable_reinforce(
                 why="no KL, no weight on length",
             ),
         ],
-        needs=["at least two answers per question", "a reference model when kl_coef is above 0"],
+        needs=["at least two completions per prompt", "a reference model when kl_coef is above 0"],
         confidence="partly",
         uncertain="The base of the length factor in the paper (the code's is tiny), and the aggregation.",
         source="Indolent-Kawhi/View-R1 experience_maker.py, ppo_actor.py, train_grpo.sh",
@@ -273,13 +276,13 @@ def apo_asymmetric(
 ) -> Method:
     """Compose the asymmetric policy optimisation of View-R1.
 
-    GRPO with a KL weighted by difficulty on answers of positive advantage, and wrong answers weighted by how much
-    longer than the right ones they are; numbers of the authors' code.
+    GRPO with a KL weighted by difficulty on completions of positive advantage, and wrong completions weighted by how
+    much longer than the right ones they are; numbers of the authors' code.
     """
     fading = (DifficultyKL(coef=kl_coef, estimator=kl_estimator, rate=kl_rate),) if kl_coef > 0 else ()
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(LongWrong(base=length_base),),
+        advantage_transform=(LongWrong(base=length_base),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
         regularize=fading,

@@ -1,4 +1,4 @@
-"""Methods that favour right answers which the policy finds unlikely."""
+"""Methods that favour correct completions which the policy finds unlikely."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ from grouprl.methods.settings import (
         papers=[
             Paper("Rewarding the Unlikely: Lifting GRPO Beyond Distribution Sharpening", "2506.02355", 2025),
         ],
-        summary="Right answers earn more the less likely the policy found them, so that rare solutions are not lost.",
+        summary=(
+            "Correct completions earn more the less likely the policy found them, so that rare solutions are not lost."
+        ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps),  "
             "R ← R·(1 - β·k_i/G),  k_i = rank of mean_t log π_old(y_t) in the group, 0 the least likely"
@@ -55,7 +57,7 @@ from grouprl.methods.settings import (
         },
         differs=[
             "The KL to the reference is off by default; the paper has 0.1.",
-            "Answers of the same log-prob (the same answer drawn twice) share the mean of their ranks.",
+            "Completions of the same log-prob (the same completion sampled twice) share the mean of their ranks.",
         ],
         reduces=[
             Reduction(
@@ -71,7 +73,7 @@ from grouprl.methods.settings import (
                 why="no discount: GRPO; equal lengths make the two means agree",
             ),
         ],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source="AndreHe02/rewarding-unlikely-release ray_lean_trainer.py, examples/lean/grpo.sh",
         golden=[
             Golden(
@@ -104,8 +106,8 @@ def unlikeliness(
     R·(1 - 0.25·k/G) by rank of likelihood, then GRPO on mixed groups; the paper's KL of 0.1 is off by default.
     """
     return Method(
-        shape=(Unlikeliness(beta=beta),),
-        select=(MixedGroups(),) if filter_dead else (),
+        reward_transform=(Unlikeliness(beta=beta),),
+        filter=(MixedGroups(),) if filter_dead else (),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),

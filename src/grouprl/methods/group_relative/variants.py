@@ -1,4 +1,4 @@
-"""One question asked in several ways: the answers to all variants are judged together."""
+"""One prompt asked in several ways: the completions to all variants are judged together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive, Spread
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 Forms = Annotated[int, Field(ge=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
 
@@ -31,8 +31,8 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
                 2025,
             )
         ],
-        summary="GRPO whose group are the answers to all equivalent forms of a question, so that bias costs.",
-        formula=f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  g: all equivalent forms of the question",
+        summary="GRPO whose group are the completions to all equivalent forms of a prompt, so that bias costs.",
+        formula=f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  g: all equivalent forms of the prompt",
         defaults={
             "variants": "the paper: both orders of the two responses to judge",
             "clip_low": CLIP,
@@ -44,8 +44,8 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
         differs=[
             "The equivalent forms are the task's (Task.variants); a task without them makes this GRPO.",
         ],
-        reduces=[Reduction("grpo", ["always"], why="one form of the question")],
-        needs=[TWO, "a task that can ask a question in several forms"],
+        reduces=[Reduction("grpo", ["always"], why="one form of the prompt")],
+        needs=[TWO, "a task that can ask a prompt in several forms"],
         confidence="partly",
         uncertain="Clip and aggregation of the paper.",
         source="a third-party note on the paper and its abstract",
@@ -69,7 +69,7 @@ def eis_grpo(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose EIS-GRPO: GRPO over the union of the answers to all equivalent forms of a question."""
+    """Compose EIS-GRPO: GRPO over the union of the completions to all equivalent forms of a prompt."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(allocation=Variants(limit=variants))
 
@@ -85,9 +85,9 @@ def eis_grpo(
                 2025,
             )
         ],
-        summary="Answers are shared among variants of their question and judged among all of them and their own's.",
+        summary="Completions are shared among variants of their prompt and judged among all of them and their own's.",
         formula=(
-            f"{GRPO_LOSS} over each answer paired with each variant's prompt,  A = norm_g(R) + w·[own prompt]·"
+            f"{GRPO_LOSS} over each completion paired with each variant's prompt,  A = norm_g(R) + w·[own prompt]·"
             "norm_{g,variant}(R),  norm(R) = (R - mean)/(std + eps) over own rows"
         ),
         defaults={
@@ -99,15 +99,17 @@ def eis_grpo(
             "clip_high": CLIP,
         },
         differs=[
-            "The loss around the advantage is GRPO's as published, with the mean of answers' means.",
+            "The loss around the advantage is GRPO's as published, with the mean of completions' means.",
             "The variants are the task's (Task.variants); R1-ShareVL rewrites texts and turns or blurs images.",
         ],
         reduces=[
-            Reduction("grpo", ["all_drawn"], settings={"local_weight": 0.0}, why="no pairing, no judgement by variant"),
+            Reduction(
+                "grpo", ["all_sampled"], settings={"local_weight": 0.0}, why="no pairing, no judgement by variant"
+            ),
         ],
         needs=[
             TWO,
-            "a task that can ask a question in several forms",
+            "a task that can ask a prompt in several forms",
         ],
         source="HJYao00/R1-ShareVL",
         golden=[
@@ -123,7 +125,7 @@ def eis_grpo(
                 why="mean 3/4, std 1/2; variant 0 adds ±0.70711 to its own rows, variant 1 is all right and adds 0",
             )
         ],
-        recommended={"variants": 2, "answers per variant": 6, "kl_coef": 0.0},
+        recommended={"variants": 2, "completions per variant": 6, "kl_coef": 0.0},
         notes=["With one variant A is twice GRPO's; local_weight 0 gives GRPO's own."],
     ),
 )
@@ -137,9 +139,9 @@ def share_grpo(
 ) -> Method:
     """Compose Share-GRPO.
 
-    Each answer is a row under every variant's prompt, with log-probs of that prompt; all get the advantage among all
-    variants' answers, rows under the answer's own prompt also that among its variant's, as in the paper.
+    Each completion is a row under every variant's prompt, with log-probs of that prompt; all get the advantage among
+    all variants' completions, rows under the completion's own prompt also that among its variant's, as in the paper.
     """
     shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
     base = grpo(clip_low=clip_low, clip_high=clip_high)
-    return base.with_parts(advantage=shared, allocation=Variants(limit=variants), explore=(CrossPairs(),))
+    return base.with_parts(advantage=shared, allocation=Variants(limit=variants), augment=(CrossPairs(),))

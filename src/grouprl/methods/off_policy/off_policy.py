@@ -1,4 +1,4 @@
-"""REINFORCE for answers of an older policy: which tokens and answers act (REC, AsymRE, RED, OPMD)."""
+"""REINFORCE for completions of an older policy: which tokens and completions act (REC, AsymRE, RED, OPMD)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REC_PAPER = Paper(
 )
 TRINITY = "modelscope/Trinity-RFT: policy_loss_fn/rec, advantage_fn, examples/rec_gsm8k/gsm8k.yaml"
 BAND = "Trinity-RFT: 0.2"
-GROUP = "at least two answers per question"
+GROUP = "at least two completions per prompt"
 ALONE_DIFFERS = "A group of one gets advantage 0; the authors' code gives it its raw reward (alone=raw)."
 
 
@@ -126,7 +126,9 @@ def _k2(coef: float) -> tuple[KLLoss, ...]:
     Card(
         title="REINFORCE with dropped negatives (RED-Drop)",
         papers=[REC_PAPER],
-        summary="Group-relative REINFORCE in which bad answers beyond the number of good ones are dropped at random.",
+        summary=(
+            "Group-relative REINFORCE in which bad completions beyond the number of good ones are dropped at random."
+        ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t A_i·log π(y_t),  A_i = R_i - mean over the kept of R;  dropped: A = 0;  "
             "kept: all with R ≥ mean_g R, and as many others at most"
@@ -134,10 +136,12 @@ def _k2(coef: float) -> tuple[KLLoss, ...]:
         defaults={"region": "none: the data is shaped instead of the objective", "alone": ALONE},
         differs=[
             ALONE_DIFFERS,
-            "The draw comes from the digits of the answers' log-probs, so that it can be repeated.",
+            "The sample comes from the digits of the completions' log-probs, so that it can be repeated.",
         ],
         reduces=[
-            Reduction("rec", ["two_answers"], other={"region": "none"}, why="of two answers one is above the mean"),
+            Reduction(
+                "rec", ["two_completions"], other={"region": "none"}, why="of two completions one is above the mean"
+            ),
         ],
         needs=[GROUP],
         source=TRINITY,
@@ -165,10 +169,10 @@ def _k2(coef: float) -> tuple[KLLoss, ...]:
 def red_drop(region: Region = "none", alone: Alone = "zero") -> Method:
     """Compose RED-Drop.
 
-    Token mean of -A·log π after surplus answers below their group's mean have left the group statistics.
+    Token mean of -A·log π after surplus completions below their group's mean have left the group statistics.
     """
     return Method(
-        select=(BalanceNegatives(),),
+        filter=(BalanceNegatives(),),
         advantage=advantage(alone),
         objective=RegionGradient(region=region),
         aggregate=TokenMean(),
@@ -178,9 +182,11 @@ def red_drop(region: Region = "none", alone: Alone = "zero") -> Method:
 @entry(
     "red_weight",
     Card(
-        title="REINFORCE with weighted answers (RED-Weight)",
+        title="REINFORCE with weighted completions (RED-Weight)",
         papers=[REC_PAPER],
-        summary="Group-relative REINFORCE whose terms are weighed by exp(A/τ): good answers count more than bad ones.",
+        summary=(
+            "Group-relative REINFORCE whose terms are weighed by exp(A/τ): good completions count more than bad ones."
+        ),
         formula="L = -1/Σ|y_i| Σ_i Σ_t exp(A_i/τ)·A_i·log π(y_t),  A_i = R_i - mean_g R",
         defaults={
             "temperature": "Trinity-RFT: 1.0",
@@ -208,7 +214,7 @@ def red_weight(temperature: Positive = 1.0, region: Region = "none", alone: Alon
     """Compose RED-Weight: token mean of -exp(A/τ)·A·log π."""
     return Method(
         advantage=advantage(alone),
-        weight=(AdvantageTilt(temperature=temperature),),
+        token_weight=(AdvantageTilt(temperature=temperature),),
         objective=RegionGradient(region=region),
         aggregate=TokenMean(),
     )
@@ -226,7 +232,7 @@ def red_weight(temperature: Positive = 1.0, region: Region = "none", alone: Alon
             ),
             REC_PAPER,
         ],
-        summary="REINFORCE with a baseline below the group's mean: off-policy, good answers should push more.",
+        summary="REINFORCE with a baseline below the group's mean: off-policy, good completions should push more.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t A_i·log π(y_t),  A_i = R_i - (mean_g R + δ)",
         defaults={"delta": "Trinity-RFT: -0.1", "alone": ALONE},
         differs=["A group of one gets -δ; the authors' code gives it its raw reward - δ (alone=raw)."],
@@ -250,7 +256,7 @@ def asymre(delta: float = -0.1, alone: Alone = "zero") -> Method:
     """Compose AsymRE: token mean of -(R - mean_g R - δ)·log π; with δ < 0 also a group without spread is imitated."""
     return Method(
         advantage=advantage(alone),
-        normalize=(Shift(amount=-delta),) if delta else (),
+        advantage_transform=(Shift(amount=-delta),) if delta else (),
         objective=RegionGradient(region="none"),
         aggregate=TokenMean(),
     )

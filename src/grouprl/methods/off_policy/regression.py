@@ -1,4 +1,5 @@
-"""Regression on differences: the log-ratios of a group's answers are fitted to their rewards, without ratio or clip."""
+"""Regression on differences: the log-ratios of a group's completions are fitted to their rewards, without ratio or
+clip."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import KL_NEED, NonNegative, Positive, kl_in_reward
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 SEVERAL = "several updates per rollout, or it is a policy gradient (batch.minibatches or batch.epochs of 2 or more)"
 REFERENCE = "a reference model"
-MEAN = "Loss and gradient are a mean over questions weighed by their number of answers, not a sum."
+MEAN = "Loss and gradient are a mean over prompts weighed by their number of completions, not a sum."
 DIRECTION = "R - mean is (G-1)/G times R - mean of the others; at the anchor the residual is the advantage"
 
 
@@ -29,7 +30,7 @@ DIRECTION = "R - mean is (G-1)/G times R - mean of the others; at the anchor the
         formula="L = mean_g 1/(2(G-1)) Σ_i [β(d_i - mean_g d) - (R_i - mean_g R)]²,  d_i = Σ_t log(π/π_anchor)(y_i,t)",
         defaults={
             "beta": "jszkc/GVPO run script: 0.1",
-            "anchor": "the authors' code: the policy that drew the answers; any anchor is allowed",
+            "anchor": "the authors' code: the policy that sampled the completions; any anchor is allowed",
         },
         differs=[MEAN],
         reduces=[
@@ -70,7 +71,7 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
     """Compose GVPO.
 
     Half the sample variance, in each group, of β·log(π/π_anchor)(y) - R. Its optimum is π_anchor·exp(R/β)/Z whatever
-    the answers were drawn from.
+    the completions were sampled from.
     """
     return Method(
         advantage=Relative("group", center="mean", scale="none"),
@@ -84,7 +85,7 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
     Card(
         title="REgression to RElative REward Based RL",
         papers=[Paper("REBEL: Reinforcement Learning via Regressing Relative Rewards", "2404.16767", 2024)],
-        summary="Fit the difference of two answers' log-ratios to the difference of their rewards.",
+        summary="Fit the difference of two completions' log-ratios to the difference of their rewards.",
         formula="L = mean_pairs [(d_1 - d_2) - η(R_1 - R_2)]²,  d = Σ_t log(π/π_old)(y_t)",
         defaults={
             "eta": "ZhaolinGao/REBEL, src/tldr and src/nectar: 1.0",
@@ -94,14 +95,14 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
         differs=[
             "Prompts weigh by their number of completions (the mean is over completions): where groups differ in "
             "size, large ones weigh more. With groups of one size it is the paper's mean over prompts.",
-            "More than two answers: the mean over all pairs of the group.",
+            "More than two completions: the mean over all pairs of the group.",
             "The KL in the reward is off by default (0.05 in the TL;DR script).",
-            "Its script gives answers without end a reward of -1; here they keep theirs.",
+            "Its script gives completions without end a reward of -1; here they keep theirs.",
         ],
         reduces=[
             Reduction("gvpo", other={"beta": 1.0}, scale=4.0, why="a sum over pairs is G times a sum around the mean"),
             Reduction(
-                "rloo", ["on_policy", "two_answers"], scale=4.0, why="2η(R_1 - R_2) on each of two: RLOO has half"
+                "rloo", ["on_policy", "two_completions"], scale=4.0, why="2η(R_1 - R_2) on each of two: RLOO has half"
             ),
         ],
         needs=[TWO, SEVERAL, KL_NEED],
@@ -132,11 +133,11 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
 def rebel(eta: Positive = 1.0, kl_coef: NonNegative = 0.0, kl_estimator: ValueEstimator = "k1") -> Method:
     """Compose REBEL.
 
-    Mean over pairs of ((d_1 - d_2) - η(R_1 - R_2))², d the log-ratio of an answer to the policy that drew it. One
+    Mean over pairs of ((d_1 - d_2) - η(R_1 - R_2))², d the log-ratio of a completion to the policy that sampled it. One
     Gauss-Newton step is the natural policy gradient.
     """
     return Method(
-        shape=kl_in_reward(kl_coef, kl_estimator),
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=Relative("group", center="mean", scale="none"),
         objective=GroupRegression(beta=1 / eta, coef=2 * eta**2, anchor="old"),
         aggregate=SequenceMean(),
@@ -148,7 +149,7 @@ def rebel(eta: Positive = 1.0, kl_coef: NonNegative = 0.0, kl_estimator: ValueEs
     Card(
         title="Online Policy Mirror Descent with a squared log-ratio",
         papers=[Paper("Kimi k1.5: Scaling Reinforcement Learning with LLMs", "2501.12599", 2025)],
-        summary="Group-centred REINFORCE with the squared log-ratio of each answer to the old policy as a leash.",
+        summary="Group-centred REINFORCE with the squared log-ratio of each completion to the old policy as a leash.",
         formula="∇L = -mean_i [A_i ∇log π(y_i) - τ/2 ∇(log(π/π_old)(y_i))²],  A_i = R_i - mean_g R",
         defaults={"tau": "ours; the paper states no number, 0.1 is GVPO's β in the same place"},
         differs=[
@@ -178,7 +179,7 @@ def rebel(eta: Positive = 1.0, kl_coef: NonNegative = 0.0, kl_estimator: ValueEs
     ),
 )
 def opmd_kimi(tau: Positive = 0.1) -> Method:
-    """Compose Kimi's OPMD: gradient -A·∇log π(y) + τ·d·∇log π(y), d the answer's log-ratio to the old policy."""
+    """Compose Kimi's OPMD: gradient -A·∇log π(y) + τ·d·∇log π(y), d the completion's log-ratio to the old policy."""
     return Method(
         advantage=Relative("group", center="mean", scale="none"),
         objective=Regression(beta=tau, coef=1 / (2 * tau), anchor="old", level="sequence"),
@@ -208,7 +209,7 @@ def opmd_kimi(tau: Positive = 0.1) -> Method:
             "size, large ones weigh more. With groups of one size it is the paper's mean over prompts.",
             "Written as the square of which it is the gradient; the value differs from the paper's by a constant.",
             "The paper once says that its loss is minimised by ascent: it is maximised, as here with the sign turned.",
-            "More than two answers: the mean over all pairs, which the paper names as the extension.",
+            "More than two completions: the mean over all pairs, which the paper names as the extension.",
         ],
         reduces=[
             Reduction("gvpo", other={"anchor": "ref", "beta": 0.1}, scale=20.0, why="the same square; 2/β"),

@@ -1,4 +1,5 @@
-"""Methods that train on more than the answers drawn for a step: old ones, the initial policy's, demonstrations."""
+"""Methods that train on more than the completions sampled for a step: old ones, the initial policy's,
+demonstrations."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, Demo
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.shifted_clip import ShiftedClip
-from grouprl.algorithms.pretraining.initial_completions import InitialAnswers, InitialRate, ReferenceRows
+from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate, ReferenceRows
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.reductions.by_source import (
     BySource,
@@ -31,7 +32,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
 
 Unit = Annotated[float, Field(ge=0, le=1)]
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 
 
 @entry(
@@ -45,7 +46,9 @@ TWO = "at least two answers per question"
                 2025,
             )
         ],
-        summary="Answers of the last policies are used again, each with its own ratio and a clip that moves with it.",
+        summary=(
+            "Completions of the last policies are used again, each with its own ratio and a clip that moves with it."
+        ),
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(r_t A_i, clip(r_t, c_t-ε, c_t+ε) A_i) + β[λ KL(π||π_ref) + "
             "(1-λ) KL(π||π_old)] - c_H·H,  r_t = π/π_behavior, c_t = π_old/π_behavior,  "
@@ -70,7 +73,8 @@ TWO = "at least two answers per question"
         differs=[
             "On GRPO's advantages; the paper has this and PPO's.",
             "Whole groups come back, each with probability p; the paper chooses samples.",
-            "At the reincarnation the policy becomes its own reference and goes on without old answers, but the number "
+            "At the reincarnation the policy becomes its own reference and goes on without old completions, but "
+            "the number "
             "of passes over a batch (m = 2, batch.epochs) is the run's and does not fall to 1.",
         ],
         reduces=[
@@ -78,10 +82,14 @@ TWO = "at least two answers per question"
                 "grpo",
                 ["on_policy"],
                 settings={"kl_coef": 0.0, "entropy_coef": 0.0},
-                why="answers of the policy itself: ratio and centre are 1",
+                why="completions of the policy itself: ratio and centre are 1",
             )
         ],
-        needs=[TWO, "log-probs of the policy that drew each answer", "a reference model when kl_coef is above 0"],
+        needs=[
+            TWO,
+            "log-probs of the policy that sampled each completion",
+            "a reference model when kl_coef is above 0",
+        ],
         confidence="partly",
         uncertain=(
             "ε, β and c; the mechanism and the schedule of λ are from notes on the paper. They call the second anchor "
@@ -122,7 +130,7 @@ def remix(
 ) -> Method:
     """Compose ReMix.
 
-    GRPO in which a question comes with probability p as a group of one of the last policies; the clip moves with
+    GRPO in which a prompt comes with probability p as a group of one of the last policies; the clip moves with
     π_old/π_behavior; KL to two anchors; entropy bonus.
     """
     kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
@@ -132,7 +140,7 @@ def remix(
         objective=ShiftedClip(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
         regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
-        replay=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
+        buffer=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
     )
 
 
@@ -148,7 +156,7 @@ def remix(
                 2025,
             )
         ],
-        summary="A mass-covering divergence on the initial policy's own right answers keeps what it could do.",
+        summary="A mass-covering divergence on the initial policy's own correct completions keeps what it could do.",
         formula=(
             "L = -1/Σ_RL|y_i| Σ_RL Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + η/Σ_0|y_i| Σ_0 Σ_t f(u_t),  "
             "u_t = π(y_t)/π_0(y_t),  f = u - log u - 1 (forward KL), u log u - (u+1) log((u+1)/2) (JS), "
@@ -160,9 +168,9 @@ def remix(
             "alpha": "the scripts: a = 0.2; only with divergence alpha",
             "clip_low": "0.2, PPO's",
             "clip_high": "the scripts: 0.28",
-            "presamples": "the paper: 8 answers of the initial policy to each question",
-            "solved": "ours: a question is solved when all of them are right; below 1 nearly all suffice",
-            "pool_share": "ours: one stored answer for each new question",
+            "presamples": "the paper: 8 completions of the initial policy to each prompt",
+            "solved": "ours: a prompt is solved when all of them are right; below 1 nearly all suffice",
+            "pool_share": "ours: one stored completion for each new prompt",
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
@@ -174,10 +182,10 @@ def remix(
         ],
         reduces=[
             Reduction(
-                "grpo", ["all_drawn", "equal_lengths"], other={"clip_high": 0.28}, why="no row of the initial policy"
+                "grpo", ["all_sampled", "equal_lengths"], other={"clip_high": 0.28}, why="no row of the initial policy"
             )
         ],
-        needs=[TWO, "a finite set of questions (data.questions)"],
+        needs=[TWO, "a finite set of prompts (data.prompts)"],
         source="seamoke/DPH-RL verl/trainer/ppo/core_algos.py, verl/workers/actor/dp_actor.py, README, scripts",
         golden=[
             Golden(
@@ -203,7 +211,7 @@ def remix(
                 why="u = 2: 2 log 2 - 3 log 1.5 = 0.169899, slope u·log(2u/(u+1)) = 2 log(4/3), both halved; f(1) = 0",
             ),
         ],
-        notes=["Questions that are solved already give the divergence, the others the reinforcement."],
+        notes=["Prompts that are solved already give the divergence, the others the reinforcement."],
     ),
 )
 def dph_rl(
@@ -221,19 +229,19 @@ def dph_rl(
 ) -> Method:
     """Compose DPH-RL.
 
-    Before training the initial policy answers every question `presamples` times. Those it solved give one right answer
-    each, on which η·f(π/π_0) acts; the others are asked and give GRPO. Each pool is averaged apart.
+    Before training the initial policy completions every prompt `presamples` times. Those it solved give one correct
+    completion each, on which η·f(π/π_0) acts; the others are asked and give GRPO. Each pool is averaged apart.
     """
     return Method(
-        select=(SourceApart(source="reference"),),
+        filter=(SourceApart(source="reference"),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        weight=(WithoutPolicyLoss(source="reference"),),
+        token_weight=(WithoutPolicyLoss(source="reference"),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
         regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
-        prelude=(InitialAnswers(answers=presamples, beta=0.0),),
+        pretrain=(InitialCompletions(completions=presamples, beta=0.0),),
         curriculum=InitialRate(below=solved),
-        replay=ReferenceRows(share=pool_share, solved=solved),
+        buffer=ReferenceRows(share=pool_share, solved=solved),
     )
 
 
@@ -242,10 +250,10 @@ def dph_rl(
     Card(
         title="Hybrid Post-Training",
         papers=[Paper("Towards a Unified View of Large Language Model Post-Training", "2509.04419", 2025)],
-        summary="Fine-tuning where a question is out of reach, reinforcement where it is not, in one step.",
+        summary="Fine-tuning where a prompt is out of reach, reinforcement where it is not, in one step.",
         formula=(
             "L = -1/(B·Lmax) Σ_drawn Σ_t ρ_t (R_i - mean_g R) - c/Σ_shown|y_i| Σ_shown Σ_t log π(y_t) - c_H·H,  "
-            "shown: demonstrations, which take the place of a question's answers while too few of them are right"
+            "shown: demonstrations, which take the place of a prompt's completions while too few of them are right"
         ),
         defaults={
             "gamma": "the authors' scripts: 0 of 8 right for Qwen2.5-Math-7B (2 of 8 for Llama)",
@@ -260,7 +268,7 @@ def dph_rl(
         reduces=[
             Reduction(
                 "dr_grpo",
-                ["all_drawn", "on_policy"],
+                ["all_sampled", "on_policy"],
                 settings={"entropy_coef": 0.0},
                 why="no demonstration; at ratio 1 nothing is clipped",
             )
@@ -281,7 +289,7 @@ def dph_rl(
                 advantage=[0.5, -0.5, 1.0],
                 loss=1.0,
                 grad=[[-0.125], [0.125], [-0.5, -0.5]],
-                why="drawn tokens weigh 1/(2·2), the demonstration's two tokens 1/2 each; log-probs are -1",
+                why="sampled tokens weigh 1/(2·2), the demonstration's two tokens 1/2 each; log-probs are -1",
             )
         ],
         recommended={"group": 8, "learning_rate": 5e-6, "grad_clip": 80},
@@ -296,16 +304,16 @@ def hpt(
 ) -> Method:
     """Compose HPT.
 
-    Dr. GRPO without clip on drawn answers, token-mean likelihood on demonstrations, which replace the answers to
-    questions of which at most the share `gamma` is right, or join all of them (strategy="soft").
+    Dr. GRPO without clip on sampled completions, token-mean likelihood on demonstrations, which replace the completions
+    to prompts of which at most the share `gamma` is right, or join all of them (strategy="soft").
     """
     demonstrate = DemonstrationSwitch(gamma=gamma) if strategy == "switch" else DemonstrationRow(replace=False)
     return Method(
-        select=(SourceApart(source="demonstration"),),
+        filter=(SourceApart(source="demonstration"),),
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        normalize=(FixedAdvantage(source="demonstration", value=sft_coef),),
+        advantage_transform=(FixedAdvantage(source="demonstration", value=sft_coef),),
         objective=HybridGradient(source="demonstration"),
         aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
-        explore=(demonstrate,),
+        augment=(demonstrate,),
     )

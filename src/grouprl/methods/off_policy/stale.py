@@ -1,4 +1,4 @@
-"""Methods for answers drawn ahead of their update: decoupled PPO, M2PO, the probability mask of prime-rl."""
+"""Methods for completions sampled ahead of their update: decoupled PPO, M2PO, the probability mask of prime-rl."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Po
 Proximal = Literal["recomputed", "interpolated"]
 Moved = Annotated[float, Field(gt=0, le=1)]
 AREAL = "AReaL, examples"
-GROUP = "at least two answers per question"
-AHEAD = "answers of earlier policies (run.async_steps above 0): with the current one's the correction is an identity"
+GROUP = "at least two completions per prompt"
+AHEAD = (
+    "completions of earlier policies (run.async_steps above 0): with the current one's the correction is an identity"
+)
 
 
 @entry(
@@ -38,7 +40,7 @@ AHEAD = "answers of earlier policies (run.async_steps above 0): with the current
             ),
             Paper("Batch size-invariance for policy optimization", "2110.00641", 2021),
         ],
-        summary="The clip holds the policy near the update's start; a weight corrects for what drew the data.",
+        summary="The clip holds the policy near the update's start; a weight corrects for what sampled the data.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t sg[w_t]·min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_prox,  w_t = π_prox/π_b, "
             "0 above the cap;  A_i = (R_i - mean_g R)/(std_g R + eps)"
@@ -133,7 +135,7 @@ def decoupled_ppo(
         return Method(advantage=advantage, objective=objective, aggregate=TokenMean())
     return Method(
         advantage=advantage,
-        weight=(_behaviour(cap, beyond),),
+        token_weight=(_behaviour(cap, beyond),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )
@@ -202,7 +204,7 @@ def m2po(
     """Compose M2PO: the ratio to the sampler times group advantages, under the second-moment mask."""
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        weight=(SecondMomentMask(threshold=threshold),),
+        token_weight=(SecondMomentMask(threshold=threshold),),
         objective=Importance(against="behavior"),
         aggregate=TokenMean(),
     )

@@ -12,7 +12,7 @@ from grouprl.algorithms.advantages.returns import GAE, Unit
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.regression import Anchor, GroupRegression, Regression, SoftBaseline
-from grouprl.algorithms.pretraining.initial_completions import InitialAnswers, InitialRate
+from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -45,7 +45,7 @@ CRITIC = "a critic (value head)"
             "kl_estimator": "k3, as GRPO; the paper writes KL(π || π_ref)",
         },
         differs=[
-            "The difficulty-aware inputs (hints for hard questions, noise on easy ones) are not here.",
+            "The difficulty-aware inputs (hints for hard prompts, noise on easy ones) are not here.",
             "The predicted spread is sqrt(var + e²); the paper divides by the plain spread, which is 0 at first.",
         ],
         reduces=[
@@ -99,22 +99,23 @@ def reg_grpo(
     Card(
         title="A*-PO: Optimal Advantage Regression",
         papers=[Paper("Accelerating RL for LLM Reasoning with Optimal Advantage Regression", "2505.20686", 2025)],
-        summary="Fit β2·log(π/π_ref) of each answer to reward minus the optimal value V* of its question.",
+        summary="Fit β2·log(π/π_ref) of each completion to reward minus the optimal value V* of its prompt.",
         formula=(
-            "L = mean_i [β2·log(π/π_ref)(y_i) - (R_i - V*)]²,  V* = β1·log 1/N Σ_j exp(R_j/β1) over N answers of "
-            "π_ref, drawn once before training"
+            "L = mean_i [β2·log(π/π_ref)(y_i) - (R_i - V*)]²,  V* = β1·log 1/N Σ_j exp(R_j/β1) over N completions of "
+            "π_ref, sampled once before training"
         ),
         defaults={
             "value": "the paper: V* is estimated once, before training; group: anew from each group",
-            "answers": "ZhaolinGao/A-PO: N = 8 answers of the reference",
+            "completions": "ZhaolinGao/A-PO: N = 8 completions of the reference",
             "beta1": "ZhaolinGao/A-PO: 0.5, on purpose not beta2; 0 is the plain mean",
             "beta2": "ZhaolinGao/A-PO: 1e-3",
             "drop_unsolved": "off; optional in the paper",
-            "value_under": "with value=group: a mean over answers of the reference, w_j ∝ π_ref(y_j)/π_old(y_j)",
+            "value_under": "with value=group: a mean over completions of the reference, w_j ∝ π_ref(y_j)/π_old(y_j)",
         },
         differs=[
-            "Every answer of a group is trained on; the paper draws one per question (batch.group: 1).",
-            "value=group is ours, for endless tasks: V* from the group itself, its answers weighed to stand for the "
+            "Every completion of a group is trained on; the paper samples one per prompt (batch.group_size: 1).",
+            "value=group is ours, for endless tasks: V* from the group itself, its completions weighed to stand "
+            "for the "
             "reference's.",
         ],
         reduces=[
@@ -126,7 +127,7 @@ def reg_grpo(
                 why="β1→∞ makes V* the mean, β2→0 leaves the residual R - mean",
             )
         ],
-        needs=["a finite set of questions (data.questions)", REFERENCE],
+        needs=["a finite set of prompts (data.prompts)", REFERENCE],
         source="ZhaolinGao/A-PO: verl/trainer/apo/core_algos.py, verl/utils/dataset/rl_dataset.py, README",
         golden=[
             Golden(
@@ -168,7 +169,7 @@ def reg_grpo(
 )
 def a_star_po(
     value: Literal["initial", "group"] = "initial",
-    answers: Annotated[int, Field(ge=1)] = 8,
+    completions: Annotated[int, Field(ge=1)] = 8,
     beta1: NonNegative = 0.5,
     beta2: Positive = 1e-3,
     drop_unsolved: bool = False,
@@ -176,15 +177,15 @@ def a_star_po(
 ) -> Method:
     """Compose A*-PO.
 
-    Least squares of β2·log(π/π_ref)(y) on R - V*. V* is the soft mean, at temperature β1, of the rewards of `answers`
-    answers of the initial policy to the question; with value="group" of the answer's own group.
+    Least squares of β2·log(π/π_ref)(y) on R - V*. V* is the soft mean, at temperature β1, of the rewards of
+    `completions` completions of the initial policy to the prompt; with value="group" of the completion's own group.
     """
     initial = value == "initial"
     return Method(
         advantage=KnownBaseline() if initial else SoftBaseline(beta=beta1, under=value_under),
         objective=Regression(beta=beta2, coef=1.0, anchor="ref", level="sequence"),
         aggregate=SequenceMean(),
-        prelude=(InitialAnswers(answers=answers, beta=beta1),) if initial else (),
+        pretrain=(InitialCompletions(completions=completions, beta=beta1),) if initial else (),
         curriculum=InitialRate(above=0.0) if initial and drop_unsolved else None,
     )
 
@@ -265,7 +266,7 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
             "The critic is a head on the policy's own trunk: fitted before the first step to the rewards of the "
             "frozen policy's completions, in closed form, then beside the policy, by least squares; the paper trains "
             "a model of its own to convergence, by cross-entropy on several completions from each state.",
-            "Fresh answers at every step; the paper works on a fixed set of states with several actions each.",
+            "Fresh completions at every step; the paper works on a fixed set of states with several actions each.",
         ],
         reduces=[
             Reduction(
@@ -330,5 +331,5 @@ def dapo_direct(
         objective=Regression(beta=beta, coef=0.5 / beta**2, anchor=anchor, level="token"),
         aggregate=TokenMean(),
         critic=ValueLoss(lam=1.0, gamma=1.0, clip=None, coef=value_coef),
-        prelude=pretrained(value_pretraining, gamma=1.0),
+        pretrain=pretrained(value_pretraining, gamma=1.0),
     )

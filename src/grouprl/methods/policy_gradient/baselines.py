@@ -31,7 +31,9 @@ K1 = "k1 in the reward, as in the paper"
                 2024,
             )
         ],
-        summary="Each answer against the mean of the others; the whole answer is one action; no clip, no critic.",
+        summary=(
+            "Each completion against the mean of the others; the whole completion is one action; no clip, no critic."
+        ),
         formula="L = -1/B Σ_i A_i Σ_t log π(y_t),  A_i = R_i - mean_{j≠i} R_j,  R ← R - β Σ_t (log π_old - log π_ref)",
         defaults={
             "alone": ALONE,
@@ -44,7 +46,7 @@ K1 = "k1 in the reward, as in the paper"
             Reduction("dr_grpo", ["on_policy", "one_group"], scale=None, why="G/(G-1) times"),
             Reduction("gpg", ["one_group", "equal_lengths"], scale=None, why="the mean over tokens is one factor"),
         ],
-        needs=["at least two answers per question", "exactly one update per rollout", KL_NEED],
+        needs=["at least two completions per prompt", "exactly one update per rollout", KL_NEED],
         source="verl core_algos.compute_rloo_outcome_advantage, TRL paper_index.md",
         golden=[
             Golden(
@@ -61,10 +63,10 @@ K1 = "k1 in the reward, as in the paper"
                 fields={"ref_bt": [[-1.5, -1.25], [-1.0]]},
                 settings={"kl_coef": 0.4},
                 advantage=[0.7, -0.7],
-                why="the first answer's KL is 0.5 + 0.25; its reward 1 - 0.3",
+                why="the first completion's KL is 0.5 + 0.25; its reward 1 - 0.3",
             ),
         ],
-        notes=["TRL's trainer clips the ratio of whole answers, verl's and OpenRLHF's that of tokens."],
+        notes=["TRL's trainer clips the ratio of whole completions, verl's and OpenRLHF's that of tokens."],
         recommended={"kl_coef": 0.03, "group": 2, "learning_rate": 1e-6, "batch": 512},
     ),
 )
@@ -75,7 +77,7 @@ def rloo(alone: Alone = "zero", kl_coef: NonNegative = 0.0, kl_estimator: ValueE
     0.03 in the paper).
     """
     return Method(
-        shape=kl_in_reward(kl_coef, kl_estimator),
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=Relative("group", center="leave_one_out", scale="none", alone=alone),
         objective=PolicyGradient(),
         aggregate=SequenceSum(),
@@ -95,7 +97,10 @@ def rloo(alone: Alone = "zero", kl_coef: NonNegative = 0.0, kl_estimator: ValueE
                 2023,
             )
         ],
-        summary="REINFORCE with the reward of the greedy answer as baseline: one extra answer per question, no critic.",
+        summary=(
+            "REINFORCE with the reward of the greedy completion as baseline: one extra completion per "
+            "prompt, no critic."
+        ),
         formula="L = -1/Σ|y_i| Σ_i Σ_t A_t log π(y_t),  A_t = γ^d clip(R - R_greedy, ±limit) - β·k1_t",
         defaults={
             "limit": "liziniu/ReMax remax_trainer.py: the difference is clipped to ±5",
@@ -107,7 +112,7 @@ def rloo(alone: Alone = "zero", kl_coef: NonNegative = 0.0, kl_estimator: ValueE
             "The KL in the reward is off by default.",
             "As in the authors' code, a token carries its own KL, not that of the tokens after it.",
         ],
-        needs=["one greedy answer per question", "exactly one update per rollout", KL_NEED],
+        needs=["one greedy completion per prompt", "exactly one update per rollout", KL_NEED],
         source="liziniu/ReMax step3_rlhf_finetuning/remax_trainer.py; verl core_algos.py",
         golden=[
             Golden(
@@ -142,7 +147,7 @@ def remax(
     Token mean of -A log π with A = clip(R - R_greedy, ±5), as in the authors' code; KL in the reward off by default.
     """
     return Method(
-        shape=kl_in_reward(kl_coef, kl_estimator),
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=GreedyBaseline(limit=limit, gamma=gamma),
         objective=PolicyGradient(),
         aggregate=TokenMean(),
@@ -166,7 +171,7 @@ def remax(
             ),
             Reduction("dr_grpo", ["on_policy", "equal_lengths"], scale=None, why="the plain group mean"),
         ],
-        needs=["at least two answers per question", "exactly one update per rollout"],
+        needs=["at least two completions per prompt", "exactly one update per rollout"],
         source="microsoft/LMOps opo/verl/trainer/ppo/core_algos.py; verl docs/algo/opo.md",
         golden=[
             Golden(
@@ -200,13 +205,13 @@ def opo(alone: Alone = "zero") -> Method:
         papers=[
             Paper("GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", 2025)
         ],
-        summary="Plain policy gradient with the group's mean as baseline, scaled up for questions that taught nothing.",
+        summary="Plain policy gradient with the group's mean as baseline, scaled up for prompts that taught nothing.",
         formula="L = -α/B Σ_i 1/|y_i| Σ_t A_i log π(y_t),  A_i = R_i - mean_g R,  α = B/(B - M)",
         defaults={
             "scale": "none, the paper's F_norm = 1; it also tries the standard deviation",
             "eps": EPS,
             "alone": ALONE,
-            "rescale": "the paper's α, M answers in groups of equal rewards",
+            "rescale": "the paper's α, M completions in groups of equal rewards",
         },
         differs=[
             "The code divides by (valid share + 1e-5); here α is exact.",
@@ -218,12 +223,12 @@ def opo(alone: Alone = "zero") -> Method:
                 ["equal_lengths", "mixed_groups"],
                 other={"baseline": "group"},
                 scale=None,
-                why="no dead group, α = 1; the mean over tokens is a constant factor",
+                why="no zero-variance group, α = 1; the mean over tokens is a constant factor",
             ),
             Reduction("dr_grpo", ["on_policy", "equal_lengths"], scale=None, why="one factor per batch"),
             Reduction("grpo", ["on_policy"], settings={"rescale": False}, other={"scale": "none"}, why="ratio 1"),
         ],
-        needs=["at least two answers per question", "exactly one update per rollout"],
+        needs=["at least two completions per prompt", "exactly one update per rollout"],
         source="AMAP-ML/GPG: R1-V grpo_trainer.py, open-r1 gpg_trainer.py; verl core_algos.py",
         golden=[
             Golden(
@@ -233,21 +238,21 @@ def opo(alone: Alone = "zero") -> Method:
                 advantage=[1.0, -1.0, 0.0, 0.0],
                 loss=0.0,
                 grad=[[-0.125] * 2, [0.25], [0.0], [0.0]],
-                why="α = 4/2 doubles ±0.5; four answers",
+                why="α = 4/2 doubles ±0.5; four completions",
             )
         ],
-        notes=["verl's α counts answers of nonzero score instead of answers in mixed groups."],
+        notes=["verl's α counts completions of nonzero score instead of completions in mixed groups."],
     ),
 )
 def gpg(scale: Scale = "none", eps: NonNegative = 1e-6, alone: Alone = "zero", rescale: bool = True) -> Method:
     """Compose GPG.
 
-    Mean over answers of the token mean of -αA log π, A = R - mean_g, α = B/(B - M). The paper's resampling of batches
-    with too few valid groups is left out.
+    Mean over completions of the token mean of -αA log π, A = R - mean_g, α = B/(B - M). The paper's resampling of
+    batches with too few valid groups is left out.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(ValidFraction(),) if rescale else (),
+        advantage_transform=(ValidFraction(),) if rescale else (),
         objective=PolicyGradient(),
         aggregate=SequenceMean(),
         on_policy=True,

@@ -48,7 +48,7 @@ Floor = Annotated[float, Field(ge=0)] | None
                 why="the same limits on both signs",
             ),
         ],
-        needs=["at least two answers per question"],
+        needs=["at least two completions per prompt"],
         confidence="partly",
         uncertain="The paper's upper bound of the weight is not published.",
         source="TRL grpo_trainer.py (loss_type cispo), verl core_algos.py, ms-swift CISPO.md",
@@ -92,7 +92,7 @@ def cispo(
 @entry(
     "dispo",
     Card(
-        title="DISPO: decoupled clipping of importance weights for right and wrong answers",
+        title="DISPO: decoupled clipping of importance weights for right and wrong completions",
         papers=[
             Paper(
                 "DISPO: Enhancing Training Efficiency and Stability in Reinforcement Learning for Large Language Model "
@@ -101,7 +101,7 @@ def cispo(
                 2026,
             )
         ],
-        summary="CISPO with four limits: right and wrong answers have their own cap and floor of the weight.",
+        summary="CISPO with four limits: right and wrong completions have their own cap and floor of the weight.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t sg[w_t] A_i log π(y_t),  w_t = clip(ρ_t, low+, high+) if A_i > 0, "
             "clip(ρ_t, low-, high-) if A_i < 0"
@@ -109,13 +109,15 @@ def cispo(
         defaults={
             "positive_low": "0.8, PPO's 1-ε: our choice, the paper's numbers were not available",
             "positive_high": "1.28, DAPO's 1+ε_high: our choice, the paper's numbers were not available",
-            "negative_low": "none: the paper warns that a tight floor makes answers vanish",
-            "negative_high": "5.0, CISPO's cap: the paper warns that a tight cap makes answers repeat themselves",
+            "negative_low": "none: the paper warns that a tight floor makes completions vanish",
+            "negative_high": "5.0, CISPO's cap: the paper warns that a tight cap makes completions repeat themselves",
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE,
         },
-        differs=["The four limits are ours: tight for right answers, loose for wrong ones, as the paper advises."],
+        differs=[
+            "The four limits are ours: tight for correct completions, loose for wrong ones, as the paper advises."
+        ],
         reduces=[
             Reduction(
                 "cispo",
@@ -124,7 +126,7 @@ def cispo(
             ),
             Reduction("grpo", ["on_policy", "equal_lengths"], why="every ratio is 1"),
         ],
-        needs=["at least two answers per question"],
+        needs=["at least two completions per prompt"],
         confidence="partly",
         uncertain="The published values of the four limits.",
         source="formula of the objective in a catalogue of papers, limits' roles from the paper's abstract",
@@ -136,7 +138,10 @@ def cispo(
                 advantage=[0.70710578, -0.70710578],
                 loss=0.12018685,
                 grad=[[-0.22627385, -0.14142116], [0.29145509, 0.06503242]],
-                why="weights 1.28 and 0.8 for the right answer, e^0.5 and e^-1 (free) for the wrong one; four tokens",
+                why=(
+                    "weights 1.28 and 0.8 for the correct completion, e^0.5 and e^-1 (free) for the wrong one; "
+                    "four tokens"
+                ),
             )
         ],
     ),
@@ -167,7 +172,7 @@ def dispo(
     Card(
         title="ScaleRL",
         papers=[Paper("The Art of Scaling Reinforcement Learning Compute for LLMs", "2510.13786", 2025)],
-        summary="CISPO against the sampler, the batch's spread, no dead groups, every question weighs the same.",
+        summary="CISPO against the sampler, the batch's spread, no zero-variance groups, every prompt weighs the same.",
         formula=(
             "L = -1/#g Σ_g 1/Σ_{i∈g}|y_i| Σ_{i∈g} Σ_t sg[min(π/π_behavior, cap)] A_i log π(y_t),  "
             "A_i = (R_i - mean_g R) / (std_B (R - mean_g R) + eps)"
@@ -190,7 +195,7 @@ def dispo(
                 "cispo", ["on_policy", "one_group", "mixed_groups"], why="one group is the batch; every ratio is 1"
             ),
         ],
-        needs=["at least two answers per question", "log-probs of the sampler"],
+        needs=["at least two completions per prompt", "log-probs of the sampler"],
         confidence="partly",
         uncertain="The convention of the standard deviation and the exact cap.",
         source="a detailed digest of the paper, TRL paper_index.md (ScaleRL) and grpo_trainer.py",
@@ -248,11 +253,12 @@ def scalerl(
 ) -> Method:
     """Compose ScaleRL's loss.
 
-    Mean over questions of the token mean of -sg[min(π/π_behavior, 5)]·A·log π; A centred by group, scaled by the
-    batch's spread of centred rewards, dead groups left out. The paper's pipeline and schedules are not part of it.
+    Mean over prompts of the token mean of -sg[min(π/π_behavior, 5)]·A·log π; A centred by group, scaled by the
+    batch's spread of centred rewards, zero-variance groups left out. The paper's pipeline and schedules are not part of
+    it.
     """
     return Method(
-        select=(MixedGroups(by="reward"),) if filter_dead else (),
+        filter=(MixedGroups(by="reward"),) if filter_dead else (),
         advantage=Relative(
             "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
         ),
@@ -279,13 +285,13 @@ def scalerl(
         },
         differs=[
             "Routing replay (for mixture-of-experts models) belongs to the model, not to the method.",
-            "The sum over tokens is averaged over the answers of the optimiser step.",
+            "The sum over tokens is averaged over the completions of the optimiser step.",
         ],
         reduces=[
             Reduction("reinforce", ["on_policy"], other={"baseline": "group"}, why="no ratio, no mask"),
             Reduction("dr_grpo", ["on_policy"], other={"length": 1}, why="both sum over tokens; Lmax = 1 leaves 1/B"),
         ],
-        needs=["at least two answers per question", "log-probs of the sampler"],
+        needs=["at least two completions per prompt", "log-probs of the sampler"],
         source="the full paper",
         golden=[
             Golden(
@@ -296,7 +302,7 @@ def scalerl(
                 advantage=[0.5, -0.5],
                 loss=0.00484386,
                 grad=[[0.0, -0.30535069], [0.0, 0.33746470]],
-                why="e^0.3 > 1.27 and e^-0.3 < 0.8 are masked; weights e^0.2 and e^0.3 to the sampler; two answers",
+                why="e^0.3 > 1.27 and e^-0.3 < 0.8 are masked; weights e^0.2 and e^0.3 to the sampler; two completions",
             )
         ],
     ),
@@ -309,7 +315,7 @@ def minirl(
 ) -> Method:
     """Compose MiniRL.
 
-    Mean over answers of Σ_t -M·sg[min(π/π_behavior, 5)]·A·log π with A = R - mean_g, as in the paper.
+    Mean over completions of Σ_t -M·sg[min(π/π_behavior, 5)]·A·log π with A = R - mean_g, as in the paper.
     """
     return Method(
         advantage=Relative("group", center="mean", scale="none", alone=alone),

@@ -23,17 +23,17 @@ from grouprl.methods.settings import Positive
         papers=[
             Paper("One-Token Rollout: Guiding Supervised Fine-Tuning of LLMs with Policy Gradient", "2509.26313", 2025)
         ],
-        summary="Fine-tuning on demonstrations as policy gradient: at each position one token is drawn and judged.",
+        summary="Fine-tuning on demonstrations as policy gradient: at each position one token is sampled and judged.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t [p'(x_t) log π(x_t) + β Σ_{a≠x_t} p'(a) log π(a)],  p' = sg softmax(z/κ), x_t the "
             "demonstration's token"
         ),
         defaults={
             "beta": "reviews of the paper: -0.1 is best",
-            "kappa": "1, the policy itself; the paper draws at a temperature above 1 whose value was not seen",
+            "kappa": "1, the policy itself; the paper samples at a temperature above 1 whose value was not seen",
         },
         differs=[
-            "The expectation in closed form; the paper draws 256 tokens at each position, of which it is the limit.",
+            "The expectation in closed form; the paper samples 256 tokens at each position, of which it is the limit.",
         ],
         reduces=[],
         needs=["a task with right solutions to show", "log-probs at temperature kappa where it is not 1"],
@@ -63,15 +63,15 @@ from grouprl.methods.settings import Positive
         notes=[
             "At κ = 1 a constant reward has no gradient on average: the whole is 1 - β times π(x)·∇log π(x), fine-"
             "tuning in which a token counts by its probability.",
-            "Nothing is drawn: each step shows the right solutions of its questions, one each.",
+            "Nothing is sampled: each step shows the right solutions of its prompts, one each.",
         ],
     ),
 )
 def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Method:
-    """Compose OTR: token mean over demonstrations of the expected policy-gradient loss of one drawn token."""
+    """Compose OTR: token mean over demonstrations of the expected policy-gradient loss of one sampled token."""
     return Method(
         advantage=Ones(),
         objective=OneToken(beta=beta, kappa=kappa),
         aggregate=TokenMean(),
-        replay=Demonstrations(),
+        buffer=Demonstrations(),
     )

@@ -49,16 +49,16 @@ WHITEN_EPS = "OpenRLHF and verl: 1e-8 on the variance"
                 year=1992,
             )
         ],
-        summary="Push each answer's log-prob by its reward; nothing else.",
+        summary="Push each completion's log-prob by its reward; nothing else.",
         formula="L = -1/B Σ_i Σ_t (R_i - b) log π(y_t)",
         defaults={
-            "baseline": "none: the plain estimator; Williams allows any b that does not depend on the answer",
+            "baseline": "none: the plain estimator; Williams allows any b that does not depend on the completion",
             "kl_coef": "off: the paper predates reference models",
             "kl_estimator": "k1 is right in a reward",
         },
         differs=[
             "A moving average of past rewards as baseline needs memory and is not offered; baseline: batch takes the "
-            "mean reward of the batch, baseline: group that of the question."
+            "mean reward of the batch, baseline: group that of the prompt."
         ],
         reduces=[
             Reduction("raft", ["binary_rewards", "equal_lengths"], scale=None, why="rewards 0 and 1: A = R in both"),
@@ -99,14 +99,14 @@ def reinforce(
 
     L = -mean_i Σ_t (R_i - b) log π(y_t) with b zero, the batch's mean or the group's mean. No moving average.
     """
-    judged: dict[str, Advantage] = {
+    prepared: dict[str, Advantage] = {
         "none": RawReward(),
         "batch": Relative("batch", center="mean", scale="none"),
         "group": Relative("group", center="mean", scale="none"),
     }
     return Method(
-        shape=kl_in_reward(kl_coef, kl_estimator),
-        advantage=judged[baseline],
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
+        advantage=prepared[baseline],
         objective=PolicyGradient(),
         aggregate=SequenceSum(),
         on_policy=True,
@@ -133,7 +133,7 @@ def _reward_clip(bounds: float | tuple[float, float]) -> RewardClip:
             "dual_clip": DUAL,
             "gamma": "1, as for language models everywhere",
             "reward_clip": "off; OpenRLHF offers [-10, 10]; one number c is [-c, c], two are low and high",
-            "count": "token, as in both codes: long answers weigh more in mean and variance",
+            "count": "token, as in both codes: long completions weigh more in mean and variance",
             "variance": VARIANCE,
             "eps": WHITEN_EPS,
             "kl_coef": "off, so that no reference is needed with verified rewards; OpenRLHF's default is 0.01",
@@ -147,7 +147,7 @@ def _reward_clip(bounds: float | tuple[float, float]) -> RewardClip:
             Reduction(
                 "reinforce_pp_baseline",
                 ["one_group"],
-                why="with one question the group's mean is a constant, which whitening removes",
+                why="with one prompt the group's mean is a constant, which whitening removes",
             ),
             Reduction(
                 "reinforce",
@@ -199,9 +199,9 @@ def reinforce_pp(
     """
     clip = () if reward_clip is None else (_reward_clip(reward_clip),)
     return Method(
-        shape=(*clip, *kl_in_reward(kl_coef, kl_estimator)),
+        reward_transform=(*clip, *kl_in_reward(kl_coef, kl_estimator)),
         advantage=ReturnsToGo(gamma=gamma),
-        normalize=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
+        advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
     )
@@ -219,7 +219,7 @@ def reinforce_pp(
             "clip_high": CLIP,
             "dual_clip": DUAL,
             "alone": ALONE,
-            "count": "token, as in both codes: long answers weigh more in mean and variance",
+            "count": "token, as in both codes: long completions weigh more in mean and variance",
             "variance": VARIANCE,
             "eps": WHITEN_EPS,
             "kl_coef": "off, so that no reference is needed with verified rewards",
@@ -231,11 +231,11 @@ def reinforce_pp(
                 "grpo",
                 ["one_group", "equal_lengths"],
                 other={"scale": "population_std"},
-                why="one question, equal lengths: whitening over tokens is GRPO's division",
+                why="one prompt, equal lengths: whitening over tokens is GRPO's division",
             ),
             Reduction("reinforce_pp", ["one_group"], why="whitening removes any constant baseline"),
         ],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source="OpenRLHF trainer/ppo_utils/experience_maker.py; verl core_algos.py; ms-swift REINFORCEPP docs",
         golden=[
             Golden(
@@ -248,7 +248,7 @@ def reinforce_pp(
                 why="centred rewards ±0.5, 0, 0: variance 0.125",
             )
         ],
-        notes=["ms-swift takes the spread of centred rewards over answers (count: sequence)."],
+        notes=["ms-swift takes the spread of centred rewards over completions (count: sequence)."],
     ),
 )
 def reinforce_pp_baseline(
@@ -268,7 +268,7 @@ def reinforce_pp_baseline(
     """
     return Method(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        normalize=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
+        advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),

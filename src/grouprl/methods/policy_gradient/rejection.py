@@ -1,4 +1,4 @@
-"""Learning from chosen answers: SFT, rejection sampling (RAFT) and what lies between it and REINFORCE."""
+"""Learning from chosen completions: SFT, rejection sampling (RAFT) and what lies between it and REINFORCE."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ KL_DIFFERS = "The KL loss is off by default; the scripts have 0.001 (k3)."
     Card(
         title="Supervised fine-tuning",
         papers=[Paper("Training language models to follow instructions with human feedback", "2203.02155", 2022)],
-        summary="Maximise the likelihood of every given answer, whatever its reward.",
+        summary="Maximise the likelihood of every given completion, whatever its reward.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t log π(y_t)",
         defaults={},
-        differs=["None: cross-entropy on the answers' tokens, mean over the tokens of the optimiser step."],
+        differs=["None: cross-entropy on the completions' tokens, mean over the tokens of the optimiser step."],
         source="textbook material",
         golden=[
             Golden(
@@ -59,10 +59,13 @@ def sft() -> Method:
             MINIMALIST,
             Paper("RAFT: Reward rAnked FineTuning for Generative Foundation Model Alignment", "2304.06767", 2023),
         ],
-        summary="Fine-tune on the answers with positive reward, weighted by it; the others are ignored.",
+        summary="Fine-tune on the completions with positive reward, weighted by it; the others are ignored.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t max(R_i, 0) log π(y_t)",
         defaults=KL_DEFAULTS,
-        differs=[KL_DIFFERS, "The token mean counts all answers' tokens, as the code does, not only the chosen ones'."],
+        differs=[
+            KL_DIFFERS,
+            "The token mean counts all completions' tokens, as the code does, not only the chosen ones'.",
+        ],
         reduces=[
             Reduction("raft_pp", ["on_policy"], why="every ratio is 1"),
             Reduction(
@@ -111,7 +114,7 @@ def raft(kl_coef: NonNegative = 0.0, kl_estimator: Estimator = "k3") -> Method:
         ],
         reduces=[
             Reduction("raft", ["on_policy"], why="every ratio is 1"),
-            Reduction("reinforce_rej", ["binary_rewards", "mixed_groups"], why="wrong answers have R = 0"),
+            Reduction("reinforce_rej", ["binary_rewards", "mixed_groups"], why="wrong completions have R = 0"),
         ],
         needs=[KL_NEED],
         source=SOURCE,
@@ -152,7 +155,7 @@ def raft_pp(
     Card(
         title="Reinforce-Rej",
         papers=[MINIMALIST],
-        summary="Raw rewards and PPO's clip on the questions that are neither all right nor all wrong.",
+        summary="Raw rewards and PPO's clip on the prompts that are neither all right nor all wrong.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t R_i, clip(ρ_t, 1-ε, 1+ε) R_i) over groups with 0 < #correct < G",
         defaults={
             "clip_low": SCRIPT_CLIP,
@@ -160,13 +163,13 @@ def raft_pp(
             "dual_clip": "RLHFlow/Minimal-RL, verl's default: 3",
             **KL_DEFAULTS,
         },
-        differs=[KL_DIFFERS, "No baseline: use rewards of ±1 for wrong answers to count (with 0/1 they do not)."],
+        differs=[KL_DIFFERS, "No baseline: use rewards of ±1 for wrong completions to count (with 0/1 they do not)."],
         reduces=[
-            Reduction("raft_pp", ["binary_rewards", "mixed_groups"], why="wrong answers have R = 0"),
+            Reduction("raft_pp", ["binary_rewards", "mixed_groups"], why="wrong completions have R = 0"),
             Reduction("raft", ["binary_rewards", "mixed_groups", "on_policy"], why="and every ratio is 1"),
         ],
         needs=[
-            "at least two answers per question",
+            "at least two completions per prompt",
             "raw correctness, or a reward that tells right from wrong",
             KL_NEED,
         ],
@@ -183,7 +186,7 @@ def raft_pp(
                 why="group 1 is all right and leaves; e^1.5 > 3: the dual clip bounds the loss at 3, without gradient",
             )
         ],
-        notes=["The paper's finding: most of GRPO's gain comes from leaving out questions that are all wrong."],
+        notes=["The paper's finding: most of GRPO's gain comes from leaving out prompts that are all wrong."],
         recommended={"group": 4, "batch": 1024, "minibatches": 4, "learning_rate": 1e-6, "reward": "+1 / -1"},
     ),
 )
@@ -199,7 +202,7 @@ def reinforce_rej(
     Token mean of PPO's clipped loss with A = R over mixed groups, as in the authors' code without its KL loss.
     """
     return Method(
-        select=(MixedGroups(),),
+        filter=(MixedGroups(),),
         advantage=RawReward(),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),

@@ -1,4 +1,4 @@
-"""Right answers told from wrong ones: likelihoods and classifiers in place of an advantage."""
+"""Correct completions told from wrong ones: likelihoods and classifiers in place of an advantage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import NonNegative, Positive
 
-LABELS = "raw correctness of every answer (correct_b)"
-TWO = "at least two answers per question"
+LABELS = "raw correctness of every completion (correct_b)"
+TWO = "at least two completions per prompt"
 SEVERAL = "several updates per rollout, or it is a policy gradient (batch.minibatches or batch.epochs of 2 or more)"
 
 
@@ -32,17 +32,17 @@ SEVERAL = "several updates per rollout, or it is a policy gradient (batch.miniba
     Card(
         title="Negative-aware Fine-Tuning",
         papers=[Paper("Bridging Supervised Learning and Reinforcement Learning in Math Reasoning", "2505.18116", 2025)],
-        summary="Likelihood of right answers, and of wrong ones under the implied policy of wrong answers.",
+        summary="Likelihood of correct completions, and of wrong ones under the implied policy of wrong completions.",
         formula=(
             "L = 1/1000 Σ_i Σ_t ω_g·ℓ_t,  ℓ_t = -log ρ_t if right, -w·log max((1 - p·ρ_t)/(1 - p), ε) if wrong,  "
-            "ω = 1-p or sqrt((1-p)/p) or 1,  p = share of right answers in the group"
+            "ω = 1-p or sqrt((1-p)/p) or 1,  p = share of correct completions in the group"
         ),
         defaults={
             "weighting": "NVlabs/NFT train_7B.sh: normalize=1, which is 1 - p",
             "negative": "NVlabs/NFT: 1 (0.5 suggested for 32B; 0 is RFT)",
             "floor": "NVlabs/NFT train_7B.sh: ε = 1",
             "length": "NVlabs/NFT: token losses summed and divided by 1000",
-            "dynamic_sampling": "NVlabs/NFT: questions with p = 0 or 1 are never trained on",
+            "dynamic_sampling": "NVlabs/NFT: prompts with p = 0 or 1 are never trained on",
             "max_rounds": "as dapo",
         },
         differs=["The token ratio; the sequence ratio that the authors' code offers is not here."],
@@ -53,7 +53,7 @@ SEVERAL = "several updates per rollout, or it is a policy gradient (batch.miniba
                 ["on_policy", "mixed_groups", "one_group"],
                 settings={"negative": 0.0},
                 scale=None,
-                why="only right answers count",
+                why="only correct completions count",
             ),
         ],
         needs=[TWO, LABELS],
@@ -95,12 +95,12 @@ def nft(
 ) -> Method:
     """Compose NFT.
 
-    Sum over tokens, divided by a constant, of -log ρ for right answers and -log((1 - pρ)/(1 - p)) for wrong ones.
+    Sum over tokens, divided by a constant, of -log ρ for correct completions and -log((1 - pρ)/(1 - p)) for wrong ones.
     """
     return Method(
-        select=(MixedGroups(),),
+        filter=(MixedGroups(),),
         advantage=Labels(size="odds"),
-        weight=(SuccessWeight(form=weighting),) if weighting != "none" else (),
+        token_weight=(SuccessWeight(form=weighting),) if weighting != "none" else (),
         objective=ImplicitNegative(negative=negative, floor=floor),
         aggregate=ConstantLength(length=length, sequences="sum"),
         refill=DynamicSampling(max_rounds=max_rounds) if dynamic_sampling else None,
@@ -114,7 +114,9 @@ def nft(
         papers=[
             Paper("Implicit Actor Critic Coupling via a Supervised Learning Framework for RLVR", "2509.02522", 2025)
         ],
-        summary="Cross-entropy of correctness on the answer's own log-ratio, compared with the others of its group.",
+        summary=(
+            "Cross-entropy of correctness on the completion's own log-ratio, compared with the others of its group."
+        ),
         formula="L = mean_i w_i·BCE(σ(ψ_i), [right]),  ψ_i = r_i - mean_{j≠i} r_j,  r_i = β Σ_t log(π/π_old)(y_i,t)",
         defaults={
             "beta": "ritzz-ai/PACS scripts: 1.0 (2.0 in others)",
@@ -158,7 +160,7 @@ def nft(
 def pacs(
     beta: Positive = 1.0, balanced: bool = True, center: Literal["leave_one_out", "none"] = "leave_one_out"
 ) -> Method:
-    """Compose PACS: mean over answers of the weighted cross-entropy of correctness on ψ; no ratio, no clip."""
+    """Compose PACS: mean over completions of the weighted cross-entropy of correctness on ψ; no ratio, no clip."""
     return Method(
         advantage=Labels(size="balanced" if balanced else "one", one_sided="one"),
         objective=Classify(beta=beta, center=center),
@@ -177,7 +179,9 @@ def pacs(
                 2025,
             )
         ],
-        summary="Raise right answers' scores over the hardest wrong ones', with a hinge on the KL instead of a clip.",
+        summary=(
+            "Raise correct completions' scores over the hardest wrong ones', with a hinge on the KL instead of a clip."
+        ),
         formula=(
             "L = -mean_g [mean_pos s_i - τ·log mean_neg exp(s_j/τ)] + β/2·max(0, K - δ)²,  "
             "s = 1/|y| Σ_t log π(y_t) or 1/|y| Σ_t ρ_t,  K = mean(log π_old - log π)"
@@ -194,7 +198,8 @@ def pacs(
             "size, large ones weigh more. With groups of one size it is the paper's mean over prompts.",
             "Prompts whose completions are all right or all wrong leave the denominator too; the authors' code "
             "counts them there, as zeros.",
-            "K is averaged over each answer's tokens, then over answers; the authors' code takes the mean over tokens.",
+            "K is averaged over each completion's tokens, then over completions; the authors' code takes the "
+            "mean over tokens.",
             "The authors' scripts dispatch to other variants than their names say; the formulas are the paper's here.",
         ],
         reduces=[
@@ -203,7 +208,7 @@ def pacs(
                 ["on_policy", "one_group", "mixed_groups"],
                 settings={"tau": None},
                 scale=None,
-                why="GRPO is DisCO-b times sqrt(p(1-p)), its bias towards middling questions",
+                why="GRPO is DisCO-b times sqrt(p(1-p)), its bias towards middling prompts",
             ),
             Reduction(
                 "disco",
@@ -238,7 +243,9 @@ def pacs(
                 why="K = 1/6: 0.2 + 1000·(1/6 - 1e-4)/6; slope -1000·(1/6 - 1e-4)/3 beside -1, ½ over two tokens, ½",
             ),
         ],
-        notes=["Questions whose answers are all right or all wrong count 0 in the mean, but stay in its denominator."],
+        notes=[
+            "Prompts whose completions are all right or all wrong count 0 in the mean, but stay in its denominator."
+        ],
         recommended={"group": 8, "learning_rate": 2e-6, "temperature": 0.6, "updates per rollout": 4},
     ),
 )
@@ -251,8 +258,8 @@ def disco(
 ) -> Method:
     """Compose DisCO.
 
-    Mean over questions of the wrong answers' soft maximum score minus the right ones' mean score, plus a squared hinge
-    on the KL from the old policy.
+    Mean over prompts of the wrong completions' soft maximum score minus the right ones' mean score, plus a squared
+    hinge on the KL from the old policy.
     """
     constraint = KLConstraint(coef=kl_coef, limit=kl_limit, estimator=kl_estimator)
     return Method(

@@ -1,4 +1,4 @@
-"""Pairwise methods: answers to one question are pushed apart two by two."""
+"""Pairwise methods: completions of one prompt are pushed apart two by two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 
 
 @entry(
@@ -27,7 +27,10 @@ TWO = "at least two answers per question"
                 2023,
             )
         ],
-        summary="Policy gradient on the reward difference of two answers, weighed by both ratios, clipped by answer.",
+        summary=(
+            "Policy gradient on the reward difference of two completions, weighed by both ratios, clipped by "
+            "completion."
+        ),
         formula=(
             "∇L = -mean_pairs ½·w_1 w_2 (R_1 - R_2)(K_1 ∇log π(y_1) - K_2 ∇log π(y_2)),  w = π/π_old(y);  "
             "K_i = 0 where w_i has left [1-ε, 1+ε] in the direction of its difference"
@@ -37,12 +40,12 @@ TWO = "at least two answers per question"
             "clip_low": "customary (PPO's 0.2); the paper's number was not seen",
             "clip_high": "customary (PPO's 0.2); the paper's number was not seen",
             "kl_coef": "off, so that no reference is needed; the paper folds a KL into the reward",
-            "kl_estimator": "log π_old - log π_ref, summed over the answer: k1",
+            "kl_estimator": "log π_old - log π_ref, summed over the completion: k1",
         },
         differs=[
-            "More than two answers: the mean over all pairs of the group.",
+            "More than two completions: the mean over all pairs of the group.",
             "The KL in the reward is off by default.",
-            "Log-ratios of whole answers are held within ±20.",
+            "Log-ratios of whole completions are held within ±20.",
         ],
         reduces=[
             Reduction("rloo", ["on_policy"], why="half the differences, over all pairs, are R - mean of the others"),
@@ -95,7 +98,7 @@ def p3o(
     the ratio of the two ratios and drops both halves; it reads `clip_high` alone.
     """
     return Method(
-        shape=kl_in_reward(kl_coef, kl_estimator),
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=RawReward(),
         objective=PairwiseGradient(low=clip_low, high=clip_high, clip=clip),
         aggregate=SequenceMean(),

@@ -16,10 +16,11 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import Positive
 
 ONLINE = (
-    "Pairs are all episodes of a group with different rewards, drawn by the policy as it is; the authors collect pairs "
+    "Pairs are all episodes of a group with different rewards, sampled by the policy as it is; the authors "
+    "collect pairs "
     "beforehand and train offline."
 )
-NEEDS = ["a reference model", "at least two answers per question", "an environment that is acted in over turns"]
+NEEDS = ["a reference model", "at least two completions per prompt", "an environment that is acted in over turns"]
 
 
 @entry(

@@ -1,4 +1,5 @@
-"""Methods that choose which questions are asked and how often; what is done with the answers is GRPO's or RAFT's."""
+"""Methods that choose which prompts are sampled and how often; what is done with the completions is GRPO's or
+RAFT's."""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-TWO = "at least two answers per question"
-COMES_AGAIN = "questions that come again (data.questions where the task never ends)"
+TWO = "at least two completions per prompt"
+COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
-AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
+AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
-SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the choice of questions differs")
+SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the choice of prompts differs")
 ONE_OF_FOUR = Golden(
     rewards=[1, 0, 0, 0],
     lengths=[2, 1, 1, 1],
     advantage=[1.499997, -0.499999, -0.499999, -0.499999],
     grad=[[-0.187499625] * 2, [0.12499975], [0.12499975], [0.12499975]],
-    why="0.75/0.500001 and -0.25/0.500001; every answer weighs 1/4, its tokens share that",
+    why="0.75/0.500001 and -0.25/0.500001; every completion weighs 1/4, its tokens share that",
 )
 UNEQUAL = Golden(
     rewards=[1, 0, 1, 0, 0],
@@ -41,7 +42,7 @@ UNEQUAL = Golden(
     groups=[0, 0, 1, 1, 1],
     advantage=[0.707105781, -0.707105781, 1.154698538, -0.577349269, -0.577349269],
     grad=[[-0.141421156], [0.141421156], [-0.230939708], [0.115469854], [0.115469854]],
-    why="groups of two and three: 0.5/0.707107 and (2/3)/0.577350; every answer weighs 1/5",
+    why="groups of two and three: 0.5/0.707107 and (2/3)/0.577350; every completion weighs 1/5",
 )
 
 
@@ -56,22 +57,23 @@ UNEQUAL = Golden(
                 2025,
             )
         ],
-        summary="GRPO on questions drawn half at random, half by how much the outcomes of their answers vary.",
-        formula=f"{GRPO_LOSS} + β·KL;  weight of a question: 0.8·p(1-p) + 0.2·diversity of its answers",
+        summary="GRPO on prompts sampled half at random, half by how much the outcomes of their completions vary.",
+        formula=f"{GRPO_LOSS} + β·KL;  weight of a prompt: 0.8·p(1-p) + 0.2·diversity of its completions",
         defaults={
             "share": "MMR1: half of the batch",
             "outcome": "MMR1's example: 0.8",
             "diversity": "MMR1's example: 0.2",
             "momentum": "fresh scores; MMR1's configuration class has 1, which freezes the weights for ever",
-            "refresh_every": "off: scores come from the answers of training. MMR1: every 4 steps",
-            "probe": "MMR1: 8 answers of every question at a refresh",
+            "refresh_every": "off: scores come from the completions of training. MMR1: every 4 steps",
+            "probe": "MMR1: 8 completions of every prompt at a refresh",
             **DEFAULTS,
             "kl_coef": "off, so that no reference is needed; the example of MMR1 has 0.01",
             "kl_estimator": "MMR1: low variance KL, which is k3",
         },
         differs=[
-            "Scores come from the answers that training draws anyway; a question not asked yet has the largest. MMR1 "
-            "measures every question again every few steps, which refresh_every=4 does.",
+            "Scores come from the completions that training samples anyway; a prompt not asked yet has the "
+            "largest. MMR1 "
+            "measures every prompt again every few steps, which refresh_every=4 does.",
             "Diversity is the share of different runs of three tokens, one of MMR1's three measures.",
             "The KL to the reference is off by default; MMR1's example has 0.01.",
             AS_GRPO,
@@ -98,7 +100,7 @@ def vas(
     kl_coef: NonNegative = 0.0,
     kl_estimator: Estimator = "k3",
 ) -> Method:
-    """Compose VAS: GRPO; half of its questions are drawn by the variance of their outcomes."""
+    """Compose VAS: GRPO; half of its prompts are sampled by the variance of their outcomes."""
     sampling = VarianceSampling(
         share=share,
         momentum=momentum,
@@ -121,10 +123,10 @@ def vas(
                 2025,
             )
         ],
-        summary="GRPO on questions from several sources, drawn by a bandit that seeks large advantages.",
+        summary="GRPO on prompts from several sources, sampled by a bandit that seeks large advantages.",
         formula=f"{GRPO_LOSS};  P(source) ∝ exp((mean|A| + sqrt(2 ln(N + 1)/(n + 1)))/0.1)",
         defaults={
-            "by": "the level of difficulty; a column that tells where questions are from makes those the sources",
+            "by": "the level of difficulty; a column that tells where prompts are from makes those the sources",
             "window": "the authors' code: 300",
             "temperature": "the authors' code: 0.1",
             **DEFAULTS,
@@ -132,11 +134,11 @@ def vas(
         differs=[
             "The authors' code feeds the bandit with rewards of the validation set; here are the group advantages of "
             "training, as the paper has it.",
-            "The window holds the mean |A| of a group once for each of its answers.",
+            "The window holds the mean |A| of a group once for each of its completions.",
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],
-        needs=[TWO, "questions of several levels, or from several sources told apart by a column", COMES_AGAIN],
+        needs=[TWO, "prompts of several levels, or from several sources told apart by a column", COMES_AGAIN],
         source="ZhentingWang/DUMP verl/utils/curriculum_learning.py",
         golden=[ONE_OF_FOUR],
     ),
@@ -151,7 +153,7 @@ def dump(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose DUMP: GRPO; a bandit chooses the source of its questions."""
+    """Compose DUMP: GRPO; a bandit chooses the source of its prompts."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(curriculum=BanditOverSources(by=by, window=window, temperature=temperature))
 
@@ -167,16 +169,16 @@ def dump(
                 2025,
             )
         ],
-        summary="GRPO on the questions that a Beta posterior of their pass rate, drawn at random, calls informative.",
-        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per question, the largest p(1-p) are asked",
+        summary="GRPO on the prompts that a Beta posterior of their pass rate, sampled at random, calls informative.",
+        formula=f"{GRPO_LOSS};  p ~ Beta(a, b) per prompt, the largest p(1-p) are asked",
         defaults={
             "prior": "uniform: Beta(1, 1)",
-            "decay": "not known: 0.999 a step for questions that were not asked",
-            "asked_decay": "not known: 0.9 a step for questions that were asked",
+            "decay": "not known: 0.999 a step for prompts that were not asked",
+            "asked_decay": "not known: 0.9 a step for prompts that were asked",
             "gain": "not known: the variance p(1-p); 'information' is Knapsack RL's p(1-p)²",
             **DEFAULTS,
         },
-        differs=["The two-scale decay is one factor for the questions asked and one for all others.", AS_GRPO],
+        differs=["The two-scale decay is one factor for the prompts sampled and one for all others.", AS_GRPO],
         reduces=[SAME_LOSS],
         needs=[TWO, COMES_AGAIN],
         confidence="partly",
@@ -196,7 +198,7 @@ def vade(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose VADE: GRPO; Thompson sampling chooses its questions."""
+    """Compose VADE: GRPO; Thompson sampling chooses its prompts."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     thompson = ThompsonSampling(prior=prior, decay=decay, asked_decay=asked_decay, gain=gain)
     return base.with_parts(curriculum=thompson)
@@ -209,17 +211,17 @@ def vade(
         papers=[
             Paper("Knapsack RL: Unlocking Exploration of LLMs via Optimizing Budget Allocation", "2509.25849", 2025)
         ],
-        summary="GRPO whose answers are spread over questions so that most groups carry a gradient.",
+        summary="GRPO whose completions are spread over prompts so that most groups carry a gradient.",
         formula=f"{GRPO_LOSS};  max Σ_q [1 - p^N - (1-p)^N]·p(1-p)² over N_q with Σ N_q fixed",
         defaults={
             "low": "the paper: 2",
             "high": "the paper: 128",
-            "smoothing": "one right and one wrong answer more than there were (Laplace); the paper's is not known",
+            "smoothing": "one right and one wrong completion more than there were (Laplace); the paper's is not known",
             **DEFAULTS,
         },
         differs=[
-            "The pass rate is smoothed, so that no question counts as hopeless for ever; smoothing=0 takes it as it "
-            "was. A question not asked yet counts as half solved.",
+            "The pass rate is smoothed, so that no prompt counts as hopeless for ever; smoothing=0 takes it as it "
+            "was. A prompt not asked yet counts as half solved.",
             AS_GRPO,
         ],
         reduces=[SAME_LOSS],
@@ -228,7 +230,7 @@ def vade(
         uncertain="Formulas come from a re-implementation and notes; the loss of the official code was not seen.",
         source="a third-party re-implementation and survey notes",
         golden=[UNEQUAL],
-        recommended={"answers per question": "2 to 128"},
+        recommended={"completions per prompt": "2 to 128"},
     ),
 )
 def knapsack_rl(
@@ -257,10 +259,10 @@ def knapsack_rl(
                 2025,
             )
         ],
-        summary="RAFT++ or GRPO with answers spread over questions so that the gradient's variance is least.",
+        summary="RAFT++ or GRPO with completions spread over prompts so that the gradient's variance is least.",
         formula=(
             "raft: L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = max(R_i, 0);  grpo: GRPO's;  "
-            "n_q ∝ G_q/sqrt(p_q + α/p_q^(β-1)),  G_q the gradient norm of right answers"
+            "n_q ∝ G_q/sqrt(p_q + α/p_q^(β-1)),  G_q the gradient norm of correct completions"
         ),
         defaults={
             "trains": "the paper's name: RAFT++; its other variant is GRPO",
@@ -268,7 +270,7 @@ def knapsack_rl(
             "alpha": "the authors' code: 0.001",
             "beta": "the authors' code: 2",
             "block": "the authors' code: the input embeddings (embed_tokens; lm_head is its other choice)",
-            "skip_above": "off: 1, no question is too easy",
+            "skip_above": "off: 1, no prompt is too easy",
             "skip_below": "off: 0",
             "clip_low": CLIP,
             "clip_high": CLIP,
@@ -276,14 +278,14 @@ def knapsack_rl(
             "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
-            "The answers of the probe are not trained on.",
-            "Where no answer of any question is right the answers are split evenly.",
+            "The completions of the probe are not trained on.",
+            "Where no completion of any prompt is right the completions are split evenly.",
         ],
         reduces=[
-            Reduction("raft_pp", ["always"], why="the loss is RAFT++'s; only the numbers of answers differ"),
+            Reduction("raft_pp", ["always"], why="the loss is RAFT++'s; only the numbers of completions differ"),
             Reduction("grpo", ["always"], settings={"trains": "grpo"}, why="the loss is GRPO's"),
         ],
-        needs=["rewards above 0 for right answers alone", KL_NEED],
+        needs=["rewards above 0 for correct completions alone", KL_NEED],
         source="RLHFlow/GVM em/stage_2_calc_sample_size.py, stage_2_calc_acceptRates_grads.py, run_em.sh",
         golden=[
             Golden(
@@ -293,11 +295,11 @@ def knapsack_rl(
                 advantage=[1.0, 0.0, 1.0],
                 loss=-0.5,
                 grad=[[-0.25], [0.0, 0.0], [-0.25]],
-                why="two right answers of one token among four tokens",
+                why="two correct completions of one token among four tokens",
             )
         ],
-        recommended={"probes per question": 8},
-        notes=["Each right answer of the probe costs a forward and a backward pass."],
+        recommended={"probes per prompt": 8},
+        notes=["Each correct completion of the probe costs a forward and a backward pass."],
     ),
 )
 def gvm_raft(

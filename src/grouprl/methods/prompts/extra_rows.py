@@ -1,4 +1,5 @@
-"""Methods whose steps hold rows besides the groups: good answers at another temperature, verdicts on answers."""
+"""Methods whose steps hold rows besides the groups: good completions at another temperature, verdicts on
+completions."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
 
@@ -33,35 +34,40 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 2025,
             )
         ],
-        summary="Holds the entropy near a target by learning from good answers drawn hotter or cooler than the policy.",
+        summary=(
+            "Holds the entropy near a target by learning from good completions sampled hotter or cooler than "
+            "the policy."
+        ),
         formula=(
-            f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps);  extras: A = 1, good answers drawn at temperature "
+            f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps);  extras: A = 1, good completions sampled at "
+            "temperature "
             "hot while H ≤ target, else at cool"
         ),
         defaults={
             "target_entropy": "the paper: 0.5 nats (0.75 was its best)",
             "hot": "the paper: 1.2",
             "cool": "the paper: 0.8",
-            "share": "the paper: a quarter of the questions",
+            "share": "the paper: a quarter of the prompts",
             "most": "the paper: at most 60, half of what there is above the target",
-            "place": "the paper: extras replace the first ordinary answers",
+            "place": "the paper: extras replace the first ordinary completions",
             "kl_coef": "off, as in the paper's scripts",
             "kl_estimator": KL_ESTIMATOR,
             **DEFAULTS,
         },
         differs=[
-            "Replaced answers leave the loss but count in their groups' statistics, as the authors replace them after "
+            "Replaced completions leave the loss but count in their groups' statistics, as the authors replace "
+            "them after "
             "the advantages are computed.",
             "Nothing is added in the first step: there is no entropy of an earlier one.",
-            "H is the mean token entropy of the completions drawn in the step before; the authors' is that of their "
+            "H is the mean token entropy of the completions sampled in the step before; the authors' is that of their "
             "last update.",
-            "Good extras are those with a standardised advantage above 0.05 among the extras of their question, in the "
-            "order in which they were drawn; questions for them are chosen at random.",
+            "Good extras are those with a standardised advantage above 0.05 among the extras of their prompt, in the "
+            "order in which they were sampled; prompts for them are chosen at random.",
             "An extra weighs as any completion: the paper's α is the share of extras in the step. Their old log-probs "
             "are the policy's at the run's own temperature, without correction for the other, as in the authors' code.",
         ],
-        reduces=[Reduction("grpo", ["all_drawn"], why="no extras")],
-        needs=[TWO, "questions with both right and wrong answers, or there is no good extra", KL_NEED],
+        reduces=[Reduction("grpo", ["all_sampled"], why="no extras")],
+        needs=[TWO, "prompts with both right and wrong completions, or there is no good extra", KL_NEED],
         source="597358816/AEPO verl/trainer/ray_trainer.py, verl/trainer/config.py, examples/qwen-math-7b-AEPO.sh",
         golden=[
             Golden(
@@ -71,11 +77,14 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 advantage=[0.70710578, -0.70710578, 1.0],
                 loss=-0.33333333,
                 grad=[[-0.235701927], [0.235701927], [-0.333333333]],
-                why="two drawn answers judged among themselves, the extra with advantage 1; each weighs 1/3",
+                why="two sampled completions judged among themselves, the extra with advantage 1; each weighs 1/3",
             )
         ],
         recommended={"group": 5, "learning_rate": 1e-6},
-        notes=["Raising answers that were drawn hotter, so are less likely, raises the entropy; cooler ones lower it."],
+        notes=[
+            "Raising completions that were sampled hotter, so are less likely, raises the entropy; cooler ones "
+            "lower it."
+        ],
     ),
 )
 def aepo(
@@ -95,13 +104,13 @@ def aepo(
 ) -> Method:
     """Compose AEPO.
 
-    GRPO, and good answers drawn at 1.2 times the temperature (0.8 times above the target entropy) with advantage 1, as
-    in the paper. They do not count in group statistics.
+    GRPO, and good completions sampled at 1.2 times the temperature (0.8 times above the target entropy) with advantage
+    1, as in the paper. They do not count in group statistics.
     """
     base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     extras = TemperedExtras(target=target_entropy, hot=hot, cool=cool, share=share, most=most, place=place)
     return base.with_parts(
-        select=(SourceApart(source="extra"),), normalize=(FixedAdvantage(source="extra"),), explore=(extras,)
+        filter=(SourceApart(source="extra"),), advantage_transform=(FixedAdvantage(source="extra"),), augment=(extras,)
     )
 
 
@@ -116,9 +125,11 @@ def aepo(
                 2025,
             )
         ],
-        summary="GRPO whose policy also learns to say whether its answers are right, from the answers of the step.",
+        summary=(
+            "GRPO whose policy also learns to say whether its completions are right, from the completions of the step."
+        ),
         formula=(
-            f"{GRPO_LOSS} - λ·1/V Σ_v log π(z_v | question, answer, 'is it right?'),  "
+            f"{GRPO_LOSS} - λ·1/V Σ_v log π(z_v | prompt, completion, 'is it right?'),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps),  z = Yes if right, else No"
         ),
         defaults={
@@ -127,10 +138,11 @@ def aepo(
             **DEFAULTS,
         },
         differs=[
-            "Balanced verdicts: where all answers of a question are right, or all wrong, nothing is asked about them.",
+            "Balanced verdicts: where all completions of a prompt are right, or all wrong, nothing is asked "
+            "about them.",
             "The policy gradient is GRPO's; the paper also has leave-one-out PPO and VinePPO.",
         ],
-        reduces=[Reduction("grpo", ["all_drawn"], why="no verdicts")],
+        reduces=[Reduction("grpo", ["all_sampled"], why="no verdicts")],
         needs=[TWO, "verdicts that begin with different tokens (Task.verdicts)"],
         confidence="partly",
         uncertain="The weight λ and whether verdicts are balanced.",
@@ -144,13 +156,14 @@ def aepo(
                 advantage=[0.70710578, -0.70710578, 0.0, 0.0],
                 loss=0.5,
                 grad=[[-0.35355289], [0.176776445, 0.176776445], [-0.25], [-0.25]],
-                why="the two answers weigh 1/2 each; two verdicts at log-prob -1 cost 0.5·1, and weigh 0.5/2 each",
+                why="the two completions weigh 1/2 each; two verdicts at log-prob -1 cost 0.5·1, and weigh 0.5/2 each",
             )
         ],
         recommended={"verify_coef": 1.0},
         notes=[
-            "grouprl.rollout.verdicts has the inference side: scores of answers, and votes weighted with them.",
-            "A small policy that never saw such questions may at λ = 1 learn the verdicts at the cost of its answers; "
+            "grouprl.rollout.verdicts has the inference side: scores of completions, and votes weighted with them.",
+            "A small policy that never saw such prompts may at λ = 1 learn the verdicts at the cost of its "
+            "completions; "
             "on a task of four letters 0.3 taught both.",
         ],
     ),
@@ -166,14 +179,14 @@ def rl_v(
 ) -> Method:
     """Compose RL^V with GRPO.
 
-    The policy loss of GRPO on answers, plus λ times the mean negative log-likelihood of one-token verdicts on them,
+    The policy loss of GRPO on completions, plus λ times the mean negative log-likelihood of one-token verdicts on them,
     each with its own average; the paper's λ is about 1.
     """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(
-        select=(SourceApart(source="verification"),),
-        weight=(WithoutPolicyLoss(source="verification"),),
+        filter=(SourceApart(source="verification"),),
+        token_weight=(WithoutPolicyLoss(source="verification"),),
         aggregate=BySource(source="verification", inside="token_mean", outside="sequence_mean"),
         regularize=(SourceLikelihood(coef=verify_coef),),
-        explore=(VerificationRows(balance=balance),),
+        augment=(VerificationRows(balance=balance),),
     )

@@ -1,4 +1,4 @@
-"""Methods that leave answers or questions out, or bring old ones back."""
+"""Methods that leave completions or prompts out, or bring old ones back."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
-COMES_AGAIN = "questions that come again (data.questions where the task never ends)"
+TWO = "at least two completions per prompt"
+COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
-AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
+AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
 
 
@@ -40,17 +40,19 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 "SRPO: A Cross-Domain Implementation of Large-Scale Reinforcement Learning on LLM", "2504.14286", 2025
             )
         ],
-        summary="GRPO per token; solved questions leave after each epoch, and answers that were cut off teach nothing.",
+        summary=(
+            "GRPO per token; solved prompts leave after each epoch, and completions that were cut off teach nothing."
+        ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps)·[not truncated]"
         ),
-        defaults={"readmit_every": "never: solved questions do not come back", **DEFAULTS},
+        defaults={"readmit_every": "never: solved prompts do not come back", **DEFAULTS},
         differs=[
             "Without the two stages (mathematics, then code).",
             "The penalty on mixed languages belongs to the task.",
         ],
-        needs=[TWO, COMES_AGAIN, "which answers were cut off"],
+        needs=[TWO, COMES_AGAIN, "which completions were cut off"],
         confidence="partly",
         uncertain="The clip; the rest comes from a survey and the abstract.",
         source="survey notes on the paper and its abstract",
@@ -61,7 +63,7 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 fields={"truncated_b": [False, True, False, False]},
                 advantage=[1.499997, 0.0, -0.499999, -0.499999],
                 grad=[[-0.2999994] * 2, [0.0], [0.0999998], [0.0999998]],
-                why="the cut answer counts in mean, spread and the five tokens, but gets 0",
+                why="the cut completion counts in mean, spread and the five tokens, but gets 0",
             )
         ],
         recommended={"prompts": 256, "group": 32, "learning_rate": 1e-6, "adam betas": "0.9, 0.95"},
@@ -77,12 +79,12 @@ def srpo_history(
 ) -> Method:
     """Compose SRPO (Kwai).
 
-    Token mean of GRPO's clip without KL; answers that were cut off get advantage 0; solved questions leave after each
+    Token mean of GRPO's clip without KL; completions that were cut off get advantage 0; solved prompts leave after each
     epoch.
     """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     history = HistoryResampling(readmit_every=readmit_every)
-    return base.with_parts(normalize=(ZeroTruncated(),), aggregate=TokenMean(), curriculum=history)
+    return base.with_parts(advantage_transform=(ZeroTruncated(),), aggregate=TokenMean(), curriculum=history)
 
 
 @entry(
@@ -92,8 +94,8 @@ def srpo_history(
         papers=[
             Paper("Online Difficulty Filtering for Reasoning Oriented Reinforcement Learning", "2504.03380", 2025),
         ],
-        summary="GRPO on questions of middling difficulty; others are replaced before the update.",
-        formula=f"{GRPO_LOSS} over groups with T_low ≤ share of right answers ≤ T_high",
+        summary="GRPO on prompts of middling difficulty; others are replaced before the update.",
+        formula=f"{GRPO_LOSS} over groups with T_low ≤ share of correct completions ≤ T_high",
         defaults={
             "low": "an example of the paper, not verified: 0.2",
             "high": "an example of the paper, not verified: 0.8",
@@ -125,7 +127,7 @@ def srpo_history(
                 groups=[0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
                 advantage=[0.866023904, 0.866023904, -0.866023904, -0.866023904, 0, 0, 0, 0, 0, 0],
                 grad=[*[[-0.216505976]] * 2, *[[0.216505976]] * 2, *[[0.0]] * 6],
-                why="five of six right is more than 0.8: that question leaves the loss and the denominator of 4",
+                why="five of six right is more than 0.8: that prompt leaves the loss and the denominator of 4",
             )
         ],
     ),
@@ -140,16 +142,16 @@ def online_difficulty(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose online difficulty filtering: GRPO on groups whose share of right answers lies in [low, high]."""
+    """Compose online difficulty filtering: GRPO on groups whose share of correct completions lies in [low, high]."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     band = DifficultyBand(low=low, high=high)
-    return base.with_parts(select=(band,), refill=RefillBand(low=low, high=high, max_rounds=max_rounds))
+    return base.with_parts(filter=(band,), refill=RefillBand(low=low, high=high, max_rounds=max_rounds))
 
 
 @entry(
     "self",
     Card(
-        title="SELF: greedy filtering of solved questions",
+        title="SELF: greedy filtering of solved prompts",
         papers=[
             Paper(
                 "The Reasoning Boundary Paradox: How Reinforcement Learning Constrains Language Models",
@@ -157,15 +159,15 @@ def online_difficulty(
                 2025,
             )
         ],
-        summary="GRPO on the questions whose greedy answer is not right yet; solved ones get no more weight.",
-        formula=f"{GRPO_LOSS} over questions with R(greedy answer) < 1",
+        summary="GRPO on the prompts whose greedy completion is not right yet; solved ones get no more weight.",
+        formula=f"{GRPO_LOSS} over prompts with R(greedy completion) < 1",
         defaults={"solved": "the paper: reward 1", **DEFAULTS},
         differs=[
             "The batch is what is left; the authors' code pads it by repetition to a multiple of its machines.",
             AS_GRPO,
         ],
-        reduces=[Reduction("grpo", ["always"], why="the loss is GRPO's; only questions are left out")],
-        needs=[TWO, "one greedy answer per question"],
+        reduces=[Reduction("grpo", ["always"], why="the loss is GRPO's; only prompts are left out")],
+        needs=[TWO, "one greedy completion per prompt"],
         source="mail-research/SELF-llm-interference verl/trainer/ppo/ray_trainer.py, slurm/train_max_ppo.sh",
         golden=[
             Golden(
@@ -174,7 +176,7 @@ def online_difficulty(
                 groups=[0, 0, 1, 1],
                 advantage=[0.707105781, -0.707105781] * 2,
                 grad=[[-0.176776445], [0.176776445], [-0.176776445], [0.176776445]],
-                why="two questions that were not solved greedily: 0.5/0.707107, every answer weighs 1/4",
+                why="two prompts that were not solved greedily: 0.5/0.707107, every completion weighs 1/4",
             )
         ],
         recommended={"group": 8, "batch": 128, "learning_rate": 1e-6},
@@ -188,7 +190,7 @@ def self_filtered(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose SELF: GRPO on the questions whose greedy answer earns less than `solved`."""
+    """Compose SELF: GRPO on the prompts whose greedy completion earns less than `solved`."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(allocation=GreedyFilter(solved=solved))
 
@@ -205,20 +207,20 @@ def self_filtered(
                 2025,
             )
         ],
-        summary="GRPO on questions predicted to be half solved, with recent groups replayed under their old log-probs.",
+        summary="GRPO on prompts predicted to be half solved, with recent groups replayed under their old log-probs.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior;  "
-            "P(question) ∝ exp(-|p - 0.5|/τ),  p predicted"
+            "P(prompt) ∝ exp(-|p - 0.5|/τ),  p predicted"
         ),
         defaults={
             "target": "the paper: a pass rate of one half",
             "temperature": "the paper: τ = 0.001",
-            "predict": "the paper: attention to a measured reference set; 'ledger' costs no answers",
-            "reference": "the paper: 256 questions",
+            "predict": "the paper: attention to a measured reference set; 'prompt history' costs no completions",
+            "reference": "the paper: 256 prompts",
             "every": "the paper: every 2 steps",
             "sharpness": "1: plain scaled dot products",
             "fresh_share": "the paper: σ = 0.5 of each batch; 1 replays nothing",
-            "capacity": "the paper: a queue of 512 questions",
+            "capacity": "the paper: a queue of 512 prompts",
             **DEFAULTS,
         },
         differs=[
@@ -227,7 +229,7 @@ def self_filtered(
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["on_policy"], why="nothing is old: π_behavior is π_old is π")],
-        needs=[TWO, COMES_AGAIN, "log-probs under the policy that drew each answer"],
+        needs=[TWO, COMES_AGAIN, "log-probs under the policy that sampled each completion"],
         source="ASTRAL-Group/data-efficient-llm-rl ray_trainer.py, model.py, scripts",
         golden=[
             Golden(
@@ -260,8 +262,8 @@ def dots(
 ) -> Method:
     """Compose DOTS with rollout replay.
 
-    Questions predicted to be half solved; half of the groups are recent ones. GRPO's loss, whose ratio is that to the
-    log-probs under which an answer was drawn.
+    Prompts predicted to be half solved; half of the groups are recent ones. GRPO's loss, whose ratio is that to the
+    log-probs under which a completion was sampled.
     """
     return Method(
         advantage=Relative("group", scale=scale, eps=eps, alone=alone),
@@ -275,7 +277,7 @@ def dots(
             every=every,
             sharpness=sharpness,
         ),
-        replay=RolloutReplay(fresh_share=fresh_share, capacity=capacity) if fresh_share < 1 else None,
+        buffer=RolloutReplay(fresh_share=fresh_share, capacity=capacity) if fresh_share < 1 else None,
     )
 
 
@@ -284,14 +286,14 @@ def dots(
     Card(
         title="Selective Sample Buffer (Skywork R1V2)",
         papers=[Paper("Skywork R1V2: Multimodal Hybrid Reinforcement Learning for Reasoning", "2504.16656", 2025)],
-        summary="GRPO joined by old answers of large advantage, which keep that advantage and their log-probs.",
+        summary="GRPO joined by old completions of large advantage, which keep that advantage and their log-probs.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  ρ_t = π/π_behavior,  "
             "A_i = (R_i - mean_g R)/(std_g R + eps), or the stored one;  P(replay) ∝ |A|"
         ),
         defaults={
-            "replay_share": "our choice: one old answer for every four new ones; the paper's share was not seen",
-            "capacity": "our choice: 1024 answers",
+            "replay_share": "our choice: one old completion for every four new ones; the paper's share was not seen",
+            "capacity": "our choice: 1024 completions",
             **DEFAULTS,
         },
         differs=[
@@ -299,10 +301,10 @@ def dots(
             "whose weights are not known.",
             AS_GRPO,
         ],
-        reduces=[Reduction("grpo", ["on_policy", "all_drawn"], why="an empty buffer")],
+        reduces=[Reduction("grpo", ["on_policy", "all_sampled"], why="an empty buffer")],
         needs=[
             TWO,
-            "log-probs under the policy that drew each answer; for replayed answers the advantage they had "
+            "log-probs under the policy that sampled each completion; for replayed completions the advantage they had "
             "(past['advantage'], which the buffer keeps)",
         ],
         confidence="partly",
@@ -319,7 +321,7 @@ def dots(
                 },
                 advantage=[0.707105781, -0.707105781, 2.0],
                 grad=[[-0.235701927], [0.235701927], [-0.736780612]],
-                why="the replayed answer is no member of the group: 2·e^0.1 over three answers",
+                why="the replayed completion is no member of the group: 2·e^0.1 over three completions",
             )
         ],
     ),
@@ -335,14 +337,14 @@ def skywork_r1v2(
 ) -> Method:
     """Compose the GRPO half of Skywork R1V2.
 
-    PPO's clip against the log-probs of then; replayed answers keep the advantage that they had in their own group. The
-    paper's MPO half is not part of it.
+    PPO's clip against the log-probs of then; replayed completions keep the advantage that they had in their own group.
+    The paper's MPO half is not part of it.
     """
     return Method(
-        select=(ReplayApart(),),
+        filter=(ReplayApart(),),
         advantage=Relative("group", scale=scale, eps=eps, alone=alone),
-        normalize=(StoredAdvantage(),),
+        advantage_transform=(StoredAdvantage(),),
         objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
         aggregate=SequenceMean(),
-        replay=SampleBuffer(share=replay_share, capacity=capacity),
+        buffer=SampleBuffer(share=replay_share, capacity=capacity),
     )

@@ -1,4 +1,4 @@
-"""Groups that get help: demonstrations and hints for questions that the policy cannot answer."""
+"""Groups that get help: demonstrations and hints for prompts that the policy cannot completion."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 StartShare = Annotated[float, Field(ge=0, le=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
-AS_GRPO = "The loss is GRPO's as published, with the mean of answers' means."
+AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
 DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
 
 
@@ -37,7 +37,7 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 2025,
             )
         ],
-        summary="One answer of each group is the annotated solution; shaped rewards keep it from dominating.",
+        summary="One completion of each group is the annotated solution; shaped rewards keep it from dominating.",
         formula=(
             f"{GRPO_LOSS},  R ← τ + a1·ln(R - τ + 1) if R ≥ τ else τ - (e^(a2(τ - R)) - 1)/(e^a2 - 1);  "
             "anchor: A_demonstration = λ·max_drawn A"
@@ -58,15 +58,16 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
         },
         differs=[
             "The KL to the reference is off by default.",
-            "The solution takes the place of the group's last answer, which is drawn in vain. Its ratio is that to the "
+            "The solution takes the place of the group's last completion, which is sampled in vain. Its ratio is "
+            "that to the "
             "policy at the start of the update, without correction, as in the paper.",
         ],
         reduces=[
             Reduction("grpo", ["binary_rewards"], why="two values stay two values, and the spread is divided out"),
-            Reduction("grpo", ["all_drawn"], settings={"variant": "anchor"}, why="no demonstration"),
-            Reduction("grpo", ["all_drawn"], settings={"variant": "downscale"}, why="no demonstration"),
+            Reduction("grpo", ["all_sampled"], settings={"variant": "anchor"}, why="no demonstration"),
+            Reduction("grpo", ["all_sampled"], settings={"variant": "downscale"}, why="no demonstration"),
         ],
-        needs=[TWO, "rewards in about [0, 1]", "a demonstration per question", KL_NEED],
+        needs=[TWO, "rewards in about [0, 1]", "a demonstration per prompt", KL_NEED],
         confidence="partly",
         uncertain="The formulas come from a secondary source; the scale of the downscaled reward and of the KL.",
         source="a third-party page with the paper's formulas",
@@ -85,7 +86,7 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 fields={"source_b": [0, 0, 0, 2]},
                 settings={"variant": "anchor"},
                 advantage=[-1.059621675, 0.132452709, 0.927168966, 1.112602759],
-                why="judged among the three drawn ones; 1.2·0.92717 for the demonstration",
+                why="judged among the three sampled ones; 1.2·0.92717 for the demonstration",
             ),
             Golden(
                 rewards=[0.2, 0.5, 0.7, 1.0],
@@ -96,7 +97,7 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
                 why="the demonstration counts 0.8",
             ),
         ],
-        recommended={"group": "3 drawn + 1 annotated", "updates per rollout": 1},
+        recommended={"group": "3 sampled + 1 annotated", "updates per rollout": 1},
     ),
 )
 def temp_samp(
@@ -119,12 +120,12 @@ def temp_samp(
     paper's other two remedies: anchoring the solution's advantage, or scaling its reward down.
     """
     base = grpo(clip_low, clip_high, None, "sample_std", eps, alone, kl_coef, kl_estimator)
-    base = base.with_parts(explore=(DemonstrationRow(),))
+    base = base.with_parts(augment=(DemonstrationRow(),))
     if variant == "anchor":
         return base.with_parts(advantage=AnchoredRelative(anchor=anchor, eps=eps))
     if variant == "downscale":
-        return base.with_parts(shape=(DemonstrationReward(factor=downscale),))
-    return base.with_parts(shape=(AsymmetricReward(tau=tau, top=top, bottom=bottom),))
+        return base.with_parts(reward_transform=(DemonstrationReward(factor=downscale),))
+    return base.with_parts(reward_transform=(AsymmetricReward(tau=tau, top=top, bottom=bottom),))
 
 
 @entry(
@@ -138,8 +139,8 @@ def temp_samp(
                 2025,
             )
         ],
-        summary="GRPO in which a hinted answer, with the smallest hint that works, joins groups that all failed.",
-        formula=f"{GRPO_LOSS};  all wrong: row 0 ← the answer to the smallest hint that succeeds",
+        summary="GRPO in which a hinted completion, with the smallest hint that works, joins groups that all failed.",
+        formula=f"{GRPO_LOSS};  all wrong: row 0 ← the completion to the smallest hint that succeeds",
         defaults={
             "train_on": "the release: the whole row with its hinted prompt; its options are 'original' and 'both'",
             "hint_start": "the release: hints from the first step; the paper exempts the first part of the run",
@@ -174,9 +175,9 @@ def scaf_grpo(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose Scaf-GRPO: GRPO on groups in which one hinted answer may stand for a failed one."""
+    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may stand for a failed one."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(explore=(RowHint(train_on=train_on, start=hint_start),))
+    return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
 
 
 @entry(
@@ -186,16 +187,17 @@ def scaf_grpo(
         papers=[
             Paper("GHPO: Adaptive Guidance for Stable and Efficient LLM Reinforcement Learning", "2507.10628", 2025)
         ],
-        summary="GRPO in which groups that all failed are drawn again with part of the solution in the prompt.",
-        formula=f"{GRPO_LOSS};  all wrong: the whole group again under question + 25 %, 50 %, 75 % of the solution",
+        summary="GRPO in which groups that all failed are sampled again with part of the solution in the prompt.",
+        formula=f"{GRPO_LOSS};  all wrong: the whole group again under prompt + 25 %, 50 %, 75 % of the solution",
         defaults={
             "levels": "the release: 25, 50 and 75 % of the solution by characters",
-            "place": "the release: in the prompt; 'answer' makes answers begin with it, where no hint is read",
+            "place": "the release: in the prompt; 'completion' makes completions begin with it, where no hint is read",
             "hint_start": "the release: hints from the first step",
             **DEFAULTS,
         },
         differs=[
-            "Dead is a group without a right answer, as in the release; the words around the hint are the task's.",
+            "Dead is a group without a correct completion, as in the release; the words around the hint are the "
+            "task's.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["always"], why="the loss is GRPO's, whatever prompt a row has")],
@@ -224,9 +226,9 @@ def ghpo(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose GHPO: GRPO on groups that were drawn again with part of the solution where all had failed."""
+    """Compose GHPO: GRPO on groups that were sampled again with part of the solution where all had failed."""
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(explore=(GroupHints(levels=levels, place=place, start=hint_start),))
+    return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
 @entry(
@@ -236,29 +238,31 @@ def ghpo(
         papers=[
             Paper("XRPO: Pushing the limits of GRPO with Targeted Exploration and Exploitation", "2510.06672", 2025)
         ],
-        summary="GRPO that raises right answers which were unlikely, and spends answers where they tell most.",
+        summary=(
+            "GRPO that raises correct completions which were unlikely, and spends completions where they tell most."
+        ),
         formula=(
             f"{GRPO_LOSS};  right and A > 0: A ← A + min(λ·max(1 - η, 0), κA),  η = exp(s - mean_g s),  "
             "s = mean_t log π_old"
         ),
         defaults={
-            "exemplars": "the paper: K = 2 solved questions before one that all failed; 0 for none",
+            "exemplars": "the paper: K = 2 solved prompts before one that all failed; 0 for none",
             "novelty": "the paper: λ = 2.5",
             "novelty_cap": "the paper: κ = 0.5",
-            "extra": "not known: as many answers again as batch.group draws",
+            "extra": "not known: as many completions again as batch.group_size samples",
             "rounds": "not known: 4",
             "level": "95 % confidence intervals",
             "bonus": "not known: 0.1",
             **DEFAULTS,
         },
         differs=[
-            "Similar questions share tokens and pairs of tokens; the paper compares embeddings.",
+            "Similar prompts share tokens and pairs of tokens; the paper compares embeddings.",
             AS_GRPO,
         ],
         reduces=[Reduction("grpo", ["always"], settings={"novelty": 0.0}, why="no bonus")],
         needs=[TWO, "raw correctness, or a reward that tells right from wrong"],
         confidence="partly",
-        uncertain="Clip, aggregation and the bonus of rarely asked questions; the formulas come from reviews.",
+        uncertain="Clip, aggregation and the bonus of rarely asked prompts; the formulas come from reviews.",
         source="reviews of the paper and Wodlfvllf/grpo-composer, which departs from it (all samples, |A|)",
         golden=[
             Golden(
@@ -267,7 +271,7 @@ def ghpo(
                 fields={"old_bt": [[-1.0], [-0.2], [-0.6]]},
                 log_ratio=[[0.0], [0.8], [0.4]],
                 advantage=[0.866023904, 0.577349269, -1.154698538],
-                why="η = e^-0.4, e^0.4, 1: 2.5·0.33 exceeds half of A; likely and wrong answers keep theirs",
+                why="η = e^-0.4, e^0.4, 1: 2.5·0.33 exceeds half of A; likely and wrong completions keep theirs",
             ),
             Golden(
                 rewards=[1, 1, 0],
@@ -275,7 +279,7 @@ def ghpo(
                 settings={"novelty_cap": 1.0},
                 advantage=[0.577349269, 0.577349269, -1.154698538],
                 grad=[[-0.192449756], [-0.192449756], [0.384899513]],
-                why="equally likely answers get no bonus: GRPO",
+                why="equally likely completions get no bonus: GRPO",
             ),
         ],
         notes=["The bonus is for A > 0 alone: under a negative A the cap κA would lower it."],
@@ -297,11 +301,11 @@ def xrpo(
 ) -> Method:
     """Compose XRPO.
 
-    Further answers go to the questions whose mean reward is least certain; the advantages of right, unlikely answers
-    are raised by up to a half. A question that all failed is drawn again behind similar solved ones.
+    Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
+    completions are raised by up to a half. A prompt that all failed is sampled again behind similar solved ones.
     """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
     novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
     seeds = (SolvedExemplars(count=exemplars),) if exemplars else ()
-    return base.with_parts(normalize=novel, explore=(handing_out, *seeds))
+    return base.with_parts(advantage_transform=novel, augment=(handing_out, *seeds))

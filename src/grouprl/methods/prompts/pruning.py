@@ -1,4 +1,5 @@
-"""Draw many answers, update on few: the choice is made before or after the answers are judged (PODS, CPPO)."""
+"""Sample many completions, update on few: the choice is made before or after the completions are judged (PODS,
+CPPO)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from grouprl.methods.settings import (
 )
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
-TIES = "Answers that tie are told apart by a fixed shuffle made from their log-probs, so that row order has no say."
+TIES = "Completions that tie are told apart by a fixed shuffle made from their log-probs, so that row order has no say."
 
 
 @entry(
@@ -43,14 +44,14 @@ TIES = "Answers that tie are told apart by a fixed shuffle made from their log-p
                 2025,
             )
         ],
-        summary="GRPO that judges all answers and trains only on those with the largest |A|.",
+        summary="GRPO that judges all completions and trains only on those with the largest |A|.",
         formula=(
             "L = -1/k Σ_{i∈S} 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "S = the k = floor(G(1-P)) largest |A_i| of each group,  A_i = (R_i - mean_g R)/(std_g R + eps) over all G"
         ),
         defaults={
             "rate": "P = 0.5, the mildest of the paper's rates (to 0.9375)",
-            "scope": "the paper prunes every question; both released codes prune the whole batch",
+            "scope": "the paper prunes every prompt; both released codes prune the whole batch",
             "which": "the paper: the smallest |A| go; the others are its ablations",
             "clip_low": CLIP,
             "clip_high": CLIP,
@@ -64,14 +65,14 @@ TIES = "Answers that tie are told apart by a fixed shuffle made from their log-p
             "The KL to the reference is off by default; the code has 0.04 (k3).",
             "Completions that stay weigh the same; the released loss is a mean over all their tokens "
             "(aggregate: token_mean).",
-            "scope=group prunes each question, as the paper writes; the released codes take the largest |A| of the "
-            "whole batch, so that a question can lose all its completions or none (scope=batch).",
-            "Pruned completions are drawn, scored and judged, and never updated on; at least one of a group stays.",
+            "scope=group prunes each prompt, as the paper writes; the released codes take the largest |A| of the "
+            "whole batch, so that a prompt can lose all its completions or none (scope=batch).",
+            "Pruned completions are sampled, scored and judged, and never updated on; at least one of a group stays.",
             TIES,
-            "No dynamic allocation of answers: batch.prompts / (1 - P) in the run's settings has its effect.",
+            "No dynamic allocation of completions: batch.prompts / (1 - P) in the run's settings has its effect.",
         ],
         reduces=[Reduction("grpo", settings={"rate": 0.0}, other={"eps": 1e-4}, why="nothing is pruned")],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source="lzhxmu/CPPO, its TRL and verl trees",
         golden=[
             Golden(
@@ -83,7 +84,7 @@ TIES = "Answers that tie are told apart by a fixed shuffle made from their log-p
                 why="mean 0.475, std 0.4272002; of 1.2286, 0.2925, 0.4095, 1.1116 the first and the last stay",
             )
         ],
-        notes=["The cost of drawing answers does not fall, only that of training on them."],
+        notes=["The cost of sampling completions does not fall, only that of training on them."],
         recommended={"group": 16, "updates per rollout": 2, "learning_rate": 1e-6, "kl_coef": 0.04},
     ),
 )
@@ -101,8 +102,8 @@ def cppo(
 ) -> Method:
     """Compose CPPO.
 
-    GRPO whose group statistics are of all answers, trained on the floor(G(1 - rate)) answers of largest |A| per
-    question, as in the paper; its KL of 0.04 is off by default.
+    GRPO whose group statistics are of all completions, trained on the floor(G(1 - rate)) completions of largest |A| per
+    prompt, as in the paper; its KL of 0.04 is off by default.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
@@ -122,13 +123,13 @@ def cppo(
                 "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM Reinforcement Learning", "2504.13818", 2025
             )
         ],
-        summary="GRPO on the answers of each question whose rewards vary most; the others are never judged.",
+        summary="GRPO on the completions of each prompt whose rewards vary most; the others are never judged.",
         formula=(
             "L = -1/m Σ_{i∈S} 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "S = argmax_{|S|=m} Var(R_S),  A_i = (R_i - mean_S R) / (std_S R + eps)"
         ),
         defaults={
-            "rate": "0.75: 16 of 64 answers stay, the paper's example",
+            "rate": "0.75: 16 of 64 completions stay, the paper's example",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "scale": SCALE,
@@ -138,13 +139,13 @@ def cppo(
             "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
-            "At least two answers of a question stay, so that there is something to compare.",
+            "At least two completions of a prompt stay, so that there is something to compare.",
             TIES,
         ],
-        reduces=[Reduction("grpo", settings={"rate": 0.0}, why="every answer stays")],
-        needs=["at least two answers per question", KL_NEED],
+        reduces=[Reduction("grpo", settings={"rate": 0.0}, why="every completion stays")],
+        needs=["at least two completions per prompt", KL_NEED],
         confidence="partly",
-        uncertain="That advantages are normalised over the kept answers, the sizes n and m, the KL.",
+        uncertain="That advantages are normalised over the kept completions, the sizes n and m, the KL.",
         source="the paper's abstract and introduction; a comparison in a later paper (D3S)",
         golden=[
             Golden(
@@ -154,7 +155,7 @@ def cppo(
                 advantage=[-0.70710578, 0.70710578, 0.0, 0.0],
                 loss=0.0,
                 grad=[[0.35355289], [-0.17677645] * 2, [0.0], [0.0]],
-                why="0 and 1 vary most: mean 0.5, std 0.7071068; two answers",
+                why="0 and 1 vary most: mean 0.5, std 0.7071068; two completions",
             )
         ],
         recommended={"group": 64, "rate": 0.75},
@@ -175,7 +176,7 @@ def pods(
     GRPO on the subset of each group with the largest variance of reward, judged among themselves.
     """
     return Method(
-        select=(MaxVariance(rate=rate),),
+        filter=(MaxVariance(rate=rate),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),

@@ -1,4 +1,4 @@
-"""Methods in which answers have a budget of tokens."""
+"""Methods in which completions have a budget of tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -33,19 +33,19 @@ Share = Annotated[float, Field(ge=0, le=1)]
         papers=[
             Paper("Hierarchical Budget Policy Optimization for Adaptive Reasoning", "2507.15844", 2025),
         ],
-        summary="Answers of one question have different token budgets; each budget is judged by its own ideal score.",
+        summary="Completions of one prompt have different token budgets; each budget is judged by its own ideal score.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps) + w·(mean_{g,b} R - f(b)),  f(n) = β cos(πn/(2 Lmax)),  "
             "right: R = f(b) if n ≤ b else f(n) - α(n - b);  wrong: R = 0"
         ),
         defaults={
-            "budgets": "the paper: 512, 1024, 2048 and 2560 tokens of 4096; here shares of the answer limit",
+            "budgets": "the paper: 512, 1024, 2048 and 2560 tokens of 4096; here shares of the completion limit",
             "beta": "the paper: 4",
             "alpha": "1/Lmax, which is the paper's 1/4096 at its Lmax = 4096",
-            "length": "the longest allowed answer; 4096 in the paper",
+            "length": "the longest allowed completion; 4096 in the paper",
             "below": "the paper: no bonus for staying below the budget; the release takes the smaller formula (min)",
-            "floor": "none, as published: a right answer far behind a small budget gets less than a wrong one",
+            "floor": "none, as published: a correct completion far behind a small budget gets less than a wrong one",
             "intra_weight": "the paper: once; the release adds the term twice (2)",
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.28",
@@ -55,8 +55,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
         differs=[
             "The budget is a paragraph of the prompt (Task.with_budget), in the paper behind the opening think tag.",
             "Rewards are not rounded to two decimals as in the release.",
-            "A malformed answer gets -1 in the release; here a wrong answer keeps a negative reward of the task.",
-            "Rewards of right answers are multiplied by the task's own (1 in the paper).",
+            "A malformed completion gets -1 in the release; here a wrong completion keeps a negative reward of "
+            "the task.",
+            "Rewards of correct completions are multiplied by the task's own (1 in the paper).",
             "A row without budget is rewarded as in the release, β cos(πn/(2 Lmax)); having no ideal score, it has no "
             "second term.",
         ],
@@ -68,7 +69,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
                 why="without the second term and with a limit out of reach, right is 4 and wrong is 0",
             ),
         ],
-        needs=[TWO, "at least as many answers per question as budgets", "the longest allowed answer"],
+        needs=[TWO, "at least as many completions per prompt as budgets", "the longest allowed completion"],
         source="ZJU-REAL/HBPO: paper, rllm/rewards/math_reward.py, verl/trainer/ppo/core_algos.py",
         golden=[
             Golden(
@@ -82,14 +83,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
         ],
         recommended={
             "group": 16,
-            "budgets": "512, 1024, 2048, 2560 tokens, four answers each",
+            "budgets": "512, 1024, 2048, 2560 tokens, four completions each",
             "max_length": 4096,
             "learning_rate": 1e-6,
             "prompts": 64,
         },
         notes=[
-            "The second term is the same for all answers of a budget and at most 0: it pushes down what is late or "
-            "wrong, also every answer to a question that nobody solved.",
+            "The second term is the same for all completions of a budget and at most 0: it pushes down what is late or "
+            "wrong, also every completion of a prompt that nobody solved.",
         ],
     ),
 )
@@ -108,14 +109,14 @@ def hbpo(
 ) -> Method:
     """Compose HBPO.
 
-    Right answers earn 4cos(πb/(2Lmax)) within their budget b and less behind it; the advantage is the group's, plus how
-    far the budget's mean stays behind its ideal; token mean of DAPO's clip. The paper adds that term once.
+    Correct completions earn 4cos(πb/(2Lmax)) within their budget b and less behind it; the advantage is the group's,
+    plus how far the budget's mean stays behind its ideal; token mean of DAPO's clip. The paper adds that term once.
     """
     gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
     return Method(
-        shape=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
+        reward_transform=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
         advantage=Relative("group", eps=eps, alone=alone),
-        normalize=(gap,) if intra_weight > 0 else (),
+        advantage_transform=(gap,) if intra_weight > 0 else (),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         allocation=BudgetPrompts(budgets=budgets),
@@ -129,11 +130,13 @@ def hbpo(
         papers=[
             Paper("Optimizing Anytime Reasoning via Budget Relative Policy Optimization", "2505.13438", 2025),
         ],
-        summary="A thought is cut at several budgets; each stretch of it earns what the answers behind it are worth.",
+        summary=(
+            "A thought is cut at several budgets; each stretch of it earns what the completions behind it are worth."
+        ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_s = Ret_s - (s·V1_s + (S-s)·V2_s)/S,  "
             "Ret_s = Σ_{j≥s} P_j r_j,  V1_s = Σ_{j≥s} P_j · Σ_{j<s} 2^j r_j/Σ_{j<s} 2^j,  V2_s = mean_g Ret_s;  "
-            "answers: A = R - mean_cut R"
+            "completions: A = R - mean_cut R"
         ),
         defaults={
             "budgets": "the paper: 2000, 4000, 6000, 8000 tokens, quarters of its limit; at most 1 is a share",
@@ -141,19 +144,19 @@ def hbpo(
             "summary_tokens": "the release: 118, which is 128 less what is put in",
             "end": "the task's: </think> as of the paper's models, unless a task says another sign",
             "ellipsis": "the task's: three dots as in the release, unless a task says another",
-            "header": "none; the release puts the words of a final answer behind the thought",
+            "header": "none; the release puts the words of a final completion behind the thought",
             "prior": "the paper's uniform prior over budgets; linear and base are its others",
             "baseline": "the paper: both; the release also has v1only, v2only and none",
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
         differs=[
-            "An answer's score is the task's reward; the release also asks for exactly one end of the thought.",
+            "A completion's score is the task's reward; the release also asks for exactly one end of the thought.",
             "The linear prior counts budgets 1..S: right for equally spaced ones, as in the paper (2000 to 8000).",
         ],
         needs=[
             TWO,
-            "answers that think first, up to a sign that ends the thought",
+            "completions that think first, up to a sign that ends the thought",
         ],
         source="sail-sg/AnytimeReasoner verl/trainer/ppo/brpo.py: compute_cot_advantage, compute_summary_advantage",
         golden=[
@@ -183,12 +186,12 @@ def hbpo(
                 },
                 advantage=[0.5, -0.5, 0.5, -0.5],
                 grad=[[-0.1], [0.1], [-0.1], [0.1, 0.1]],
-                why="one budget: score minus the thoughts' mean; answers minus the mean at their cut; five tokens",
+                why="one budget: score minus the thoughts' mean; completions minus the mean at their cut; five tokens",
             ),
         ],
         recommended={
             "group": 8,
-            "budgets": "2000, 4000, 6000, 8000 tokens, four answers at each",
+            "budgets": "2000, 4000, 6000, 8000 tokens, four completions at each",
             "temperature": 1.0,
             "learning_rate": 1e-6,
             "prompts": 64,
@@ -210,8 +213,8 @@ def brpo(
 ) -> Method:
     """Compose BRPO.
 
-    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of answers cut off behind it
-    and later; no division by a spread, as in the paper. Answers are judged at their own cut.
+    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of completions cut off behind
+    it and later; no division by a spread, as in the paper. Completions are judged at their own cut.
     """
     cuts = BudgetCuts(
         budgets=budgets,
@@ -225,7 +228,7 @@ def brpo(
         advantage=BudgetSegments(prior=prior, baseline=baseline),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        explore=(cuts,),
+        augment=(cuts,),
     )
 
 
@@ -234,10 +237,10 @@ def brpo(
     Card(
         title="Performance-Aware Length Update",
         papers=[Paper("Concise Reasoning in the Lens of Lagrangian Optimization", "2510.10168", 2025)],
-        summary="GRPO with a token budget for each question, which shrinks while the question is solved.",
+        summary="GRPO with a token budget for each prompt, which shrinks while the prompt is solved.",
         formula=(
-            "L = GRPO's with R ← min(R, 0) where an answer ran out of L_q;  pass rate of the last visit ≥ C: "
-            "L_q ← L_q - (Q_1 - Q_{1-τ}) of the lengths of right answers, else L_q ← Lmax"
+            "L = GRPO's with R ← min(R, 0) where a completion ran out of L_q;  pass rate of the last visit ≥ C: "
+            "L_q ← L_q - (Q_1 - Q_{1-τ}) of the lengths of correct completions, else L_q ← Lmax"
         ),
         defaults={
             "target": "the paper: C = 0.8",
@@ -250,13 +253,13 @@ def brpo(
             "alone": ALONE,
         },
         differs=[
-            "An answer that reaches its budget is cut off there and earns nothing.",
+            "A completion that reaches its budget is cut off there and earns nothing.",
             "A budget has a floor.",
-            "The loss is GRPO's as published, with the mean of answers' means.",
+            "The loss is GRPO's as published, with the mean of completions' means.",
         ],
-        needs=[TWO, "which answers were cut off", "questions that come again (data.questions)"],
+        needs=[TWO, "which completions were cut off", "prompts that come again (data.prompts)"],
         confidence="partly",
-        uncertain="Whether an answer over budget is cut off or only earns nothing.",
+        uncertain="Whether a completion over budget is cut off or only earns nothing.",
         source="notes on the paper and its reviews",
         golden=[
             Golden(
@@ -266,7 +269,7 @@ def brpo(
                 settings={"scale": "none"},
                 advantage=[2 / 3, -1 / 3, -1 / 3],
                 grad=[[-1 / 9] * 2, [1 / 27] * 3, [1 / 9]],
-                why="the second answer ran out of its budget: rewards 1, 0, 0",
+                why="the second completion ran out of its budget: rewards 1, 0, 0",
             )
         ],
     ),
@@ -283,9 +286,9 @@ def palu(
 ) -> Method:
     """Compose PALU.
 
-    GRPO; each question has a budget of tokens that falls to the (1-τ)-quantile of its right answers while at least 80 %
-    are right, and answers that run out of it earn nothing. The floor of the budget is our choice.
+    GRPO; each prompt has a budget of tokens that falls to the (1-τ)-quantile of its correct completions while at least
+    80 % are right, and completions that run out of it earn nothing. The floor of the budget is our choice.
     """
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     budget = LengthBudget(target=target, shrink=shrink, floor=floor)
-    return base.with_parts(shape=(FailTruncated(),), sampling=budget)
+    return base.with_parts(reward_transform=(FailTruncated(),), sampling=budget)

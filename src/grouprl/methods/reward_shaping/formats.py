@@ -1,4 +1,4 @@
-"""Methods that pay for the format of an answer: rare ones, or ones with parallel blocks."""
+"""Methods that pay for the format of a completion: rare ones, or ones with parallel blocks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
-AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean of answers' means."
+AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean of completions' means."
 
 
 @entry(
@@ -28,7 +28,7 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
         summary="GRPO with rewards scaled up for formats that are rare in the group, fading over the run.",
         formula=(
             f"{GRPO_LOSS} + β·KL,  A_i = (R_i - mean_g R)/(std_g R + eps),  "
-            "R ← R·(1 + c(G/F - 1)(1 + cos(πt/T))),  F answers of the group in the same format"
+            "R ← R·(1 + c(G/F - 1)(1 + cos(πt/T))),  F completions of the group in the same format"
         ),
         defaults={
             "bonus": "the paper: c = 0.5, so that the factor falls from G/F to 1",
@@ -44,7 +44,7 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
         reduces=[Reduction("grpo", ["binary_rewards"], settings={"bonus": 0.0}, why="every factor is 1")],
         needs=[
             TWO,
-            "the format of each answer (keys.form, from 0; -1: none that is known) and the run's clock",
+            "the format of each completion (keys.form, from 0; -1: none that is known) and the run's clock",
             "a policy that knows the formats: fine-tune it on all of them first",
             KL_NEED,
         ],
@@ -63,7 +63,10 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
                 lengths=[1] * 8,
                 fields={"keys.form": [3, 3, 3, 3, 3, 3, 0, 0], "step": 0, "steps": 10},
                 advantage=[-0.540061287] * 6 + [1.620183862] * 2,
-                why="all right, rewards 4/3 six times and 4 twice: a dead group that now prefers the rare format",
+                why=(
+                    "all right, rewards 4/3 six times and 4 twice: a zero-variance group that now prefers the "
+                    "rare format"
+                ),
             ),
         ],
         recommended={"group": 8, "batch": 1024, "learning_rate": 1e-6, "kl_coef": 1e-3},
@@ -81,11 +84,11 @@ def ada_grpo(
 ) -> Method:
     """Compose Ada-GRPO.
 
-    GRPO after each reward was multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G answers in its format; the
+    GRPO after each reward was multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G completions in its format; the
     paper's KL of 0.001 is off by default.
     """
     base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
-    return base.with_parts(shape=(FormatDiversity(bonus=bonus),))
+    return base.with_parts(reward_transform=(FormatDiversity(bonus=bonus),))
 
 
 @entry(
@@ -93,7 +96,7 @@ def ada_grpo(
     Card(
         title="Parallel-R1",
         papers=[Paper("Parallel-R1: Towards Parallel Thinking via Reinforcement Learning", "2509.07980", 2025)],
-        summary="GRPO whose reward pays, in some steps only, more for right answers that think in parallel.",
+        summary="GRPO whose reward pays, in some steps only, more for correct completions that think in parallel.",
         formula=(
             f"{GRPO_LOSS},  A_i = (R_i - mean_g R)/(std_g R + eps),  R = 1 if right else -1;  "
             "in 2 of every 10 steps 1.2 if right with a well-formed parallel block"
@@ -113,7 +116,7 @@ def ada_grpo(
         },
         differs=[
             "The bonus steps are the last of each period.",
-            "Right answers keep the task's reward (1 in the paper).",
+            "Correct completions keep the task's reward (1 in the paper).",
             "Ordinary causal attention, the paper's 'seen' variant: parallel paths can read each other.",
             AS_GRPO,
         ],
@@ -122,7 +125,7 @@ def ada_grpo(
         ],
         needs=[
             TWO,
-            "keys.form above 0 where an answer holds a well-formed parallel block (but for stage accuracy)",
+            "keys.form above 0 where a completion holds a well-formed parallel block (but for stage accuracy)",
             "a policy that knows the tags: fine-tune it on them first",
         ],
         source="zhengkid/Parallel-R1",
@@ -168,8 +171,8 @@ def parallel_r1(
 ) -> Method:
     """Compose Parallel-R1's reinforcement stage.
 
-    GRPO on 1 / -1; in two of every ten steps right answers with a parallel block get 1.2. `stage` chooses the paper's
-    plain reward or that of its first data set; `period` and what follows act only in the stage that reads them.
+    GRPO on 1 / -1; in two of every ten steps correct completions with a parallel block get 1.2. `stage` chooses the
+    paper's plain reward or that of its first data set; `period` and what follows act only in the stage that reads them.
     """
     reward = ParallelReward(
         stage=stage,
@@ -180,4 +183,4 @@ def parallel_r1(
         wrong=wrong,
     )
     base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
-    return base.with_parts(shape=(reward,))
+    return base.with_parts(reward_transform=(reward,))

@@ -1,4 +1,4 @@
-"""Rewards that know how long an answer is: among right answers the short ones earn more."""
+"""Rewards that know how long a completion is: among correct completions the short ones earn more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 
 
 @entry(
@@ -40,11 +40,11 @@ TWO = "at least two answers per question"
                 2025,
             )
         ],
-        summary="Short right answers earn more, wrong ones cost, and hard questions weigh more.",
+        summary="Short correct completions earn more, wrong ones cost, and hard prompts weigh more.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A = Â·w(ρ) if Â > 0 else Â·w(1-ρ),  "
             "w(x) = a + (b-a)/(1 + exp(k(x-x0))),  R ← R·exp(-α z_i) if right else wrong,  "
-            "z = (|y| - mean_right)/(std_right + 1e-6),  ρ = share of right answers"
+            "z = (|y| - mean_right)/(std_right + 1e-6),  ρ = share of correct completions"
         ),
         defaults={
             "alpha": "aeroplanepaper/GRPO-LEAD: 0.05",
@@ -62,7 +62,7 @@ TWO = "at least two answers per question"
             "filter_dead": "the release rejects groups that are all right or all wrong",
         },
         differs=[
-            "The release gives 0 instead of -1 to answers without a final answer; a batch does not mark them.",
+            "The release gives 0 instead of -1 to completions without a final completion; a batch does not mark them.",
         ],
         reduces=[
             Reduction(
@@ -78,7 +78,7 @@ TWO = "at least two answers per question"
                 why="no shaping and every weight 1",
             ),
         ],
-        needs=[TWO, "rewards of 0 or 1 (or of which right answers get a positive one)"],
+        needs=[TWO, "rewards of 0 or 1 (or of which correct completions get a positive one)"],
         confidence="partly",
         uncertain="Clip and aggregation of the release, which rewards and advantages do not depend on.",
         source="aeroplanepaper/GRPO-LEAD core_algos.py, main_ppo.py",
@@ -111,14 +111,16 @@ def grpo_lead(
 ) -> Method:
     """Compose GRPO-LEAD.
 
-    Right answers get R·exp(-0.05 z), wrong ones -1; group advantages are weighted by difficulty; token mean of PPO's
-    clip on mixed groups.
+    Correct completions get R·exp(-0.05 z), wrong ones -1; group advantages are weighted by difficulty; token mean of
+    PPO's clip on mixed groups.
     """
     return Method(
-        shape=(RightLengthScore(alpha=alpha, wrong=wrong, free_length=free_length),),
-        select=(MixedGroups(),) if filter_dead else (),
+        reward_transform=(RightLengthScore(alpha=alpha, wrong=wrong, free_length=free_length),),
+        filter=(MixedGroups(),) if filter_dead else (),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(DifficultyWeight(low=weight_low, high=weight_high, middle=weight_middle, slope=weight_slope),),
+        advantage_transform=(
+            DifficultyWeight(low=weight_low, high=weight_high, middle=weight_middle, slope=weight_slope),
+        ),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )
@@ -129,7 +131,7 @@ def grpo_lead(
     Card(
         title="ConciseR, second stage (length-aware GRPO)",
         papers=[Paper("Walk Before You Run! Concise LLM Reasoning via Reinforcement Learning", "2505.21178", 2025)],
-        summary="Once every answer to a question is right, the shorter ones earn more; until then length is free.",
+        summary="Once every completion of a prompt is right, the shorter ones earn more; until then length is free.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) - c_H·H,  "
             "R ← R + c·(1 - |y|/Lmax) where all of the group are right,  A_i = (R_i - mean_g R)/(std_g R + eps)"
@@ -150,10 +152,12 @@ def grpo_lead(
         ],
         reduces=[
             Reduction(
-                "dapo", ["mixed_groups"], why="a group with a wrong answer knows no length; token mean, the same clip"
+                "dapo",
+                ["mixed_groups"],
+                why="a group with a wrong completion knows no length; token mean, the same clip",
             ),
         ],
-        needs=[TWO, "the longest allowed answer"],
+        needs=[TWO, "the longest allowed completion"],
         confidence="abstract-only",
         uncertain="The formula and weight of the length reward, the aggregation; the gate is certain.",
         source="the paper's abstract and public notes on it; its repository holds no training code",
@@ -173,7 +177,7 @@ def grpo_lead(
                 settings={"scale": "none"},
                 advantage=[1 / 3, 1 / 3, -2 / 3],
                 grad=[[-1 / 18], [-1 / 18] * 3, [1 / 9] * 2],
-                why="one wrong answer: length does not matter; six tokens",
+                why="one wrong completion: length does not matter; six tokens",
             ),
         ],
     ),
@@ -193,7 +197,7 @@ def conciser(
     our reading, the gate is the paper's.
     """
     return Method(
-        shape=(LengthWhenSolved(coef=length_coef),),
+        reward_transform=(LengthWhenSolved(coef=length_coef),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
@@ -213,10 +217,10 @@ def conciser(
                 2025,
             )
         ],
-        summary="Right answers earn a bonus for being as short as the model's own shortest right answer.",
+        summary="Correct completions earn a bonus for being as short as the model's own shortest correct completion.",
         formula=("L = GRPO's with R ← R + c·[right]·min_right |y| / |y_i|,  A_i = (R_i - mean_g R)/(std_g R + eps)"),
         defaults={
-            "length_coef": "0.5, our choice: a right answer always beats a wrong one",
+            "length_coef": "0.5, our choice: a correct completion always beats a wrong one",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "scale": SCALE,
@@ -227,7 +231,9 @@ def conciser(
         reduces=[Reduction("grpo", settings={"length_coef": 0.0}, why="no bonus")],
         needs=[TWO],
         confidence="abstract-only",
-        uncertain="The formula: only that right answers are compared with the model's own shortest ones is known.",
+        uncertain=(
+            "The formula: only that correct completions are compared with the model's own shortest ones is known."
+        ),
         source="the paper's abstract",
         golden=[
             Golden(
@@ -235,7 +241,7 @@ def conciser(
                 lengths=[1, 2, 1],
                 advantage=[0.72586528, 0.41478016, -1.14064544],
                 grad=[[-0.24195509], [-0.06913003] * 2, [0.38021515]],
-                why="rewards 1.5, 1.25, 0: mean 0.9166667, std 0.8036376; three answers",
+                why="rewards 1.5, 1.25, 0: mean 0.9166667, std 0.8036376; three completions",
             )
         ],
     ),
@@ -248,9 +254,10 @@ def self_rewarded_efficiency(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose GRPO with a bonus relative to the shortest right answer of the group; the formula is our reading."""
+    """Compose GRPO with a bonus relative to the shortest correct completion of the group; the formula is our
+    reading."""
     return Method(
-        shape=(ShortestRight(coef=length_coef),),
+        reward_transform=(ShortestRight(coef=length_coef),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
@@ -281,14 +288,14 @@ def self_rewarded_efficiency(
             "alone": ALONE,
         },
         differs=[
-            "Length in tokens over the run's longest answer; the code counts characters over 1000, and its cosine "
+            "Length in tokens over the run's longest completion; the code counts characters over 1000, and its cosine "
             "rises again beyond that.",
             "The format reward belongs to the task.",
         ],
         reduces=[
             Reduction("grpo", ["equal_lengths", "mixed_groups"], why="rewards 0 and 1 become two other numbers"),
         ],
-        needs=[TWO, "the longest allowed answer (cosine)"],
+        needs=[TWO, "the longest allowed completion (cosine)"],
         source="knoveleng/open-rs recipes/grpo.yaml, src/open_r1/rewards.py",
         golden=[
             Golden(
@@ -297,7 +304,7 @@ def self_rewarded_efficiency(
                 fields={"max_length": 4},
                 advantage=[1.11954406, -0.31489753, -0.80464653],
                 grad=[[-0.18659068] * 2, [0.02624146] * 4, [0.26821551]],
-                why="rewards 0.75, -0.5 and -0.5 - 0.5·0.8535534; three answers",
+                why="rewards 0.75, -0.5 and -0.5 - 0.5·0.8535534; three completions",
             ),
             Golden(
                 rewards=[1, 1, 0],
@@ -321,7 +328,7 @@ def open_rs(
 ) -> Method:
     """Compose GRPO with the cosine length reward of Open-RS, or with Kimi k1.5's."""
     return Method(
-        shape=(CosineLength() if length_reward == "cosine" else MinMaxLength(),),
+        reward_transform=(CosineLength() if length_reward == "cosine" else MinMaxLength(),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),

@@ -18,8 +18,8 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, DualClip, NonNegative, Positive
 
-TWO = "at least two answers per question"
-INFLUENCE = "the tokens' influence on right answers (stats.influence, from last hidden states)"
+TWO = "at least two completions per prompt"
+INFLUENCE = "the tokens' influence on correct completions (stats.influence, from last hidden states)"
 Beta = Annotated[float, Field(ge=0)] | None
 
 
@@ -45,7 +45,7 @@ Beta = Annotated[float, Field(ge=0)] | None
             "alone": ALONE,
         },
         differs=[
-            "The paper mines its strategic n-grams from answers by clustering; here the phrases are a setting.",
+            "The paper mines its strategic n-grams from completions by clustering; here the phrases are a setting.",
         ],
         reduces=[
             Reduction("grpo", settings={"alpha": 0.0}, other={"scale": "none"}, why="no token is amplified"),
@@ -73,7 +73,10 @@ Beta = Annotated[float, Field(ge=0)] | None
                 },
                 settings={"rule": "verl"},
                 advantage=[[0.6, 0.5, 0.6], [-0.5]],
-                why="good and longer than 2: its plan and the token above the 0.7-quantile 1.4; the wrong answer stays",
+                why=(
+                    "good and longer than 2: its plan and the token above the 0.7-quantile 1.4; the wrong "
+                    "completion stays"
+                ),
             ),
         ],
     ),
@@ -92,7 +95,7 @@ def hicra(
     """Compose HICRA: GRPO with A + α|A| on the tokens of planning phrases."""
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(PlanningBoost(alpha=alpha, rule=rule, share=share, phrases=phrases),),
+        advantage_transform=(PlanningBoost(alpha=alpha, rule=rule, share=share, phrases=phrases),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
     )
@@ -109,7 +112,7 @@ def hicra(
                 2025,
             )
         ],
-        summary="Only tokens that matter to the right answers count, tilted towards exploiting or exploring.",
+        summary="Only tokens that matter to the correct completions count, tilted towards exploiting or exploring.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  "
             "A_t = [|THR_t| > τ]·(1 + p·sign THR_t)·A_i,  THR_t = s_t if y_i is right else -s_t,  "
@@ -158,7 +161,7 @@ def thr(
     """Compose THR: GRPO whose advantages become [|THR| > τ]·(1 + p·sign THR)·A."""
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(HiddenReward(p=p, beta=beta),),
+        advantage_transform=(HiddenReward(p=p, beta=beta),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
     )
@@ -175,13 +178,13 @@ def thr(
                 2025,
             )
         ],
-        summary="Wrong answers are punished less on the tokens that also carry the right ones.",
+        summary="Wrong completions are punished less on the tokens that also carry the right ones.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  "
             "A_t = 2|½ - p_g|·A_i where y_i is wrong and s_t > τ, else A_i,  τ = β·min_{right i} mean_t s_t"
         ),
         defaults={
-            "beta": "a note on the authors' code: 1; None spares every token of the wrong answers",
+            "beta": "a note on the authors' code: 1; None spares every token of the wrong completions",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "scale": SCALE,
@@ -216,10 +219,10 @@ def nthr(
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
 ) -> Method:
-    """Compose NTHR: GRPO with 2|0.5 - p|·A on the tokens of wrong answers whose influence is above τ."""
+    """Compose NTHR: GRPO with 2|0.5 - p|·A on the tokens of wrong completions whose influence is above τ."""
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(SparedTokens(beta=beta),),
+        advantage_transform=(SparedTokens(beta=beta),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
     )
@@ -236,11 +239,11 @@ def nthr(
                 2026,
             )
         ],
-        summary="GRPO that holds its entropy: right answers also pull towards a hotter or a cooler policy.",
+        summary="GRPO that holds its entropy: correct completions also pull towards a hotter or a cooler policy.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  "
             "A_t = (1-α)·(R_i - mean_g R)/(std_g R + eps) + α·[y_i right]·π_T(y_t)/π_old(y_t),  "
-            "α = x/(c+x), x = min(|H0-H|, limit), c the share of right answers, T = hot if H ≤ H0 else cold"
+            "α = x/(c+x), x = min(|H0-H|, limit), c the share of correct completions, T = hot if H ≤ H0 else cold"
         ),
         defaults={
             "target": "the authors' README: H0 = 0.25 is best (the released script has 0.5)",
@@ -255,9 +258,9 @@ def nthr(
             "alone": ALONE,
         },
         differs=[
-            "Without a right answer in the batch α is 0; the released code computes infinity by infinity there.",
+            "Without a correct completion in the batch α is 0; the released code computes infinity by infinity there.",
             "H is the mean entropy of the last step's tokens; the released code estimates it by -log π of the samples.",
-            "A right answer is one the verifier accepts; the code takes scores above 0.05.",
+            "A correct completion is one the verifier accepts; the code takes scores above 0.05.",
         ],
         reduces=[
             Reduction(
@@ -315,12 +318,12 @@ def dcpo_distribution(
 ) -> Method:
     """Compose distribution-centric DCPO.
 
-    Token mean of the clipped loss; A blends GRPO's with π_T/π on right answers, by as much as the entropy is off its
-    target.
+    Token mean of the clipped loss; A blends GRPO's with π_T/π on correct completions, by as much as the entropy is off
+    its target.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(TemperedBlend(target=target, limit=limit, hot=hot, cold=cold),),
+        advantage_transform=(TemperedBlend(target=target, limit=limit, hot=hot, cold=cold),),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
     )

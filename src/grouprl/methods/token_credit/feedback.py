@@ -21,7 +21,9 @@ from grouprl.methods.settings import CLIP, KL_NEED, ClipLow, NonNegative, Positi
     Card(
         title="Text2Grad: natural language feedback as token rewards",
         papers=[Paper("Text2Grad: Reinforcement Learning from Natural Language Feedback", "2505.22338", 2025)],
-        summary="PPO whose rewards are +1 on parts of the answer that a critique praises and -1 on those it blames.",
+        summary=(
+            "PPO whose rewards are +1 on parts of the completion that a critique praises and -1 on those it blames."
+        ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + value loss,  A by GAE,  "
             "r_t = [good] - [poor] - β·(log π_old - log π_ref)"
@@ -43,7 +45,7 @@ from grouprl.methods.settings import CLIP, KL_NEED, ClipLow, NonNegative, Positi
             "The weight of the KL is constant; the authors adapt it to a target of 0.1.",
             "A part that does not occur is looked for among as many words as it has, at a likeness of 0.8.",
         ],
-        needs=["a critic (value head)", "a function that names good and poor parts of an answer", KL_NEED],
+        needs=["a critic (value head)", "a function that names good and poor parts of a completion", KL_NEED],
         confidence="partly",
         uncertain="γ and λ, which are TRL's defaults.",
         source="microsoft/Text2Grad: text2grad_trainer.py, train_ultrafeedback.py",
@@ -81,4 +83,4 @@ def text2grad(
     critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
     made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
     shape = (SpanRewards(), *kl_in_reward(kl_coef, kl_estimator))
-    return made.with_parts(shape=shape, explore=(SpanFeedback(function=feedback),))
+    return made.with_parts(reward_transform=shape, augment=(SpanFeedback(function=feedback),))

@@ -1,4 +1,4 @@
-"""Methods that treat the beginning of an answer apart: its first tokens, or its plan."""
+"""Methods that treat the beginning of a completion apart: its first tokens, or its plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, EPS, ClipLow, NonNegative, Positive
 
-TWO = "at least two answers per question"
+TWO = "at least two completions per prompt"
 
 
 @entry(
@@ -33,10 +33,10 @@ TWO = "at least two answers per question"
                 2025,
             )
         ],
-        summary="Only the first 15 to 35 % of each answer is trained; its reward counts right continuations of it.",
+        summary="Only the first 15 to 35 % of each completion is trained; its reward counts right continuations of it.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_{t ≤ ⌊η|y_i|⌋} min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  "
-            "A_i = (R_i - mean_g R)/(std_g R + eps),  R_i = Σ_j [continuation j right] + [answer right]"
+            "A_i = (R_i - mean_g R)/(std_g R + eps),  R_i = Σ_j [continuation j right] + [completion right]"
         ),
         defaults={
             "prefix_start": "the paper: 15 %",
@@ -56,10 +56,10 @@ TWO = "at least two answers per question"
                 "dapo",
                 ["mixed_groups"],
                 settings={"prefix_start": 1.0, "prefix_limit": 1.0, "continuations": 0},
-                why="the whole answer is the prefix, the reward the task's",
+                why="the whole completion is the prefix, the reward the task's",
             ),
         ],
-        needs=[TWO, "answers of more than a few tokens", "time: each answer is continued several times"],
+        needs=[TWO, "completions of more than a few tokens", "time: each completion is continued several times"],
         confidence="partly",
         uncertain="Formulas and defaults come from a secondary source.",
         source="a third-party page with the paper's formulas",
@@ -93,17 +93,17 @@ def pppo(
 ) -> Method:
     """Compose PPPO.
 
-    DAPO's clip and token mean over all tokens, of which only each answer's prefix carries a gradient; its reward is the
-    number of right continuations plus its own. The share grows evenly, in the paper on plateaus.
+    DAPO's clip and token mean over all tokens, of which only each completion's prefix carries a gradient; its reward is
+    the number of right continuations plus its own. The share grows evenly, in the paper on plateaus.
     """
     schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
     return Method(
-        shape=(ContinuationReward(),) if continuations else (),
+        reward_transform=(ContinuationReward(),) if continuations else (),
         advantage=Relative("group", eps=eps, alone=alone),
-        weight=(PrefixMask(**schedule),),
+        token_weight=(PrefixMask(**schedule),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        explore=(Continuations(count=continuations, **schedule),) if continuations else (),
+        augment=(Continuations(count=continuations, **schedule),) if continuations else (),
     )
 
 
@@ -118,16 +118,16 @@ def pppo(
                 2025,
             )
         ],
-        summary="Several answers follow each plan; a plan is worth how often they are right.",
+        summary="Several completions follow each plan; a plan is worth how often they are right.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A = norm_g(R + w·mean_plan R);  "
             "span: norm_plans(mean_plan R)·w on the plan's tokens, norm_g(R) on the others"
         ),
         defaults={
             "sign": "the task's: </plan> as in the paper, unless a task says another",
-            "leaves": "4, our choice: the paper's numbers of plans and answers were not seen",
+            "leaves": "4, our choice: the paper's numbers of plans and completions were not seen",
             "plan_weight": "1, our choice: the paper's weight was not seen",
-            "credit": "the paper: one reward for the whole answer (shared)",
+            "credit": "the paper: one reward for the whole completion (shared)",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "eps": EPS,
@@ -139,10 +139,10 @@ def pppo(
         reduces=[Reduction("grpo", ["always"], settings={"plan_weight": 0.0}, why="the outcome alone")],
         needs=[
             TWO,
-            "answers that begin with a plan and the sign that ends it",
+            "completions that begin with a plan and the sign that ends it",
         ],
         confidence="partly",
-        uncertain="Weights of the rewards, numbers of plans and answers, the rest of the loss.",
+        uncertain="Weights of the rewards, numbers of plans and completions, the rest of the loss.",
         source="reviews of the paper and its abstract",
         golden=[
             Golden(
@@ -180,10 +180,10 @@ def pta_grpo(
 ) -> Method:
     """Compose PTA-GRPO.
 
-    Each plan, one per answer of batch.group, is carried out `leaves` times; GRPO on reward plus the mean reward of the
-    answers that share the plan. `credit="span"` gives the plan's tokens the
-    plan's worth and the others the answer's. Weights are our choice.
+    Each plan, one per completion of batch.group_size, is carried out `leaves` times; GRPO on reward plus the mean
+    reward of the completions that share the plan. `credit="span"` gives the plan's tokens the plan's worth and the
+    others the completion's. Weights are our choice.
     """
     advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
     tree = PlanTree(sign=sign, leaves=leaves)
-    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=advantage, explore=(tree,))
+    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=advantage, augment=(tree,))

@@ -1,4 +1,4 @@
-"""Methods in which the first token of an answer chooses how to answer: with a long thought or without."""
+"""Methods in which the first token of a completion chooses how to completion: with a long thought or without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from grouprl.methods.settings import ALONE, CLIP, KL_ESTIMATOR, KL_NEED, ClipLow
     Card(
         title="Decoupled GRPO (Thinkless)",
         papers=[Paper("Thinkless: LLM Learns When to Think", "2505.13379", 2025)],
-        summary="The first token chooses whether to think; its loss has a weight that no answer's length can drown.",
+        summary=(
+            "The first token chooses whether to think; its loss has a weight that no completion's length can drown."
+        ),
         formula=(
             "L = α/B Σ_i l_{i,1} + 1/Σ(|y_i|-1) Σ_i Σ_{t>1} l_{i,t},  l_t = -min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "A_i = R_i - mean_g R"
@@ -42,10 +44,10 @@ from grouprl.methods.settings import ALONE, CLIP, KL_ESTIMATOR, KL_NEED, ClipLow
                 ["equal_lengths"],
                 settings={"control_coef": 0.25},
                 scale=None,
-                why="answers of 5 tokens: α = 1/4 gives the first token the weight of every other",
+                why="completions of 5 tokens: α = 1/4 gives the first token the weight of every other",
             ),
         ],
-        needs=["at least two answers per question", "answers whose first token chooses the mode", KL_NEED],
+        needs=["at least two completions per prompt", "completions whose first token chooses the mode", KL_NEED],
         source="VainF/Thinkless",
         golden=[
             Golden(

@@ -1,4 +1,4 @@
-"""GRPO on a part of the tokens or answers: the uncertain ones, the informative ones, a cheap sample."""
+"""GRPO on a part of the tokens or completions: the uncertain ones, the informative ones, a cheap sample."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
             "the current policy's over its batch. With one update per rollout both are the same.",
         ],
         reduces=[Reduction("dapo", settings={"fraction": 1.0}, why="every token is in the top 100%")],
-        needs=["at least two answers per question", "entropies of the sampler"],
+        needs=["at least two completions per prompt", "entropies of the sampler"],
         source="TRL grpo_trainer.py (get_high_entropy_mask, top_entropy_quantile 0.2), ms-swift entropy_mask.md",
         golden=[
             Golden(
@@ -105,7 +105,7 @@ def forking_tokens(
         dynamic_sampling=dynamic_sampling,
         max_rounds=max_rounds,
     )
-    return base.with_parts(weight=(TopTokens(fraction=fraction),))
+    return base.with_parts(token_weight=(TopTokens(fraction=fraction),))
 
 
 @entry(
@@ -120,15 +120,15 @@ def forking_tokens(
                 2025,
             )
         ],
-        summary="Train on the answers whose advantages vary most, and of these on the tokens with large |A|·H.",
+        summary="Train on the completions whose advantages vary most, and of these on the tokens with large |A|·H.",
         formula=(
             "L = -1/#K Σ_{(i,t)∈K} min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  K = top `tokens` by |A_i|·H_t of the "
-            "answers in S,  S = argmax_{|S| = sequences·B} Var(A_S)"
+            "completions in S,  S = argmax_{|S| = sequences·B} Var(A_S)"
         ),
         defaults={
             "sequences": "our choice: with `tokens` a fifth of all tokens, the share the paper reports using",
             "tokens": "our choice: with `sequences` a fifth of all tokens, the share the paper reports using",
-            "over": "the batch: the paper does not say batch or answer",
+            "over": "the batch: the paper does not say batch or completion",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "scale": SCALE,
@@ -143,16 +143,16 @@ def forking_tokens(
             Reduction("grpo", ["equal_lengths"], settings={"sequences": 1.0, "tokens": 1.0}, why="all is kept"),
             Reduction(
                 "forking_tokens",
-                ["mixed_groups", "two_answers"],
+                ["mixed_groups", "two_completions"],
                 settings={"sequences": 1.0, "tokens": 0.5},
                 other={"fraction": 0.5, "clip_high": 0.2},
                 scale=None,
-                why="with two answers per mixed group every |A| is the same; the denominators differ",
+                why="with two completions per mixed group every |A| is the same; the denominators differ",
             ),
         ],
-        needs=["at least two answers per question", "entropies of the sampler"],
+        needs=["at least two completions per prompt", "entropies of the sampler"],
         confidence="partly",
-        uncertain="The schedule of the two shares, and whether tokens are ranked per batch or per answer.",
+        uncertain="The schedule of the two shares, and whether tokens are ranked per batch or per completion.",
         source="a note on the paper and its reviews; no code was available",
         golden=[
             Golden(
@@ -182,13 +182,13 @@ def d3s(
 ) -> Method:
     """Compose D3S with constant shares.
 
-    GRPO's clipped loss, averaged over the kept tokens: of the `sequences` share of answers with the largest variance
-    of A over the whole rollout, the `tokens` share with the largest |A|·H.
+    GRPO's clipped loss, averaged over the kept tokens: of the `sequences` share of completions with the largest
+    variance of A over the whole rollout, the `tokens` share with the largest |A|·H.
     """
     chosen = TopTokens(fraction=tokens, score="advantage_entropy", over=over)
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        weight=(VarianceSubset(fraction=sequences), chosen),
+        token_weight=(VarianceSubset(fraction=sequences), chosen),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=WeightedMean(),
     )
@@ -218,12 +218,12 @@ def d3s(
         reduces=[
             Reduction("grpo", settings={"keep": 1.0, "limit": None}, why="all tokens are kept"),
             Reduction(
-                "dapo", ["equal_lengths", "mixed_groups"], other={"clip_high": 0.2}, why="short answers are kept"
+                "dapo", ["equal_lengths", "mixed_groups"], other={"clip_high": 0.2}, why="short completions are kept"
             ),
         ],
-        needs=["at least two answers per question"],
+        needs=["at least two completions per prompt"],
         confidence="abstract-only",
-        uncertain="The numbers of head, keep and limit, and whether the mean is per answer (as here) or per batch.",
+        uncertain="The numbers of head, keep and limit, and whether the mean is per completion (as here) or per batch.",
         source="the paper's abstract",
         golden=[
             Golden(
@@ -233,14 +233,14 @@ def d3s(
                 advantage=[[0.70710578, 0.70710578, 0.0], [-0.70710578, -0.70710578]],
                 loss=0.0,
                 grad=[[-0.176776445, -0.176776445, 0.0], [0.176776445, 0.176776445]],
-                why="two tokens of each answer are kept: A/(2·2)",
+                why="two tokens of each completion are kept: A/(2·2)",
             ),
             Golden(
                 rewards=[1, 0],
                 lengths=[3, 2],
                 settings={"limit": 1},
                 grad=[[-0.35355289, 0.0, 0.0], [0.35355289, 0.0]],
-                why="one token of each answer: A/2",
+                why="one token of each completion: A/2",
             ),
         ],
     ),
@@ -257,11 +257,11 @@ def s_grpo_memory(
 ) -> Method:
     """Compose Stochastic GRPO.
 
-    GRPO's loss over the first `head` tokens of an answer and later ones kept with probability `keep`, at most `limit`;
-    the mean of an answer counts its kept tokens.
+    GRPO's loss over the first `head` tokens of a completion and later ones kept with probability `keep`, at most
+    `limit`; the mean of a completion counts its kept tokens.
     """
     return Method(
-        select=(TokenSubset(head=head, keep=keep, limit=limit),),
+        filter=(TokenSubset(head=head, keep=keep, limit=limit),),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),

@@ -1,4 +1,4 @@
-"""Credit for single tokens by comparing a group's answers: GTPO (trajectory), KTAE, T-SPMO."""
+"""Credit for single tokens by comparing a group's completions: GTPO (trajectory), KTAE, T-SPMO."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ TOKENS = "token ids"
     Card(
         title="Group-relative Trajectory-based Policy Optimization",
         papers=[Paper("GTPO: Trajectory-Based Policy Optimization in Large Language Models", "2508.03772", 2025)],
-        summary="Bad answers do not punish what they share with good ones at either end; uncertain ones are left out.",
+        summary=(
+            "Bad completions do not punish what they share with good ones at either end; uncertain ones are left out."
+        ),
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t [H_i ≤ limit] (A_i - c·H_i) δ_t log π(y_t) / max(1, #conflicts_i),  δ = positive "
             "(good) or negative (bad) for tokens of the common prefix and again of the common suffix, else 1; "
-            "H_i the mean entropy of the answer"
+            "H_i the mean entropy of the completion"
         ),
         defaults={
             "positive": "the authors' code: W = 2",
-            "negative": "the paper: conflicts of bad answers are skipped",
-            "spread": "the authors' code: divided by the answer's number of conflict tokens",
+            "negative": "the paper: conflicts of bad completions are skipped",
+            "spread": "the authors' code: divided by the completion's number of conflict tokens",
             "entropy_coef": "the authors' code: 0.1",
             "entropy_limit": "the authors' code: 0.7, about the paper's ln 2",
             "scale": SCALE,
@@ -57,7 +59,7 @@ TOKENS = "token ids"
         },
         differs=[
             "Entropies are those of the sampling policy: with one update per rollout the current one's.",
-            "The mean over answers; the authors' code accumulates their sum.",
+            "The mean over completions; the authors' code accumulates their sum.",
         ],
         reduces=[
             Reduction(
@@ -89,7 +91,7 @@ TOKENS = "token ids"
             ),
         ],
         needs=[
-            "at least two answers per question",
+            "at least two completions per prompt",
             TOKENS,
             "entropies of the sampler",
             "exactly one update per rollout",
@@ -114,12 +116,12 @@ TOKENS = "token ids"
                 fields={"token_bt": [[5, 6], [7, 5, 6]], "entropy_bt": [[0.5, 0.5], [0.9, 0.9, 0.9]]},
                 settings={"scale": "none"},
                 advantage=[[0.45, 0.45], [0.0, 0.0, 0.0]],
-                why="a suffix of two: ·2, over two conflicts; the second answer is too uncertain",
+                why="a suffix of two: ·2, over two conflicts; the second completion is too uncertain",
             ),
         ],
         notes=[
             "While a policy is less certain than the limit, nothing is trained: raise entropy_limit or switch it off.",
-            "Groups without spread keep a small advantage of -c·H_i: it pushes uncertain answers down most.",
+            "Groups without spread keep a small advantage of -c·H_i: it pushes uncertain completions down most.",
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "grad_clip": 0.1},
     ),
@@ -136,15 +138,15 @@ def gtpo_trajectory(
 ) -> Method:
     """Compose GTPO (trajectory).
 
-    Mean over answers of the token mean of -A'·δ·log π without ratio, clip or KL; A' is GRPO's advantage minus an
-    entropy term, δ spares what good and bad answers share at their ends.
+    Mean over completions of the token mean of -A'·δ·log π without ratio, clip or KL; A' is GRPO's advantage minus an
+    entropy term, δ spares what good and bad completions share at their ends.
     """
     ends = SharedEnds(
         positive=positive, negative=negative, spread=spread, entropy_coef=entropy_coef, entropy_limit=entropy_limit
     )
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(ends,),
+        advantage_transform=(ends,),
         objective=PolicyGradient(),
         aggregate=SequenceMean(),
         on_policy=True,
@@ -162,7 +164,9 @@ def gtpo_trajectory(
                 2025,
             )
         ],
-        summary="GRPO plus a bonus for tokens that occur in right answers rather than wrong ones, by Fisher's test.",
+        summary=(
+            "GRPO plus a bonus for tokens that occur in correct completions rather than wrong ones, by Fisher's test."
+        ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t), at most -c·A_t where A_t < 0,  "
             "A_t = (R_i - mean_g R)/(std_g R + eps) + 2·top·(σ((α e^(-2P) + β IG) x/(α+β)) - ½) of the token y_t,  "
@@ -183,7 +187,7 @@ def gtpo_trajectory(
             "kl_estimator": "the authors' scripts: low_var_kl, which is k3",
         },
         differs=[
-            "The end token gets no bonus, as in the authors' code: here the last token of answers that ended by "
+            "The end token gets no bonus, as in the authors' code: here the last token of completions that ended by "
             "themselves.",
             "The KL to the reference is off by default.",
         ],
@@ -203,7 +207,13 @@ def gtpo_trajectory(
                 why="no bonus",
             ),
         ],
-        needs=["at least two answers per question", TOKENS, "raw correctness", "which answers were cut off", KL_NEED],
+        needs=[
+            "at least two completions per prompt",
+            TOKENS,
+            "raw correctness",
+            "which completions were cut off",
+            KL_NEED,
+        ],
         source="xiaolizh1/KTAE verl/workers/actor/compute_key_tokens.py, verl/trainer/ppo/core_algos.py",
         golden=[
             Golden(
@@ -216,7 +226,10 @@ def gtpo_trajectory(
                 },
                 advantage=[[0.70710578, 1.70710578], [-0.70710578, -1.70710578]],
                 grad=[[-0.176776445, -0.426776445], [0.176776445, 0.426776445]],
-                why="5 is in both: nothing; 6 only in the right and 7 only in the wrong answer: the sigmoid saturates",
+                why=(
+                    "5 is in both: nothing; 6 only in the right and 7 only in the wrong completion: the sigmoid "
+                    "saturates"
+                ),
             ),
             Golden(
                 rewards=[1, 1, 0, 0],
@@ -247,7 +260,7 @@ def gtpo_trajectory(
             ),
         ],
         notes=[
-            "A token that only right (or only wrong) answers contain always gets the full bonus (or malus).",
+            "A token that only right (or only wrong) completions contain always gets the full bonus (or malus).",
             "Changed after 0.1: the information gain left out the completions without the token and could be negative; "
             "the loss was grpo's mean over completions, without the dual clip.",
         ],
@@ -270,11 +283,11 @@ def ktae(
     """Compose GRPO with key-token advantages.
 
     PPO's clip with a dual clip, mean over all tokens; each token's advantage gains up to ±`top` by how its presence
-    goes with right answers of the group (Fisher's exact test, information gain, frequencies).
+    goes with correct completions of the group (Fisher's exact test, information gain, frequencies).
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
+        advantage_transform=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
         objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
@@ -286,17 +299,19 @@ def ktae(
     Card(
         title="Token-Specific Prefix Matching Optimization",
         papers=[MEMORY_PAPER],
-        summary="The group's answers as a tree: only branching tokens learn, each by the outcomes behind it, once.",
+        summary="The group's completions as a tree: only branching tokens learn, each by the outcomes behind it, once.",
         formula=(
-            "L = -1/#nodes Σ_{(u,v)} A(v|u) π(v|u),  A(v|u) = mean R of answers through u and v - mean R of answers "
+            "L = -1/#nodes Σ_{(u,v)} A(v|u) π(v|u),  A(v|u) = mean R of completions through u and v - mean R of "
+            "completions "
             "through u without v"
         ),
         defaults={},
         differs=[
-            "The paper's L2 penalty on the weights is optim's weight decay; its replay from a past answer's prefix is "
+            "The paper's L2 penalty on the weights is optim's weight decay; its replay from a past completion's "
+            "prefix is "
             "a matter of sampling and not here.",
         ],
-        needs=["at least two answers per question", TOKENS, "exactly one update per rollout"],
+        needs=["at least two completions per prompt", TOKENS, "exactly one update per rollout"],
         confidence="abstract-only",
         uncertain="The exact contrast of a node (against the other branches, as here, or against all) and its scale.",
         source="the paper's abstract",
@@ -316,7 +331,7 @@ def ktae(
                 fields={"token_bt": [[4], [4], [5]]},
                 advantage=[0.5, 0.5, -0.5],
                 grad=[[-0.0459849301], [-0.0459849301], [0.0919698603]],
-                why="two nodes; 4 leads to 1/2 and counts half in each of its answers; 0.5/e/2",
+                why="two nodes; 4 leads to 1/2 and counts half in each of its completions; 0.5/e/2",
             ),
         ],
     ),
@@ -329,7 +344,7 @@ def t_spmo() -> Method:
     """
     return Method(
         advantage=PrefixTree(),
-        weight=(OncePerNode(),),
+        token_weight=(OncePerNode(),),
         objective=Probability(),
         aggregate=WeightedMean(),
         on_policy=True,

@@ -63,7 +63,7 @@ AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs
                 why="every weight is 1",
             )
         ],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source="zhyang2226/AR-Lopti verl/trainer/ppo/ray_trainer.py (compute_reweight_advantage), scripts",
         golden=[
             Golden(
@@ -96,7 +96,7 @@ def advantage_reweighting(
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        weight=(ProbabilityWeight(alpha=alpha),),
+        token_weight=(ProbabilityWeight(alpha=alpha),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
@@ -114,7 +114,7 @@ def advantage_reweighting(
                 2025,
             )
         ],
-        summary="GRPO in which good and uncertain answers weigh more: a softmax over advantage and entropy.",
+        summary="GRPO in which good and uncertain completions weigh more: a softmax over advantage and entropy.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t w_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) + β·KL,  "
             "w_t = softmax over the group at step t of (A_i + α·H_t)/P"
@@ -138,7 +138,7 @@ def advantage_reweighting(
                 ["one_group", "equal_lengths"],
                 settings={"temperature": 1e12, "kl_coef": 0.0},
                 scale=0.25,
-                why="P without bound: four answers weigh 1/4 each",
+                why="P without bound: four completions weigh 1/4 each",
             ),
             Reduction(
                 "dr_grpo",
@@ -148,9 +148,9 @@ def advantage_reweighting(
                 why="P without bound: uniform weights; one group has one standard deviation",
             ),
         ],
-        needs=["at least two answers per question", "entropies of the sampler", KL_NEED],
+        needs=["at least two completions per prompt", "entropies of the sampler", KL_NEED],
         confidence="abstract-only",
-        uncertain="The values of α and P, and how the paper treats steps that only some answers reach.",
+        uncertain="The values of α and P, and how the paper treats steps that only some completions reach.",
         source="the paper's abstract",
         golden=[
             Golden(
@@ -161,7 +161,7 @@ def advantage_reweighting(
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.27261495,
                 grad=[[-0.14979713, -0.17677645], [0.05395862]],
-                why="step 1: 1/(1 + e^-1.71421156) = 0.84738175 and the rest; step 2 has one answer, weight 1",
+                why="step 1: 1/(1 + e^-1.71421156) = 0.84738175 and the rest; step 2 has one completion, weight 1",
             ),
             Golden(
                 rewards=[1, 0],
@@ -172,7 +172,9 @@ def advantage_reweighting(
                 why="scores (0.7071 + 2·0.75)/2 and (-0.7071 + 2·0.2)/2: weights 0.77852748 and 0.22147252",
             ),
         ],
-        notes=["Towards the end of the longest answer few answers are left at a step, and its tokens weigh more."],
+        notes=[
+            "Towards the end of the longest completion few completions are left at a step, and its tokens weigh more."
+        ],
     ),
 )
 def egsw(
@@ -189,12 +191,12 @@ def egsw(
 ) -> Method:
     """Compose GRPO with entropy-guided weights.
 
-    Every token's clipped loss times softmax_g((A + α·H_t)/P) over the group's answers at the same step (or over whole
-    answers); the KL is not weighed.
+    Every token's clipped loss times softmax_g((A + α·H_t)/P) over the group's completions at the same step (or over
+    whole completions); the KL is not weighed.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        weight=(EntropyGuided(alpha=alpha, temperature=temperature, level=level),),
+        token_weight=(EntropyGuided(alpha=alpha, temperature=temperature, level=level),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=SequenceMean(),
         regularize=kl_terms(kl_coef, kl_estimator),

@@ -26,10 +26,10 @@ Ratio = Annotated[float, Field(gt=1)]
     Card(
         title="Dynamic Clipping Policy Optimization",
         papers=[Paper("DCPO: Dynamic Clipping Policy Optimization", "2509.02333", 2025)],
-        summary="Clip bounds that widen for unlikely tokens, and advantages that remember a question's earlier visits.",
+        summary="Clip bounds that widen for unlikely tokens, and advantages that remember a prompt's earlier visits.",
         formula=(
             "L = -Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, ½+½√max(1-4ε_low/q_t, 0), "
-            "min(½+½√(1+4ε_high/q_t), cap)) A_i),  q_t = π_old(y_t),  at visit v of the question A = the smaller of "
+            "min(½+½√(1+4ε_high/q_t), cap)) A_i),  q_t = π_old(y_t),  at visit v of the prompt A = the smaller of "
             "A_tot/v + (1-1/v)A_new and A_new/v + (1-1/v)A_tot,  A_new = (R - mean_g R)/(std_g R + eps), A_tot the "
             "same with moments over all visits"
         ),
@@ -39,13 +39,14 @@ Ratio = Annotated[float, Field(gt=1)]
             "cap": "the authors' code: clip_ratio_c = 10",
             "dual_clip": "the authors' code: clip_ratio_c = 10",
             "smooth": "the paper: Smooth Advantage Standardisation; off, A = A_new",
-            "sequences": "the paper: Only Token Mean sums over answers; 'mean' divides by their number",
+            "sequences": "the paper: Only Token Mean sums over completions; 'mean' divides by their number",
             "scale": SCALE,
             "eps": EPS,
             "alone": ALONE + "; only without smooth",
         },
         differs=[
-            "The authors' code averages over the tokens of a micro-batch; here is the paper's sum of means per answer.",
+            "The authors' code averages over the tokens of a micro-batch; here is the paper's sum of means per "
+            "completion.",
             "Moments over visits with a standard deviation up to 1e-6 count as without spread.",
             "The spreads of earlier visits are sample standard deviations of the task's rewards, whatever `scale` is.",
         ],
@@ -58,7 +59,7 @@ Ratio = Annotated[float, Field(gt=1)]
             ),
             Reduction("gspo", ["on_policy"], settings={"smooth": False}, scale=None, why="the sum is B times the mean"),
         ],
-        needs=["at least two answers per question", "questions that come again, or smooth never acts"],
+        needs=["at least two completions per prompt", "prompts that come again, or smooth never acts"],
         source=(
             "lime-RL/DCPO verl/trainer/ppo/core_algos.py (get_clip_low_high, get_mean_std, "
             "compute_dcpo_outcome_advantage, compute_policy_loss_dcpo)"
@@ -114,8 +115,8 @@ def dcpo_clip(
 ) -> Method:
     """Compose DCPO.
 
-    Sum over answers of the token mean of the loss clipped at bounds that solve |ρ - 1|·π = ε; A blends the standardised
-    reward with that over all visits of the question.
+    Sum over completions of the token mean of the loss clipped at bounds that solve |ρ - 1|·π = ε; A blends the
+    standardised reward with that over all visits of the prompt.
     """
     plain = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
     return Method(
@@ -137,7 +138,7 @@ def dcpo_clip(
                 2025,
             )
         ],
-        summary="Widen the clip at every update until the tokens of good answers carry a given share of the loss.",
+        summary="Widen the clip at every update until the tokens of good completions carry a given share of the loss.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, c_low, c_high) A_i),  c raised from their starts (c_high "
             "first) until Σ_{A>0} π_b |ℓ_t| ≥ target·Σ π_b |ℓ_t|, ℓ_t the clipped term"
@@ -176,7 +177,7 @@ def dcpo_clip(
             ),
         ],
         needs=[
-            "at least two answers per question",
+            "at least two completions per prompt",
             "log-probs of the sampler",
             "all rows of an optimiser step together",
         ],
@@ -273,7 +274,7 @@ def bapo(
             "limit": "the authors' code: groups with an |A| of 5 or more get GRPO's advantage",
         },
         differs=[
-            "The first step is drawn at the run's temperature: the scale of ĥ is that of the step before.",
+            "The first step is sampled at the run's temperature: the scale of ĥ is that of the step before.",
             "The authors' code divides negative ĥ by a negative number, so that it is never negative and the branches "
             "for certain tokens never act; released=True has that.",
             "Entropies are those of the sampling policy; their statistics are over the optimiser step.",
@@ -284,11 +285,11 @@ def bapo(
                 ["equal_lengths"],
                 settings={"adapt_clip": False, "redistribute": False, "dual_clip": None, "limit": None},
                 other={"scale": "population_std"},
-                why="equal lengths: the statistics over tokens are those over answers",
+                why="equal lengths: the statistics over tokens are those over completions",
             ),
         ],
         needs=[
-            "at least two answers per question",
+            "at least two completions per prompt",
             "entropies of the sampler",
             "all rows of an optimiser step together",
         ],
@@ -323,16 +324,16 @@ def hapo(
     pivot: Annotated[float, Field(ge=0, le=1)] = 0.8,
     adapt_clip: bool = True,
     redistribute: bool = True,
-    heat: Annotated[float, Field(ge=0, lt=1)] = 0.05,
+    temperature: Annotated[float, Field(ge=0, lt=1)] = 0.05,
     released: bool = False,
     eps: NonNegative = 1e-6,
     limit: Annotated[float, Field(gt=0)] | None = 5.0,
 ) -> Method:
     """Compose HAPO.
 
-    Uncertain tokens are drawn hotter, certain ones colder, by up to `heat` (0: none). Token mean of the clipped loss; A
-    relative to the group's tokens; a certain token may fall further, an uncertain one rise further, and advantages are
-    moved between them by their entropy score ĥ.
+    Uncertain tokens are sampled hotter, certain ones colder, by up to `temperature` (0: none). Token mean of the
+    clipped loss; A relative to the group's tokens; a certain token may fall further, an uncertain one rise further, and
+    advantages are moved between them by their entropy score ĥ.
     """
     return Method(
         advantage=TokenRelative(eps=eps, limit=limit),
@@ -346,5 +347,5 @@ def hapo(
             dual=dual_clip,
         ),
         aggregate=TokenMean(),
-        sampling=EntropyTemperature(tau=heat, pivot=pivot, released=released) if heat > 0 else None,
+        sampling=EntropyTemperature(tau=temperature, pivot=pivot, released=released) if temperature > 0 else None,
     )

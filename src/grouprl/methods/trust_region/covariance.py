@@ -24,12 +24,12 @@ SHARED = {
     "scale": SCALE,
     "eps": EPS,
     "alone": ALONE,
-    "dynamic_sampling": "the authors' recipe: groups that are all right or all wrong are left out and drawn anew",
+    "dynamic_sampling": "the authors' recipe: groups that are all right or all wrong are left out and sampled anew",
     "max_rounds": "as dapo: 10",
 }
 SOURCE = "PRIME-RL/Entropy-Mechanism-of-RL verl/trainer/ppo/core_algos.py, recipe/dapo; verl core_algos.py"
 STEP = "Means of the covariance are over the optimiser step; the authors' code takes them over a micro-batch."
-NEEDS = ["at least two answers per question", "all rows of an optimiser step together"]
+NEEDS = ["at least two completions per prompt", "all rows of an optimiser step together"]
 
 
 @entry(
@@ -39,7 +39,7 @@ NEEDS = ["at least two answers per question", "all rows of an optimiser step tog
         papers=[PAPER],
         summary="Take the gradient from a few random tokens that are both likely and good: they collapse the entropy.",
         formula=(
-            "L = -1/Σ|y_i| Σ_i Σ_t [t not drawn] min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  drawn: "
+            "L = -1/Σ|y_i| Σ_i Σ_t [t not sampled] min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i),  sampled: "
             "max(1, share·tokens) random tokens with lower < (A - mean A)(log π - mean log π) < upper"
         ),
         defaults={
@@ -56,7 +56,7 @@ NEEDS = ["at least two answers per question", "all rows of an optimiser step tog
                 "dapo",
                 ["mixed_groups", "equal_lengths"],
                 settings={"lower": 1e6, "upper": 2e6, "clip_low": 0.2, "clip_high": 0.28},
-                why="no covariance is so large: nothing is drawn",
+                why="no covariance is so large: nothing is sampled",
             )
         ],
         needs=NEEDS,
@@ -158,7 +158,7 @@ def kl_cov(
 
 def _grpo(objective: Objective, scale: Scale, eps: float, alone: Alone, rounds: int) -> Method:
     return Method(
-        select=(MixedGroups(),) if rounds else (),
+        filter=(MixedGroups(),) if rounds else (),
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=objective,
         aggregate=TokenMean(),

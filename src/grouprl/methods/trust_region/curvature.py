@@ -50,14 +50,14 @@ from grouprl.methods.settings import ALONE, CLIP, SCALE, ClipLow, NonNegative, P
             "the output layer is tied to the embedding also of its use there. The authors keep moments of their own.",
             "The vocabulary is reduced token by token, to the sampled token and the likeliest; outside, u counts as 0.",
             "Weight decay is not part of the candidate step.",
-            "Thresholds for whole answers and batches, which the recipes do not use, are not here.",
+            "Thresholds for whole completions and batches, which the recipes do not use, are not here.",
         ],
         reduces=[
             Reduction(
                 "dapo", other={"clip_high": 0.2, "eps": 1e-4}, when=["mixed_groups"], why="the loss of the kept tokens"
             )
         ],
-        needs=["at least two answers per question", "an output layer that is trained: no adapters, no capped logits"],
+        needs=["at least two completions per prompt", "an output layer that is trained: no adapters, no capped logits"],
         source="luckeciano/stable-pg-llm src/open_r1/grpo_entropy_trainer.py, recipes/Qwen2.5-Math-7B/grpo",
         golden=[
             Golden(
@@ -99,5 +99,5 @@ def capo(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        learn=CurvatureMask(objective=tau_objective, policy=tau_policy, symmetric=symmetric, model=model, top=top),
+        update=CurvatureMask(objective=tau_objective, policy=tau_policy, symmetric=symmetric, model=model, top=top),
     )

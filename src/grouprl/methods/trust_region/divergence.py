@@ -45,7 +45,7 @@ Cap = Annotated[float, Field(gt=0)] | None
         reduces=[
             Reduction("dr_grpo", ["on_policy"], why="nothing has moved, and every ratio is 1"),
         ],
-        needs=["at least two answers per question", "two or more updates per rollout for the mask to act"],
+        needs=["at least two completions per prompt", "two or more updates per rollout for the mask to act"],
         confidence="partly",
         uncertain="the paper was not read: mask, cap and limits are verl's dppo_tv and dppo_kl and their scripts",
         source="verl 0.9.1 core_algos.py (dppo_tv, dppo_kl), run against this",

@@ -44,7 +44,7 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
         },
         differs=[
             "A clipped token's constant is left out: the gradient is the same, the loss value is not.",
-            "'clip_filter' counts answers where the code counts groups, the same for groups of equal size.",
+            "'clip_filter' counts completions where the code counts groups, the same for groups of equal size.",
         ],
         reduces=[
             Reduction(
@@ -61,7 +61,7 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
             ),
             Reduction("grpo", ["on_policy", "equal_lengths"], why="every ratio is 1, so no drift"),
         ],
-        needs=["at least two answers per question", SEVERAL],
+        needs=["at least two completions per prompt", SEVERAL],
         confidence="partly",
         uncertain="Which weighting ω the paper's own runs have; read in two peers' code, not on the authors' branch.",
         source="sii-research/siiRL core_algos.py and dp_actor.py; opendilab/LightRFT; MM-EUREKA README",
@@ -90,7 +90,7 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
                 groups=[0, 0, 1, 1],
                 settings={"weighting": "clip_filter"},
                 advantage=[1.0, -1.0, 0.0, 0.0],
-                why="half of the answers carry a signal: ω = 2",
+                why="half of the completions carry a signal: ω = 2",
             ),
             Golden(
                 rewards=[1, 0],
@@ -120,7 +120,7 @@ def cpgd(
     scale: Scale = "sample_std" if weighting == "std" else "none"
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        normalize=(ValidFraction(limit=3.0),) if weighting == "clip_filter" else (),
+        advantage_transform=(ValidFraction(limit=3.0),) if weighting == "clip_filter" else (),
         objective=RegionGradient(region="one_side", low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=(PolicyDrift(coef=drift_coef, cap=drift_cap),) if drift_coef > 0 else (),
@@ -143,7 +143,8 @@ def cpgd(
         },
         differs=[
             "The step size t is constant; the paper lets it fall linearly to 0 over the run.",
-            "KL(π || π_old) is estimated from the answers' tokens (k3 times the ratio, which has its gradient); the "
+            "KL(π || π_old) is estimated from the completions' tokens (k3 times the ratio, which has its "
+            "gradient); the "
             "paper sums over all actions of each state.",
             "The policy loss is written as -sg[ρ]·A·log π, which has the gradient of -ρA.",
             "The off-policy and Tsallis variants are not here.",
@@ -183,7 +184,7 @@ def mdpo(
     """
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
-        normalize=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         objective=Capped(high=None, high_negative=None),
         aggregate=TokenMean(),
         regularize=(KLLoss(coef=1 / step_size, estimator="weighted_k3", anchor="old"),),

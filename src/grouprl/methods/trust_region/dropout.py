@@ -99,7 +99,7 @@ def d_ppo(
     """Compose D-PPO: PPO whose clipped loss leaves out, for each sign of ρA, the share `drop` of lowest score."""
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
-        normalize=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         objective=DropoutClip(drop=drop, score=score, low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),

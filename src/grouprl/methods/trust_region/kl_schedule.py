@@ -52,7 +52,7 @@ from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, SCALE, Clip
             ),
             Reduction("grpo", settings={"kl_min": 0.0, "kl_max": 0.0}, why="no KL"),
         ],
-        needs=["at least two answers per question", "a reference model when kl_max is above 0"],
+        needs=["at least two completions per prompt", "a reference model when kl_max is above 0"],
         confidence="partly",
         uncertain="The schedule and its bounds: only the idea, small first and larger later, could be confirmed.",
         source="the paper's abstract and notes of others; no official code was found",

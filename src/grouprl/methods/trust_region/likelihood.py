@@ -31,7 +31,7 @@ from grouprl.methods.settings import (
         papers=[
             Paper("On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral", "2512.04220", 2025)
         ],
-        summary="GRPO that pays where good answers become less likely during an update: the start of its collapse.",
+        summary="GRPO that pays where good completions become less likely during an update: the start of its collapse.",
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t (min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i) - λ [A_i ≥ 0] [Σ_run d > 0] max(0, d_t)) + "
             "β·KL,  d_t = log π_old(y_t) - log π(y_t)"
@@ -47,12 +47,12 @@ from grouprl.methods.settings import (
             "eps": EPS,
             "alone": ALONE,
         },
-        differs=["Without the variant that gives the tokens of the final answer their own weight (MA)."],
+        differs=["Without the variant that gives the tokens of the final completion their own weight (MA)."],
         reduces=[
             Reduction("grpo", ["on_policy", "equal_lengths"], settings={"kl_coef": 0.0}, why="nothing has fallen yet"),
             Reduction("grpo", ["equal_lengths"], settings={"kl_coef": 0.0, "coef": 0.0}, why="without the regulariser"),
         ],
-        needs=["at least two answers per question", "two or more updates per rollout, or nothing can fall", KL_NEED],
+        needs=["at least two completions per prompt", "two or more updates per rollout, or nothing can fall", KL_NEED],
         source="vengdeng/LLDS (repository of the paper) verl/workers/actor/dp_actor.py, train_grpo_nqhot.sh, README",
         golden=[
             Golden(
@@ -63,7 +63,10 @@ from grouprl.methods.settings import (
                 advantage=[0.70710578, -0.70710578],
                 loss=-0.35761641,
                 grad=[[-0.20995394, -0.18583997, -0.17677645], [0.15995394]],
-                why="d = 0.1, -0.05, 0 sums to 0.05 > 0: the first token costs 0.2·0.1; the bad answer costs nothing",
+                why=(
+                    "d = 0.1, -0.05, 0 sums to 0.05 > 0: the first token costs 0.2·0.1; the bad completion costs "
+                    "nothing"
+                ),
             ),
             Golden(
                 rewards=[1, 0],
@@ -71,7 +74,7 @@ from grouprl.methods.settings import (
                 log_ratio=[[-0.1, 0.2, 0.0], [0.0]],
                 settings={"kl_coef": 0.0},
                 grad=[[-0.15995394, 0.0, -0.17677645], [0.17677645]],
-                why="the answer as a whole rose: no cost; e^0.2 = 1.2214 is clipped",
+                why="the completion as a whole rose: no cost; e^0.2 = 1.2214 is clipped",
             ),
         ],
         recommended={"group": 5, "learning_rate": 1e-6, "updates per rollout": 2},
@@ -90,7 +93,7 @@ def llds(
 ) -> Method:
     """Compose GRPO with LLDS.
 
-    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on answers with A ≥ 0, where a stretch of the
+    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on completions with A ≥ 0, where a stretch of the
     policy's own tokens became less likely as a whole; plus β·KL.
     """
     guard = (LikelihoodGuard(coef=coef, gate=gate),) if coef > 0 else ()

@@ -88,7 +88,7 @@ RECOMMENDED: dict[str, Any] = {"group": 8, "learning_rate": 1e-6, "temperature":
                 why="one update, and the means agree",
             ),
         ],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source=SOURCE,
         golden=[
             Golden(
@@ -127,7 +127,7 @@ def lopti(
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
-        learn=TwoPhase(eta=eta, by=by, order=order),
+        update=TwoPhase(eta=eta, by=by, order=order),
     )
 
 
@@ -156,7 +156,7 @@ def lopti(
                 why="no token is unlikely: one update",
             ),
         ],
-        needs=["at least two answers per question", KL_NEED],
+        needs=["at least two completions per prompt", KL_NEED],
         source=SOURCE,
         golden=[
             Golden(
@@ -193,9 +193,9 @@ def ar_lopti(
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        weight=(ProbabilityWeight(alpha=alpha),),
+        token_weight=(ProbabilityWeight(alpha=alpha),),
         objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=kl_terms(kl_coef, kl_estimator),
-        learn=TwoPhase(eta=eta, by=by, order=order),
+        update=TwoPhase(eta=eta, by=by, order=order),
     )

@@ -1,4 +1,4 @@
-"""Ratios of whole answers, and gates instead of clips: GSPO, GMPO, SAPO."""
+"""Ratios of whole completions, and gates instead of clips: GSPO, GMPO, SAPO."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GSPO_GOLDEN = Golden(
     advantage=[0.70710578, -0.70710578],
     loss=-0.00021214765,
     grad=[[-0.17682949] * 2, [0.0]],
-    why="means of log-ratios 3e-4 (inside) and -5e-4 (below 1-3e-4: the whole answer is clipped at 0.9997)",
+    why="means of log-ratios 3e-4 (inside) and -5e-4 (below 1-3e-4: the whole completion is clipped at 0.9997)",
     tolerance=1e-8,
 )
 GSPO_SOURCE = "the paper; verl core_algos.py (gspo), TRL importance_sampling_level"
@@ -70,7 +70,10 @@ def _gspo(
     Card(
         title="Group Sequence Policy Optimization",
         papers=[GSPO_PAPER],
-        summary="GRPO with one ratio per answer, the geometric mean of its tokens' ratios: whole answers are clipped.",
+        summary=(
+            "GRPO with one ratio per completion, the geometric mean of its tokens' ratios: whole completions "
+            "are clipped."
+        ),
         formula="L = -1/B Σ_i min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i),  s_i = (π(y_i)/π_old(y_i))^(1/|y_i|)",
         defaults=GSPO_DEFAULTS,
         differs=["None known."],
@@ -84,7 +87,7 @@ def _gspo(
                 why="without any clip both are the geometric mean of the ratios",
             ),
         ],
-        needs=["at least two answers per question", "two or more updates per rollout for the clip to act", KL_NEED],
+        needs=["at least two completions per prompt", "two or more updates per rollout for the clip to act", KL_NEED],
         source=GSPO_SOURCE,
         golden=[GSPO_GOLDEN],
         notes=["The ratio hugs 1: with ε = 0.2 it would never be clipped."],
@@ -102,7 +105,7 @@ def gspo(
 ) -> Method:
     """Compose GSPO.
 
-    Mean over answers of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
+    Mean over completions of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
     """
     return _gspo("sequence", clip_low, clip_high, scale, eps, alone, kl_coef, kl_estimator)
 
@@ -112,7 +115,7 @@ def gspo(
     Card(
         title="GSPO-token",
         papers=[GSPO_PAPER],
-        summary="GSPO's ratio in value, each token's own gradient: for advantages that differ within an answer.",
+        summary="GSPO's ratio in value, each token's own gradient: for advantages that differ within a completion.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(s_t A_t, clip(s_t, 1-ε_low, 1+ε_high) A_t),  "
             "s_t = sg[s_i] · π(y_t)/sg[π(y_t)]"
@@ -123,7 +126,7 @@ def gspo(
             Reduction("gspo", why="where A is the same for all tokens"),
             Reduction("grpo", ["on_policy"], why="every ratio is 1"),
         ],
-        needs=["at least two answers per question", "two or more updates per rollout for the clip to act", KL_NEED],
+        needs=["at least two completions per prompt", "two or more updates per rollout for the clip to act", KL_NEED],
         source=GSPO_SOURCE,
         golden=[GSPO_GOLDEN],
         recommended={"updates per rollout": 4},
@@ -174,7 +177,7 @@ def gspo_token(
                 why="without any clip both are the geometric mean of the ratios",
             ),
         ],
-        needs=["at least two answers per question", "two or more updates per rollout for the clip to act", KL_NEED],
+        needs=["at least two completions per prompt", "two or more updates per rollout for the clip to act", KL_NEED],
         source="verl core_algos.py (geo_mean), TRL experimental gmpo",
         golden=[
             Golden(
@@ -200,7 +203,7 @@ def gmpo(
 ) -> Method:
     """Compose GMPO.
 
-    Mean over answers of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
+    Mean over completions of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
@@ -228,7 +231,7 @@ def gmpo(
         },
         differs=["None known. The loss value is not comparable with PPO's: the gate is 2/τ at ρ = 1."],
         reduces=[Reduction("grpo", ["on_policy"], why="the gate's slope is 1 where the ratio is 1")],
-        needs=["at least two answers per question", "two or more updates per rollout for the gate to act", KL_NEED],
+        needs=["at least two completions per prompt", "two or more updates per rollout for the gate to act", KL_NEED],
         source="TRL grpo_trainer.py (loss_type sapo), verl core_algos.py, ms-swift SAPO.md",
         golden=[
             Golden(
@@ -254,7 +257,7 @@ def sapo(
 ) -> Method:
     """Compose SAPO.
 
-    Mean over answers of the token mean of -(4/τ)·σ(τ(ρ-1))·A, A as in GRPO; as in the paper.
+    Mean over completions of the token mean of -(4/τ)·σ(τ(ρ-1))·A, A as in GRPO; as in the paper.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),

@@ -44,10 +44,11 @@ Count = Annotated[int, Field(ge=1)]
             "value_coef": "1 on half the squared error, as ppo",
         },
         differs=[
-            "The Fisher matrix is the sampled one, 1/N Σ_t ∇log π(y_t) ∇log π(y_t)ᵀ: on tokens that the policy drew "
+            "The Fisher matrix is the sampled one, 1/N Σ_t ∇log π(y_t) ∇log π(y_t)ᵀ: on tokens that the policy sampled "
             "its expectation is the KL's Hessian. The paper takes the Hessian over all actions of each state.",
             "The KL of the line search is k3 on the sampled tokens, which estimates KL(old || new).",
-            "Every fifth answer gives the Fisher products of the conjugate gradients, all answers the curvature along "
+            "Every fifth completion gives the Fisher products of the conjugate gradients, all completions the "
+            "curvature along "
             "the step, which sets its length; the paper takes a tenth of the data for both.",
             "The critic is a head on the policy's own trunk: the trunk moves by the natural step alone, the head is "
             "fitted by the optimiser. The paper has a value network of its own.",
@@ -72,9 +73,10 @@ Count = Annotated[int, Field(ge=1)]
         ],
         notes=[
             in_the_update("the unclipped importance-weighted gradient, without trust region"),
-            "A step costs 2·cg_iterations forward and cg_iterations backward passes over the answers that give the "
+            "A step costs 2·cg_iterations forward and cg_iterations backward passes over the completions that give the "
             "Fisher products, some more forward passes for the line search, and critic_steps full ones.",
-            "Changed after 0.1: the length came from every fifth answer too, which know little of the directions of "
+            "Changed after 0.1: the length came from every fifth completion too, which know little of the "
+            "directions of "
             "the others: the line search halved most steps, to an eighth or less.",
             "The sampled Fisher matrix has no more directions than there are tokens: damping decides in the others.",
             "The head alone learns values slowly while the trunk moves under it: lam=1 leans on it least. Without a "
@@ -111,10 +113,10 @@ def trpo(
     )
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
-        normalize=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         objective=Importance(),
         aggregate=TokenMean(),
         critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
-        learn=step,
+        update=step,
         on_policy=True,
     )

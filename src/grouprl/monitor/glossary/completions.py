@@ -1,4 +1,4 @@
-"""What the answers are like."""
+"""What the completions are like."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -6,21 +6,21 @@ define(
     "length_mean",
     "tokens",
     "answers",
-    "mean number of tokens the policy wrote per answer",
+    "mean number of tokens the policy wrote per completion",
     "steady, or growing together with pass@1. Bad: growing without it, or shrinking to almost nothing",
 )
-define("length_max", "tokens", "answers", "tokens of the longest answer of the step", "below the limit of the run")
+define("length_max", "tokens", "answers", "tokens of the longest completion of the step", "below the limit of the run")
 define(
     "truncated_fraction",
     "share",
     "answers",
-    "share of answers cut off by the token limit before they ended by themselves",
+    "share of completions cut off by the token limit before they ended by themselves",
     "below 0.05. Above 0.10 is a known sign of coming instability (ScaleRL, arXiv:2510.13786)",
 )
 define(
     "tokens",
     "tokens",
     "answers",
-    "tokens the policy wrote in this step, answers that were later dropped included",
+    "tokens the policy wrote in this step, completions that were later dropped included",
     "the budget really spent; compare methods by this, not by steps",
 )

@@ -32,13 +32,13 @@ define(
     "preference_accuracy",
     "share",
     "critic",
-    "share of unseen pairs in which the preference model prefers the right answer",
+    "share of unseen pairs in which the preference model prefers the correct completion",
     "rises above 0.5",
 )
 define(
     "pairs",
     "pairs",
     "critic",
-    "pairs of a right and a wrong answer that a second model learnt from",
-    "many. 0: no question of the rollout had both, so nothing was learnt",
+    "pairs of a right and a wrong completion that a second model learnt from",
+    "many. 0: no prompt of the rollout had both, so nothing was learnt",
 )

@@ -1,4 +1,4 @@
-"""Results on held-out questions."""
+"""Results on held-out prompts."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -6,35 +6,35 @@ define(
     "eval/greedy",
     "share",
     "evaluation",
-    "share of held-out questions answered correctly with greedy decoding",
+    "share of held-out prompts answered correctly with greedy decoding",
     "rises. The number to quote for 'how good is it'",
 )
 define(
     "eval/pass@*",
     "share",
     "evaluation",
-    "unbiased estimate, on held-out questions, of the chance that at least one of k sampled answers is correct",
+    "unbiased estimate, on held-out prompts, of the chance that at least one of k sampled completions is correct",
     "pass@1 rises. If pass@1 rises while a large k falls, the policy sharpens and loses variety",
 )
 define(
     "eval/reward",
     "reward",
     "evaluation",
-    "mean reward of sampled held-out answers (of greedy ones where none are sampled), over questions",
+    "mean reward of sampled held-out completions (of greedy ones where none are sampled), over prompts",
     "rises. The number to quote where a reward is graded",
 )
 define(
     "eval/greedy_reward",
     "reward",
     "evaluation",
-    "mean reward of greedy held-out answers",
+    "mean reward of greedy held-out completions",
     "rises",
 )
 define(
     "eval/reward/*",
     "reward",
     "evaluation",
-    "mean of a component of the reward of held-out answers, before weighting",
+    "mean of a component of the reward of held-out completions, before weighting",
     "shows which component the gain comes from",
 )
 define(
@@ -50,9 +50,13 @@ define(
 define(
     "eval/*_high", "share or reward", "evaluation", "upper end of the 95 % interval of that number", "compare intervals"
 )
-define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out answer", "see length_mean")
-define("eval/questions", "questions", "evaluation", "held-out questions behind these numbers", "200 or more")
-define("eval/samples", "answers", "evaluation", "answers sampled for each held-out question", "at least k")
+define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out completion", "see length_mean")
+define("eval/prompts", "questions", "evaluation", "held-out prompts behind these numbers", "200 or more")
+define("eval/samples", "answers", "evaluation", "completions sampled for each held-out prompt", "at least k")
 define(
-    "eval/truncated", "share", "evaluation", "share of held-out answers cut off by the limit", "see truncated_fraction"
+    "eval/truncated",
+    "share",
+    "evaluation",
+    "share of held-out completions cut off by the limit",
+    "see truncated_fraction",
 )

@@ -3,80 +3,99 @@
 from grouprl.monitor.glossary.entry import define
 
 define(
-    "groups_dead",
+    "groups_zero_variance",
     "share",
     "groups",
-    "share of groups whose answers all got the same reward: their group-relative advantage is 0",
+    "share of groups whose completions all got the same reward: their group-relative advantage is 0",
     "below 0.3 while learning. They cost sampling time and teach nothing; a loss of 0.0 usually has this cause",
 )
 define(
-    "groups_dead_right",
+    "groups_all_right",
     "share",
     "groups",
-    "share of groups that are dead because every answer is right",
-    "grows when the questions become too easy: at the end of a good run it is high",
+    "share of groups that are dead because every completion is right",
+    "grows when the prompts become too easy: at the end of a good run it is high",
 )
 define(
-    "groups_dead_wrong",
+    "groups_all_wrong",
     "share",
     "groups",
-    "share of groups that are dead because every answer is wrong",
-    "small. Near 1 the questions are too hard and nothing can be learnt",
+    "share of groups that are dead because every completion is wrong",
+    "small. Near 1 the prompts are too hard and nothing can be learnt",
 )
 define(
     "rows_trained",
     "share",
     "groups",
-    "share of the sampled answers that have a gradient (not dead, not filtered, not dropped)",
+    "share of the sampled completions that have a gradient (not dead, not filtered, not dropped)",
     "close to 1 - groups_dead",
 )
 define(
     "rows_dropped",
     "answers",
     "groups",
-    "answers removed before training, by a selection rule or because they could not be scored",
+    "completions removed before training, by a selection rule or because they could not be scored",
     "0, or what the method's filter is meant to remove",
 )
 define(
-    "questions_asked",
+    "prompts_sampled",
     "questions",
     "groups",
-    "training questions asked in this step; each is trained on or lost for one reason, so that the account closes",
-    "batch.prompts, more where questions are probed or drawn again",
+    "training prompts sampled in this step; each is trained on or lost for one reason, so that the account closes",
+    "batch.prompts, more where prompts are probed or sampled again",
 )
-define("questions_trained", "questions", "groups", "those of them with an answer in the loss", "near questions_asked")
-define("questions_kept", "questions", "groups", "those of them whose answers all wait in a store", "see rows_kept")
+define("prompts_trained", "questions", "groups", "those of them with a completion in the loss", "near questions_asked")
+define("prompts_kept", "questions", "groups", "those of them whose completions all wait in a store", "see rows_kept")
 define(
-    "questions_sent", "questions", "groups", "those of them whose answers all went to another trainer", "see rows_sent"
-)
-define(
-    "questions_lost/*",
+    "prompts_sent",
     "questions",
     "groups",
-    "questions asked and not trained on, by what took away the last of their answers (reasons as in rows_lost/*; "
+    "those of them whose completions all went to another trainer",
+    "see rows_sent",
+)
+define(
+    "prompts_lost/*",
+    "questions",
+    "groups",
+    "prompts sampled and not trained on, by what took away the last of their completions (reasons as in rows_lost/*; "
     "not_answered: only probed, or passed over by curriculum or allocation)",
     "what the method's filters are meant to remove. error, timeout, bad_value: look at the reward",
 )
-define("rows_drawn", "answers", "groups", "answers drawn in this step for training", "batch.prompts x batch.group")
-define("rows_stored", "answers", "groups", "stored answers that joined them", "0 without replay")
 define(
-    "rows_used", "answers", "groups", "answers with a token in the loss", "rows_drawn + rows_stored, less the others"
+    "rows_sampled",
+    "answers",
+    "groups",
+    "completions sampled in this step for training",
+    "batch.prompts x batch.group_size",
+)
+define("rows_stored", "answers", "groups", "stored completions that joined them", "0 without replay")
+define(
+    "rows_used",
+    "answers",
+    "groups",
+    "completions with a token in the loss",
+    "rows_drawn + rows_stored, less the others",
 )
 define(
     "rows_kept",
     "answers",
     "groups",
-    "answers that wait in a store, from which later steps learn",
+    "completions that wait in a store, from which later steps learn",
     "rows_drawn, where a method learns from stored actions alone (archer)",
 )
 define(
-    "rows_sent", "answers", "groups", "answers that another trainer trains on", "those of called agents (send_called)"
+    "rows_sent",
+    "answers",
+    "groups",
+    "completions that another trainer trains on",
+    "those of called agents (send_called)",
 )
 define(
     "rows_lost/*",
     "answers",
     "groups",
-    "answers neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a failed answer "
+    "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
+    "failed completion "
     "in the same group), no_action, baseline, late, exploration, refill, replay, masked",
     "see questions_lost/*",
 )
@@ -84,107 +103,119 @@ define(
     "refill_rounds",
     "rounds",
     "groups",
-    "sampling rounds of this step, the first included; further ones replace dead groups (dynamic sampling)",
-    "a few. Always 1: the refill does nothing. Always the limit: the questions are far too easy or too hard",
+    "sampling rounds of this step, the first included; further ones replace zero-variance groups (dynamic sampling)",
+    "a few. Always 1: the refill does nothing. Always the limit: the prompts are far too easy or too hard",
 )
 
 define(
-    "answers_probed",
+    "completions_probed",
     "answers",
     "groups",
-    "answers drawn in this step only to measure questions; they are not trained on and not counted in tokens",
-    "small beside the answers trained on: it is the price of choosing",
+    "completions sampled in this step only to measure prompts; they are not trained on and not counted in tokens",
+    "small beside the completions trained on: it is the price of choosing",
 )
 define(
     "selected_reward",
     "reward",
     "groups",
-    "mean reward, before the first step, of the questions that are asked from then on (reward_selection)",
-    "well below the reward of all questions where hard ones are kept. Near 0: most may be too hard to begin with",
+    "mean reward, before the first step, of the prompts that are sampled from then on (reward_selection)",
+    "well below the reward of all prompts where hard ones are kept. Near 0: most may be too hard to begin with",
 )
 define(
-    "answers_least",
+    "completions_least",
     "answers",
     "groups",
-    "answers to the question that got fewest in this step",
-    "at least 2 where answers are compared with each other. Equal to answers_most: nothing was allotted",
+    "completions of the prompt that got fewest in this step",
+    "at least 2 where completions are compared with each other. Equal to answers_most: nothing was allotted",
 )
-define("answers_most", "answers", "groups", "answers to the question that got most in this step", "see answers_least")
 define(
-    "questions_skipped",
+    "completions_most", "answers", "groups", "completions of the prompt that got most in this step", "see answers_least"
+)
+define(
+    "prompts_skipped",
     "share",
     "groups",
-    "share of the questions chosen that were left out before answers were drawn, because they are solved",
+    "share of the prompts chosen that were left out before completions were sampled, because they are solved",
     "rises slowly. Near 1 there is hardly anything left to learn",
 )
 define(
-    "questions_open",
+    "prompts_open",
     "share",
     "groups",
-    "share of the training questions that the curriculum still deals out",
-    "falls slowly as questions are solved. 0: every question is solved, and no more is asked",
+    "share of the training prompts that the curriculum still deals out",
+    "falls slowly as prompts are solved. 0: every prompt is solved, and no more is asked",
 )
 define(
     "levels_open",
     "levels",
     "groups",
-    "levels of difficulty from which the curriculum draws",
+    "levels of difficulty from which the curriculum samples",
     "rises to the number of levels. Stuck at 1: the mastery threshold is never reached",
 )
 define(
     "length_budget",
     "tokens",
     "answers",
-    "mean token budget of the questions of this step",
-    "falls while questions stay solved, and jumps back where they do not",
+    "mean token budget of the prompts of this step",
+    "falls while prompts stay solved, and jumps back where they do not",
 )
 
 define(
     "groups_guided",
     "groups",
     "groups",
-    "groups without a right answer that got rows drawn with a hint or behind solved examples",
+    "groups without a correct completion that got rows sampled with a hint or behind solved examples",
     "falls as the policy learns",
 )
 define(
     "guidance_rounds",
     "rounds",
     "groups",
-    "how often dead groups were drawn again in this step, each time with a longer hint",
+    "how often zero-variance groups were sampled again in this step, each time with a longer hint",
     "falls as the policy learns. Always the number of levels: even the longest hint is not enough",
 )
 define(
     "groups_demonstrated",
     "groups",
     "groups",
-    "groups that got the task's right solution because the policy's answers were too weak",
+    "groups that got the task's right solution because the policy's completions were too weak",
     "falls as the policy learns. All groups all along: this is supervised learning",
 )
-define("continuations", "answers", "answers", "continuations drawn to judge how answers begin", "as many as asked for")
+define(
+    "continuations",
+    "answers",
+    "answers",
+    "continuations sampled to judge how completions begin",
+    "as many as asked for",
+)
 define(
     "plans",
     "answers",
     "answers",
-    "answers that hold a plan (the sign that ends one) and were carried out several times",
-    "near the number of answers asked for. 0: the policy does not write plans, and nothing branches",
+    "completions that hold a plan (the sign that ends one) and were carried out several times",
+    "near the number of completions asked for. 0: the policy does not write plans, and nothing branches",
 )
-define("restarts", "questions", "groups", "questions answered from a beginning of the solution", "as asked for")
+define("restarts", "questions", "groups", "prompts answered from a beginning of the solution", "as asked for")
 define(
-    "cut_answers", "answers", "answers", "answers drawn where thoughts were cut", "thoughts x budgets x answers each"
+    "cut_completions",
+    "answers",
+    "answers",
+    "completions sampled where thoughts were cut",
+    "thoughts x budgets x completions each",
 )
 define(
     "extra_rows",
     "answers",
     "answers",
-    "good answers drawn at another temperature that joined the step",
-    "above 0. Always 0: no good answer was found at that temperature",
+    "good completions sampled at another temperature that joined the step",
+    "above 0. Always 0: no good completion was found at that temperature",
 )
 define(
     "verification_rows",
     "rows",
     "answers",
-    "rows that ask whether an answer of this step is right",
-    "above 0. Always 0: no group has right and wrong answers",
+    "rows that ask whether a completion of this step is right",
+    "above 0. Always 0: no group has right and wrong completions",
 )
 
 define(

@@ -6,42 +6,42 @@ define(
     "reward_mean",
     "reward",
     "outcome",
-    "mean reward of all sampled answers of the step, as the reward functions gave it (before any shaping)",
+    "mean reward of all sampled completions of the step, as the reward functions gave it (before any shaping)",
     "rises, then levels off. A sudden fall is a collapse. The loss says nothing about progress; this does",
 )
 define(
     "reward_std",
     "reward",
     "outcome",
-    "standard deviation of the reward over all sampled answers of the step",
-    "clearly above 0: with no spread there is nothing to compare. 0 means every answer was judged alike",
+    "standard deviation of the reward over all sampled completions of the step",
+    "clearly above 0: with no spread there is nothing to compare. 0 means every completion was judged alike",
 )
 define(
     "reward/*",
     "reward",
     "outcome",
-    "mean of one component of the reward over the answers it applies to",
+    "mean of one component of the reward over the completions it applies to",
     "the component that states the goal rises. If only a format or length component rises, the reward is being gamed",
 )
 define(
     "pass@1",
     "share",
     "outcome",
-    "share of the answers sampled for training that are correct (raw correctness, before any shaping)",
-    "rises towards 1. It is measured on training questions with exploration on: judge by the eval numbers",
+    "share of the completions sampled for training that are correct (raw correctness, before any shaping)",
+    "rises towards 1. It is measured on training prompts with exploration on: judge by the eval numbers",
 )
 define(
     "reward_errors",
     "answers",
     "outcome",
-    "answers of the step whose reward or environment raised, timed out or returned nonsense (never counted as 0)",
+    "completions of the step whose reward or environment raised, timed out or returned nonsense (never counted as 0)",
     "0. Anything else means that the scorer, not the model, needs attention",
 )
 define(
     "reward_timeouts",
     "answers",
     "outcome",
-    "answers of the step whose reward took longer than reward.timeout, or whose environment took longer than "
+    "completions of the step whose reward took longer than reward.timeout, or whose environment took longer than "
     "environment.timeout (they are among reward_errors)",
     "0. A few: the verifier never ends on some texts. Many: the time is too short, or the machine overloaded",
 )
@@ -49,7 +49,7 @@ define(
     "demonstrations_failed",
     "questions",
     "outcome",
-    "questions of a warm-up step that had no demonstration, as it raised or its environment failed",
+    "prompts of a warm-up step that had no demonstration, as it raised or its environment failed",
     "0. The warm-up imitates the others; reward.on_error and reward.max_failed_fraction say when a run stops",
 )
 define(

@@ -3,7 +3,7 @@
 from grouprl.monitor.glossary.entry import define
 
 define("tokens_per_second", "tokens/s", "speed", "tokens of the step divided by its wall-clock time", "steady")
-define("seconds_rollout", "s", "speed", "time spent drawing answers", "usually the largest share")
+define("seconds_rollout", "s", "speed", "time spent sampling completions", "usually the largest share")
 define("seconds_score", "s", "speed", "time spent in reward functions", "small; if not, verify in parallel")
 define("seconds_update", "s", "speed", "time spent on log-probs, gradients and the optimiser", "steady")
 define(
@@ -11,13 +11,13 @@ define(
     "s",
     "speed",
     "time the trainer waited for the sampler's process (asynchronous runs)",
-    "near 0 when drawing is the faster half; else the sampler is what to make faster",
+    "near 0 when sampling is the faster half; else the sampler is what to make faster",
 )
 define(
     "seconds_sampler_idle",
     "s",
     "speed",
-    "time the sampler's process waited for questions that it may draw (asynchronous runs)",
+    "time the sampler's process waited for prompts that it may sample (asynchronous runs)",
     "near 0 when training is the faster half; else the trainer is what to make faster, or async_steps to raise",
 )
 define("seconds_sync", "s", "speed", "time spent on handing weights to the sampler's process", "small")
@@ -25,7 +25,8 @@ define(
     "staleness_mean",
     "steps",
     "speed",
-    "mean number of steps by which the policy that drew a token was behind the one trained on it (asynchronous runs)",
+    "mean number of steps by which the policy that sampled a token was behind the one trained on it "
+    "(asynchronous runs)",
     "at most run.async_steps; smaller is better for learning, larger hides more waiting",
 )
 define("staleness_max", "steps", "speed", "the oldest token of the step, in steps", "never above run.async_steps")
@@ -34,14 +35,14 @@ define(
     "spanning_fraction",
     "share",
     "speed",
-    "share of answers that were drawn by more than one version of the policy",
+    "share of completions that were sampled by more than one version of the policy",
     "0 with run.partial false; with it as many as were in the making when weights changed",
 )
 define(
     "groups_ahead",
     "groups",
     "speed",
-    "questions under way: asked, and not yet trained on",
+    "prompts under way: asked, and not yet trained on",
     "below what the rule allows",
 )
 define(

@@ -31,21 +31,21 @@ define(
     "share of trained tokens whose gradient the clip removed",
     "0.001 to 0.2. Always 0: the clip never acts. Above 0.3: steps are too large",
 )
-define("clip_fraction_high", "share", "update", "the part of it clipped above (good answers)", "see clip_fraction")
-define("clip_fraction_low", "share", "update", "the part of it clipped below (bad answers)", "see clip_fraction")
+define("clip_fraction_high", "share", "update", "the part of it clipped above (good completions)", "see clip_fraction")
+define("clip_fraction_low", "share", "update", "the part of it clipped below (bad completions)", "see clip_fraction")
 define(
     "clip_fraction_dual",
     "share",
     "update",
-    "share of trained tokens of bad answers whose loss the dual clip bounded",
-    "near 0. Above 0.01: bad answers became much more likely within one rollout",
+    "share of trained tokens of bad completions whose loss the dual clip bounded",
+    "near 0. Above 0.01: bad completions became much more likely within one rollout",
 )
 define(
     "clip_bound_low",
     "ratio",
     "update",
     "lower bound of the ratio that the balanced clip has found",
-    "its start. At its end: the upper bound is exhausted and good answers still carry too little of the loss",
+    "its start. At its end: the upper bound is exhausted and good completions still carry too little of the loss",
 )
 define(
     "clip_bound_high",
@@ -65,8 +65,8 @@ define(
     "guarded_fraction",
     "share",
     "update",
-    "share of trained tokens of good answers that became less likely and are held up",
-    "below 0.5. Always 0: one update per rollout. Near 1: the policy drifts away from its good answers",
+    "share of trained tokens of good completions that became less likely and are held up",
+    "below 0.5. Always 0: one update per rollout. Near 1: the policy drifts away from its good completions",
 )
 define(
     "dropped_fraction",
@@ -122,7 +122,8 @@ define(
     "share",
     "update",
     "how much of the full natural step the line search left: 1, ½, ¼ …; 0 for a step that was not taken",
-    "1 most of the time. Often 0: the sampled Fisher matrix misjudges the KL; raise damping or the number of answers",
+    "1 most of the time. Often 0: the sampled Fisher matrix misjudges the KL; raise damping or the number of "
+    "completions",
 )
 define(
     "step_kl",
@@ -160,35 +161,35 @@ define(
     "initial_rate",
     "share",
     "outcome",
-    "share of the initial policy's answers that are right, over the questions of this piece",
+    "share of the initial policy's completions that are right, over the prompts of this piece",
     "between 0.1 and 0.9: there is something to learn, and something to start from",
 )
 define(
     "initial_solved",
     "share",
     "outcome",
-    "share of the questions of this piece to which the initial policy has a right answer",
+    "share of the prompts of this piece to which the initial policy has a correct completion",
     "above initial_rate",
 )
 define(
     "reference_rows",
     "answers",
     "update",
-    "answers of the initial policy that joined the step",
-    "the method's number. 0: the initial policy solved no question well enough",
+    "completions of the initial policy that joined the step",
+    "the method's number. 0: the initial policy solved no prompt well enough",
 )
 define(
     "replayed_fraction",
     "share",
     "update",
-    "share of the rows of the step that were drawn in earlier steps",
+    "share of the rows of the step that were sampled in earlier steps",
     "0 while the store fills, then the method's share",
 )
 define(
     "replay_age",
     "steps",
     "update",
-    "mean number of steps since the replayed rows were drawn",
+    "mean number of steps since the replayed rows were sampled",
     "small. Large: the rows come from a policy that is long gone",
 )
 define(
@@ -223,7 +224,7 @@ define(
     "critic_v",
     "reward",
     "critic",
-    "mean of the lesser V of the observations where those actions were drawn (ArCHer)",
+    "mean of the lesser V of the observations where those actions were sampled (ArCHer)",
     "near critic_q: it is what actions of the policy are worth on average",
 )
 define(
@@ -233,7 +234,7 @@ define(
     "episodes that began with turns of another one",
     "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
 )
-define("reviews", "reviews", "answers", "episodes that the policy was asked to review", "as many as are drawn")
+define("reviews", "reviews", "answers", "episodes that the policy was asked to review", "as many as are sampled")
 define(
     "reviews_no_room",
     "reviews",
@@ -304,7 +305,7 @@ define(
     "exam_accuracy",
     "share",
     "answers",
-    "share of the exam's held-out questions that the player answers rightly after its update",
+    "share of the exam's held-out prompts that the player completions rightly after its update",
     "rises. Where it stands still, the coach is paid nothing",
 )
 define(
@@ -347,7 +348,7 @@ define(
     "answers",
     "update",
     "stored successes that took a place in a group that failed",
-    "falls as fewer groups fail. Always 0: no question that fails now was solved before",
+    "falls as fewer groups fail. Always 0: no prompt that fails now was solved before",
 )
 define(
     "update_ratio",

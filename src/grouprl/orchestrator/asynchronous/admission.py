@@ -1,4 +1,4 @@
-"""How many questions may be under way: the rule that bounds how old an answer can be when it is trained on."""
+"""How many prompts may be under way: the rule that bounds how old a completion can be when it is trained on."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from grouprl.core.errors import InputError
 
 @dataclass
 class Admission:
-    """AReaL's admission control (arXiv:2505.24298, section 5.1), counted in questions.
+    """AReaL's admission control (arXiv:2505.24298, section 5.1), counted in prompts.
 
-    A question may be asked while accepted + running < (bound + version + 1)·batch. Questions are trained on in the
+    A prompt may be asked while accepted + running < (bound + version + 1)·batch. Prompts are trained on in the
     order in which they were asked, `batch` a step, so one that is admitted at version v is trained on at version
-    v + bound at the latest. Rejected questions leave `running` and are not accepted, which makes room for others.
+    v + bound at the latest. Rejected prompts leave `running` and are not accepted, which makes room for others.
     """
 
     bound: int
-    """Versions that may lie between drawing and training; 0: none."""
+    """Versions that may lie between sampling and training; 0: none."""
     batch: int
-    """Questions of one step."""
+    """Prompts of one step."""
     version: int = 0
     """Steps that the policy has been trained for."""
     accepted: int = 0
-    """Questions accepted for training since the run began."""
+    """Prompts accepted for training since the run began."""
     running: int = 0
-    """Questions asked and neither accepted nor rejected."""
+    """Prompts asked and neither accepted nor rejected."""
 
     @classmethod
     def resumed(cls, bound: int, batch: int, version: int) -> Admission:
-        """Return the state after `version` whole steps with nothing under way: room for (bound + 1)·batch questions."""
+        """Return the state after `version` whole steps with nothing under way: room for (bound + 1)·batch prompts."""
         return cls(bound, batch, version, accepted=version * batch)
 
     @property
     def capacity(self) -> int:
-        """How many questions may be asked now."""
+        """How many prompts may be asked now."""
         return max(0, (self.bound + self.version + 1) * self.batch - (self.accepted + self.running))
 
     @property
     def ahead(self) -> int:
-        """Questions accepted in this step, and running: the place in the line of the next one asked."""
+        """Prompts accepted in this step, and running: the place in the line of the next one asked."""
         return self.accepted - self.version * self.batch + self.running
 
     def admit(self, count: int) -> None:
-        """Note that `count` questions are asked. Raises InputError beyond the capacity."""
+        """Note that `count` prompts are sampled. Raises InputError beyond the capacity."""
         if count > self.capacity:
-            raise InputError(f"{count} questions are asked with room for {self.capacity}", "staleness is bounded")
+            raise InputError(f"{count} prompts are sampled with room for {self.capacity}", "staleness is bounded")
         self.running += count
 
     def miss(self, count: int) -> None:
-        """Note that this step still needs `count` questions: the others of its batch are accepted."""
+        """Note that this step still needs `count` prompts: the others of its batch are accepted."""
         self.accepted = (self.version + 1) * self.batch - count
 
     def settle(self, count: int) -> None:
-        """Note that `count` running questions are accepted; `miss` takes back those that are rejected after all."""
+        """Note that `count` running prompts are accepted; `miss` takes back those that are rejected after all."""
         self.running -= count
         self.accepted += count
 

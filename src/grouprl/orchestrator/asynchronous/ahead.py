@@ -16,25 +16,25 @@ from grouprl.core.stopwatch import Stopwatch
 from grouprl.orchestrator.accounting import NO_ROWS
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.canary import Canary
-from grouprl.orchestrator.asynchronous.request_records import pack_ask, unpack_ask
+from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
 from grouprl.orchestrator.asynchronous.samplers import Samplers
 from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
-from grouprl.orchestrator.context import RunDesk
+from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.step import Gathered
 from grouprl.orchestrator.synchronous import Round, choose
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected, join
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples, join
 
 
 def runs_ahead(config: Config) -> bool:
-    """Whether the run draws in a process of its own."""
+    """Whether the run samples in a process of its own."""
     return config.run.async_steps > 0
 
 
 class Ahead:
-    """Questions under way, the samplers that answer them, and the rule that bounds how old the answers can be.
+    """Prompts under way, the samplers that completion them, and the rule that bounds how old the completions can be.
 
     `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
@@ -42,16 +42,16 @@ class Ahead:
 
     ahead = True
 
-    def __init__(self, desk: RunDesk, policy: Any) -> None:
-        self.desk, self.policy, self.config = desk, policy, desk.config
+    def __init__(self, context: SessionContext, policy: Any) -> None:
+        self.context, self.policy, self.config = context, policy, context.config
         self.bound = self.config.run.async_steps
-        self.admission = Admission(self.bound, desk.prompts)
+        self.admission = Admission(self.bound, context.prompts)
         self.starvation, self.watch = Starvation(), Stopwatch()
         self.say: Callable[[str], None] = lambda sentence: None
-        self._lost: list[Ask] = []
-        self._units: deque[tuple[int, list[Ask]]] = deque()
-        """Units of questions that were asked and not taken, in order."""
-        self._arrived: dict[int, Collected] = {}
+        self._lost: list[RolloutRequest] = []
+        self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
+        """Units of prompts that were asked and not taken, in order."""
+        self._arrived: dict[int, ScoredSamples] = {}
         self._next = 0
         self._gap = 0.0
         self._samplers: Samplers | None = None
@@ -59,17 +59,17 @@ class Ahead:
         self._canary: Canary | None = None
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Start the samplers with the policy as it is, and ask for the first answers.
+        """Start the samplers with the policy as it is, and ask for the first completions.
 
-        Questions that were under way when the run was interrupted are asked first; what was drawn for them is gone,
-        and they are drawn anew. Nothing begins where the run has no step left.
+        Prompts that were under way when the run was interrupted are asked first; what was sampled for them is gone,
+        and they are sampled anew. Nothing begins where the run has no step left.
         """
         self.say = say
-        if self.desk.step >= self.desk.steps:
+        if self.context.step >= self.context.steps:
             return
         state = self.policy.trainable_state()
         self._weights, self._canary = SharedWeights.create(state), Canary(self.policy)
-        self.admission = Admission.resumed(self.bound, self.desk.prompts, self.desk.step)
+        self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
         self._publish()
         hello = {
             "config": self.config.model_dump(mode="json"),
@@ -78,28 +78,28 @@ class Ahead:
         }
         self._samplers = Samplers(hello, self._weights.fd, self.config.run.samplers)
         if self._lost:
-            self.say(f"{len(self._lost)} questions were under way when the run was interrupted: drawn anew")
-            self._tell(self.starvation.lost(ask.index for ask in self._lost))
+            self.say(f"{len(self._lost)} prompts were under way when the run was interrupted: sampled anew")
+            self._tell(self.starvation.lost(request.index for request in self._lost))
             lost, self._lost = self._lost, []
-            for start in range(0, len(lost), self.desk.prompts):
-                self._send(lost[start : start + self.desk.prompts])
-        self._ask(self.desk.prompts)
+            for start in range(0, len(lost), self.context.prompts):
+                self._send(lost[start : start + self.context.prompts])
+        self._request(self.context.prompts)
 
     def round(self, count: int) -> Round | None:
         """Return the next `count` groups, of which nothing is explored; None when nothing is left to ask.
 
-        Rows that earlier weights drew have foreign log-probs where the proximal policy is to be computed anew.
+        Rows that earlier weights sampled have foreign log-probs where the proximal policy is to be computed anew.
         """
         self.admission.miss(count)
-        self._ask(count)
-        parts: list[Collected] = []
+        self._request(count)
+        parts: list[ScoredSamples] = []
         while count > 0 and self._units:
-            number, asks = self._units.popleft()
-            taken, rest = split(self._wait_for(number, asks), count)
-            done = set(taken.ordinal_b.tolist()) if rest is not None else {ask.ordinal for ask in asks}
+            number, requests = self._units.popleft()
+            taken, rest = split(self._wait_for(number, requests), count)
+            done = set(taken.ordinal_b.tolist()) if rest is not None else {request.ordinal for request in requests}
             if rest is not None:
                 self._arrived[number] = rest
-                self._units.appendleft((number, [ask for ask in asks if ask.ordinal not in done]))
+                self._units.appendleft((number, [request for request in requests if request.ordinal not in done]))
             parts.append(taken)
             count -= len(done)
             self.admission.settle(len(done))
@@ -115,9 +115,9 @@ class Ahead:
             metrics = staleness_metrics(gathered.wanted, version)
             self._fed(gathered)
         self.admission.advance()
-        if self.admission.version < self.desk.steps:
+        if self.admission.version < self.context.steps:
             self._publish()
-            self._ask(self.desk.prompts)
+            self._request(self.context.prompts)
         seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
         return {
             **metrics,
@@ -127,14 +127,14 @@ class Ahead:
         }
 
     def state(self) -> dict[str, Any]:
-        """What is under way, for a checkpoint: the questions, not their answers."""
-        asks = [ask for _, unit in self._units for ask in unit] or self._lost
-        return {"ahead": {"asks": [pack_ask(ask) for ask in asks], "lost": self.starvation.state()}}
+        """What is under way, for a checkpoint: the prompts, not their completions."""
+        requests = [request for _, unit in self._units for request in unit] or self._lost
+        return {"ahead": {"asks": [pack_request(request) for request in requests], "lost": self.starvation.state()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, at the next `begin`."""
         own = state["ahead"]
-        self._lost = [unpack_ask(plain, self.desk.task) for plain in own["asks"]]
+        self._lost = [unpack_request(plain, self.context.task) for plain in own["asks"]]
         self.starvation.restore(own["lost"])
 
     def close(self) -> None:
@@ -154,41 +154,42 @@ class Ahead:
             checksum = self._weights.publish(version, self.policy.trainable_state())
             self._canary.expect(version, checksum, keep=self.bound + 2)
 
-    def _ask(self, needed: int) -> None:
-        """Ask as far as the rule and the rest of the run allow, by whole steps where the next one has its `needed`."""
-        prompts = self.desk.prompts
+    def _request(self, needed: int) -> None:
+        """RolloutRequest as far as the rule and the rest of the run allow, by whole steps where the next one has its
+        `needed`."""
+        prompts = self.context.prompts
         while room := min(self.admission.capacity, self._left(needed)):
             if room < prompts and self.admission.running >= needed:
                 return
             step = self.admission.version + self.admission.ahead // prompts
-            with self.desk.at(step):
-                asks = choose(self.desk, min(room, prompts))
-            if not asks:
+            with self.context.at(step):
+                requests = choose(self.context, min(room, prompts))
+            if not requests:
                 return
-            self._send(asks)
+            self._send(requests)
 
     def _left(self, needed: int) -> int:
-        """Questions that the run still has to ask, if none is rejected."""
-        later = (self.desk.steps - self.admission.version - 1) * self.desk.prompts
+        """Prompts that the run still has to ask, if none is rejected."""
+        later = (self.context.steps - self.admission.version - 1) * self.context.prompts
         return max(0, later + needed - self.admission.running)
 
-    def _send(self, asks: Sequence[Ask]) -> None:
+    def _send(self, requests: Sequence[RolloutRequest]) -> None:
         assert self._samplers is not None
-        self.admission.admit(len(asks))
-        self._units.append((self._next, list(asks)))
-        self._samplers.ask(self._next, asks)
+        self.admission.admit(len(requests))
+        self._units.append((self._next, list(requests)))
+        self._samplers.request(self._next, requests)
         self._next += 1
 
-    def _wait_for(self, number: int, asks: Sequence[Ask]) -> Collected:
-        """Return the answers of a unit, all reports that came before them checked."""
+    def _wait_for(self, number: int, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Return the completions of a unit, all reports that came before them checked."""
         assert self._samplers is not None
         for message in self._samplers.received():
             self._hear(*message)
         start = perf_counter()
         while number not in self._arrived:
-            names = ", ".join(ask.question.id for ask in asks[:3])
-            more = f" and {len(asks) - 3} more" if len(asks) > 3 else ""
-            self._hear(*self._samplers.receive(number, f"it draws and scores answers to {names}{more}", self.say))
+            names = ", ".join(request.example.id for request in requests[:3])
+            more = f" and {len(requests) - 3} more" if len(requests) > 3 else ""
+            self._hear(*self._samplers.receive(number, f"it samples and scores completions to {names}{more}", self.say))
         self.watch.seconds["wait"] += perf_counter() - start
         return self._arrived.pop(number)
 
@@ -197,32 +198,32 @@ class Ahead:
             assert self._canary is not None
             self._gap = self._canary.check(content)
             return
-        number, drawn, seconds = content
-        self._arrived[number] = drawn
+        number, sampled, seconds = content
+        self._arrived[number] = sampled
         for name, value in seconds.items():
             self.watch.seconds[name] += value
 
-    def _checked(self, drawn: Collected) -> Collected:
+    def _checked(self, sampled: ScoredSamples) -> ScoredSamples:
         """Leave failed and late groups out, and mark the rows whose old log-probs are to be computed anew."""
-        drawn = self.desk.collector.counted(drawn)
-        if drawn.greedy_reward_b is not None:
-            drawn = replace(drawn, kept_b=drawn.kept_b & np.isfinite(drawn.greedy_reward_b))
-        age_b = oldest_b(drawn, self.admission.version)
-        late_b = np.isin(drawn.ordinal_b, drawn.ordinal_b[age_b > self.bound])
-        foreign_b = drawn.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
-        return replace(drawn, kept_b=drawn.kept_b & ~late_b, foreign_b=foreign_b)
+        sampled = self.context.collector.counted(sampled)
+        if sampled.greedy_reward_b is not None:
+            sampled = replace(sampled, kept_b=sampled.kept_b & np.isfinite(sampled.greedy_reward_b))
+        age_b = oldest_b(sampled, self.admission.version)
+        late_b = np.isin(sampled.ordinal_b, sampled.ordinal_b[age_b > self.bound])
+        foreign_b = sampled.foreign_b | ((age_b > 0) & (self.config.run.proximal == "recompute"))
+        return replace(sampled, kept_b=sampled.kept_b & ~late_b, foreign_b=foreign_b)
 
     def _fed(self, gathered: Gathered) -> None:
-        """Note which questions were trained on, and which have lost all their answers."""
-        drawn, wanted = gathered.drawn, gathered.wanted
-        kept = set(drawn.ordinal_b[drawn.kept_b].tolist())
-        asked = dict(zip(drawn.ordinal_b.tolist(), drawn.index_b.tolist(), strict=True))
+        """Note which prompts were trained on, and which have lost all their completions."""
+        sampled, wanted = gathered.sampled, gathered.wanted
+        kept = set(sampled.ordinal_b[sampled.kept_b].tolist())
+        requested = dict(zip(sampled.ordinal_b.tolist(), sampled.index_b.tolist(), strict=True))
         self.starvation.fed(wanted.index_b.tolist())
-        self._tell(self.starvation.lost(index for ordinal, index in asked.items() if ordinal not in kept))
+        self._tell(self.starvation.lost(index for ordinal, index in requested.items() if ordinal not in kept))
 
     def _tell(self, starved: Sequence[int]) -> None:
         for index in starved:
-            name = self.desk.task.question("train", index).id
+            name = self.context.task.example("train", index).id
             self.say(
-                f"the question {name} starves: {STARVED} times in a row its answers failed, came late or were lost"
+                f"the prompt {name} starves: {STARVED} times in a row its completions failed, came late or were lost"
             )

@@ -27,7 +27,7 @@ class Report:
     """What the sampler says of the weights it has just taken: their version, checksum, and its log-probs of the canary.
 
     The checksum is that of the tensors in its model, not of what it read; the log-probs come from the decoder that
-    answers are drawn with.
+    completions are sampled with.
     """
 
     version: int
@@ -46,7 +46,8 @@ def canary_tokens(policy: Any) -> Tokens:
 
 @torch.no_grad()
 def forced_logp(policy: Any, tokens: Tokens) -> Tensor:
-    """[B,T] log-probs of responses of equal length, token by token through the decoder that answers are drawn with."""
+    """[B,T] log-probs of responses of equal length, token by token through the decoder that completions are sampled
+    with."""
     decoder, response_bt = make_decoder(policy), torch.tensor(tokens.response_ids, device=policy.device)
     logits_bv = decoder.start(tokens.prompt_ids, range(len(tokens)), response_bt.shape[1])
     columns: list[Tensor] = []
@@ -76,7 +77,7 @@ class Canary:
     def check(self, report: Report) -> float:
         """Return the largest difference in nats between the sampler's log-probs and the trainer's.
 
-        Raises RunError when the sampler does not hold the weights it says it holds, or draws with others.
+        Raises RunError when the sampler does not hold the weights it says it holds, or samples with others.
         """
         if report.version not in self._expected:
             raise RunError(
@@ -87,13 +88,13 @@ class Canary:
         if report.checksum != checksum:
             raise RunError(
                 f"the sampler's weights are not those of version {report.version} that it says it has: it is stale or "
-                "damaged. What it draws would be judged by the wrong log-probs. Continue with --resume"
+                "damaged. What it samples would be judged by the wrong log-probs. Continue with --resume"
             )
         gap = float((torch.tensor(report.logp, dtype=torch.float64) - logp_bt.double()).abs().max())
         if not gap <= self.limit:
             raise RunError(
                 f"sampler and trainer disagree on the canary by {gap:.3g} nats at version {report.version} (up to "
-                f"{self.limit:g} is rounding): the sampler draws with other weights than it holds. Continue with "
+                f"{self.limit:g} is rounding): the sampler samples with other weights than it holds. Continue with "
                 "--resume; if it comes again, model.engine transformers rules the fast decoder out"
             )
         return gap

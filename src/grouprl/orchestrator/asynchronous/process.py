@@ -17,7 +17,7 @@ from typing import Any
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.asynchronous import process_main as child
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 
 LOOK_SECONDS = 0.5
 """How often a silent sampler is looked after."""
@@ -53,16 +53,16 @@ class SamplerProcess:
         self._send([here if entry == "" else entry for entry in sys.path])
         self._send({"weights": fd, **hello})
 
-    def ask(self, number: int, asks: Sequence[Ask]) -> None:
-        """Ask for the answers of a unit of questions."""
-        self._send((number, list(asks)))
+    def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
+        """RolloutRequest for the completions of a unit of prompts."""
+        self._send((number, list(requests)))
 
     def receive(self, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
         """Return the next message (kind, content); blocks, and says from time to time what for.
 
         Raises:
             RunError: the process ended, or could not go on.
-            InputError: what it was given cannot be drawn.
+            InputError: what it was given cannot be sampled.
         """
         start, speak = time.monotonic(), SPEAK_SECONDS
         while not self._wire.poll(LOOK_SECONDS):

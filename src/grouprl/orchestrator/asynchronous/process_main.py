@@ -9,7 +9,7 @@ from typing import Any
 
 
 def main(connection: int, lifeline: int) -> None:
-    """Draw what is asked for until the trainer ends, however it ends."""
+    """Sample what is asked for until the trainer ends, however it ends."""
     _worker().die_with(lifeline)  # before anything is imported: that takes seconds
     wire: Any = Connection(connection)
     sys.path[:] = pickle.loads(wire.recv_bytes())

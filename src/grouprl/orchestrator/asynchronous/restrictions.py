@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouprl.algorithms.data_part import DataPart, Prelude, SamplingRule, data_parts
+from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
 
 SETTINGS = ("partial", "proximal", "samplers")
 ADD = "weight: [{part: truncated_importance}]"
-"""What is written into a method to let it correct for the policies that drew its answers."""
+"""What is written into a method to let it correct for the policies that sampled its completions."""
 
 
 def threads_each(config: Config, found: int) -> int:
@@ -21,12 +21,12 @@ def threads_each(config: Config, found: int) -> int:
 
 
 def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
-    """Say, one sentence each, why this method cannot draw ahead of its training."""
+    """Say, one sentence each, why this method cannot sample ahead of its training."""
     if not config.run.async_steps:
         return
     if method.on_policy and "behavior_bt" not in method.needs():
         yield (
-            f"{method.name} is only right when every answer is the current policy's, but run.async_steps is "
+            f"{method.name} is only right when every completion is the current policy's, but run.async_steps is "
             f"{config.run.async_steps}. Set it to 0, or let the method correct: {ADD}"
         )
     for part in data_parts(method.parts()):
@@ -37,15 +37,18 @@ def refusals_ahead(config: Config, method: Method) -> Iterator[str]:
 
 def _why_not(part: DataPart) -> str:
     """Why a part cannot run ahead; '' where it can."""
-    if part.ahead or isinstance(part, Prelude):
+    if part.ahead or isinstance(part, Pretraining):
         return ""
-    if part.kind == "explore":
-        return "draws more once answers are scored, in the step itself; the sampler's process only draws what was asked"
-    if part.kind == "replay":
-        return "brings in rows of earlier steps; how old an answer may be would not be bounded by run.async_steps"
+    if part.kind == "augment":
+        return (
+            "samples more once completions are scored, in the step itself; the sampler's process only samples "
+            "what was asked"
+        )
+    if part.kind == "buffer":
+        return "brings in rows of earlier steps; how old a completion may be would not be bounded by run.async_steps"
     if isinstance(part, SamplingRule):
-        return "draws by what the step before has shown, which is not known yet when answers are drawn ahead"
-    return "chooses by the results of the step before, or draws to choose; ahead of them it would be another method"
+        return "samples by what the step before has shown, which is not known yet when completions are sampled ahead"
+    return "chooses by the results of the step before, or samples to choose; ahead of them it would be another method"
 
 
 def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator[str]:
@@ -57,8 +60,8 @@ def idle_ahead(config: Config, method: Method, *, environment: bool) -> Iterator
         return
     if run.samplers > run.async_steps + 1:
         yield (
-            f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to draw: a step's "
-            f"questions go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
+            f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to sample: a step's "
+            f"prompts go to one of them, and with run.async_steps {run.async_steps} those of {run.async_steps + 1} "
             "steps are under way"
         )
     if environment and run.partial and "partial" in given:
@@ -76,14 +79,15 @@ def words_ahead(config: Config, method: Method, *, environment: bool) -> list[st
     where = "a process of its own (a second copy of the model)"
     if run.samplers > 1:
         where = (
-            f"{run.samplers} processes of their own (each with a copy of the model), a step's questions in one of them"
+            f"{run.samplers} processes of their own (each with a copy of the model), a step's prompts in one of them"
         )
     found = [
-        f"answers are drawn up to {run.async_steps} steps ahead of their update, in {where}: at most {room} questions "
+        f"completions are sampled up to {run.async_steps} steps ahead of their update, in {where}: at most {room} "
+        "prompts "
         "are under way, (async_steps + 1)·batch.prompts"
     ]
     if run.partial and not environment:
-        found.append("answers in the making go on with new weights; each token keeps the version that drew it")
+        found.append("completions in the making go on with new weights; each token keeps the version that sampled it")
     if "old_bt" in method.needs():
         found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))
     return found
@@ -91,11 +95,12 @@ def words_ahead(config: Config, method: Method, *, environment: bool) -> list[st
 
 def _proximal(proximal: str, corrects: bool) -> str:
     if proximal == "sampler":
-        return "old log-probs are those that tokens were drawn with: the ratio, and what clips it, is to the sampler"
+        return "old log-probs are those that tokens were sampled with: the ratio, and what clips it, is to the sampler"
     if corrects:
-        return "old log-probs are computed anew for older answers; the method corrects for what drew them"
+        return "old log-probs are computed anew for older completions; the method corrects for what sampled them"
     return (
-        "old log-probs are computed anew for older answers, so the ratio leaves out how the policy moved since they "
-        f"were drawn, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), or set "
+        "old log-probs are computed anew for older completions, so the ratio leaves out how the policy moved "
+        "since they "
+        f"were sampled, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), or set "
         "run.proximal to sampler"
     )

@@ -60,16 +60,16 @@ class _Open:
         """What is still asked for."""
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
-        return replace(self.request, prompt=prompt, budget=budget, drawn=self.request.drawn + count)
+        return replace(self.request, prompt=prompt, budget=budget, sampled=self.request.sampled + count)
 
 
 class InFlight(LocalSampler):
     """The sampler of the sampler process; with `partial` samples go on with new weights as soon as there are some.
 
     When weights are exchanged, the keys and values of what was written are computed anew, so that the log-prob of a
-    token is exactly the one of the version that drew it, given everything before. Its versions are the follower's. In a
-    session weights stay as they are, and so they do where sequences or texts end a sample (`stop`, `stop_texts`), for
-    these may lie across an exchange.
+    token is exactly the one of the version that sampled it, given everything before. Its versions are the follower's.
+    In a session weights stay as they are, and so they do where sequences or texts end a sample (`stop`, `stop_texts`),
+    for these may lie across an exchange.
     """
 
     def __init__(self, follower: Follower, *, partial: bool) -> None:
@@ -86,7 +86,7 @@ class InFlight(LocalSampler):
         return super().session()
 
     def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
-        """Draw what `requests` ask for, each token with the newest weights where samples may span versions."""
+        """Sample what `requests` ask for, each token with the newest weights where samples may span versions."""
         self.version = self.follower.version
         if not self.partial or any(request.stop or request.stop_texts for request in requests):
             return super().sample(requests)

@@ -1,4 +1,4 @@
-"""The processes that draw: a unit of questions goes to the one that has the fewest of them."""
+"""The processes that sample: a unit of prompts goes to the one that has the fewest of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from grouprl.orchestrator.asynchronous.process import SamplerProcess
-from grouprl.rollout.requests import Ask
+from grouprl.rollout.requests import RolloutRequest
 
 
 class Samplers:
@@ -16,7 +16,7 @@ class Samplers:
     def __init__(self, hello: dict[str, Any], fd: int, count: int) -> None:
         self._each: list[SamplerProcess] = []
         self._holder: dict[int, int] = {}
-        """Which of them draws a unit that was asked and has not come."""
+        """Which of them samples a unit that was asked and has not come."""
         try:
             for _ in range(count):
                 self._each.append(SamplerProcess(hello, fd))
@@ -24,14 +24,14 @@ class Samplers:
             self.close()
             raise
 
-    def ask(self, number: int, asks: Sequence[Ask]) -> None:
-        """Ask for the answers of unit `number`."""
+    def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
+        """RolloutRequest for the completions of unit `number`."""
         busy = Counter(self._holder.values())
         self._holder[number] = min(range(len(self._each)), key=lambda index: busy[index])
-        self._each[self._holder[number]].ask(number, asks)
+        self._each[self._holder[number]].request(number, requests)
 
     def receive(self, number: int, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
-        """Return the next message of the one that draws unit `number`; see `SamplerProcess.receive`."""
+        """Return the next message of the one that samples unit `number`; see `SamplerProcess.receive`."""
         return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
 
     def received(self) -> list[tuple[str, Any]]:
@@ -46,6 +46,6 @@ class Samplers:
 
     def _noted(self, message: tuple[str, Any]) -> tuple[str, Any]:
         kind, content = message
-        if kind == "drawn":
+        if kind == "sampled":
             del self._holder[content[0]]
         return message

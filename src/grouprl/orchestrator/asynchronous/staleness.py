@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouprl.rollout.samples import Collected, subset
+from grouprl.rollout.samples import ScoredSamples, subset
 
 VERSIONS = "version_bt"
-"""Column of `Collected.extras`: [B,T] int64, the version that drew each token, -1 where the policy drew none."""
+"""Column of `ScoredSamples.extras`: [B,T] int64, the version that sampled each token, -1 where the policy sampled
+none."""
 
 
-def ages(collected: Collected, version: int) -> np.ndarray:
-    """[N] int64: how many versions older than `version` the policy was that drew each token of its own."""
-    acted_bt = collected.acted_bt
-    return version - collected.extras[VERSIONS][:, : acted_bt.shape[1]][acted_bt]
+def ages(samples: ScoredSamples, version: int) -> np.ndarray:
+    """[N] int64: how many versions older than `version` the policy was that sampled each token of its own."""
+    acted_bt = samples.acted_bt
+    return version - samples.extras[VERSIONS][:, : acted_bt.shape[1]][acted_bt]
 
 
-def oldest_b(collected: Collected, version: int) -> np.ndarray:
+def oldest_b(samples: ScoredSamples, version: int) -> np.ndarray:
     """[B] int64: the age of the oldest token of each row; 0 where the policy wrote none."""
-    acted_bt = collected.acted_bt
-    version_bt = np.where(acted_bt, collected.extras[VERSIONS][:, : acted_bt.shape[1]], version)
+    acted_bt = samples.acted_bt
+    version_bt = np.where(acted_bt, samples.extras[VERSIONS][:, : acted_bt.shape[1]], version)
     return version - version_bt.min(1, initial=version)
 
 
-def spanning_b(collected: Collected) -> np.ndarray:
+def spanning_b(samples: ScoredSamples) -> np.ndarray:
     """[B] bool: rows that more than one version wrote."""
-    acted_bt = collected.acted_bt
-    version_bt = collected.extras[VERSIONS][:, : acted_bt.shape[1]]
+    acted_bt = samples.acted_bt
+    version_bt = samples.extras[VERSIONS][:, : acted_bt.shape[1]]
     first_b = np.where(acted_bt, version_bt, np.iinfo(np.int64).max).min(1, initial=np.iinfo(np.int64).max)
     return first_b < np.where(acted_bt, version_bt, -1).max(1, initial=-1)
 
 
-def staleness_metrics(collected: Collected, version: int) -> dict[str, float]:
+def staleness_metrics(samples: ScoredSamples, version: int) -> dict[str, float]:
     """Mean and largest age of the tokens, the share of each age, and the share of rows that several versions wrote."""
-    age_n = ages(collected, version)
+    age_n = ages(samples, version)
     if not len(age_n):
         return {}
     values, counts = np.unique(age_n, return_counts=True)
@@ -41,15 +42,15 @@ def staleness_metrics(collected: Collected, version: int) -> dict[str, float]:
     return {
         "staleness_mean": float(age_n.mean()),
         "staleness_max": float(age_n.max()),
-        "spanning_fraction": float(spanning_b(collected).mean()),
+        "spanning_fraction": float(spanning_b(samples).mean()),
         **shares,
     }
 
 
-def split(collected: Collected, count: int) -> tuple[Collected, Collected | None]:
-    """Return the rows of the first `count` questions, and those of the others; None where there are none."""
-    ordinals = list(dict.fromkeys(collected.ordinal_b.tolist()))
+def split(samples: ScoredSamples, count: int) -> tuple[ScoredSamples, ScoredSamples | None]:
+    """Return the rows of the first `count` prompts, and those of the others; None where there are none."""
+    ordinals = list(dict.fromkeys(samples.ordinal_b.tolist()))
     if len(ordinals) <= count:
-        return collected, None
-    first_b = np.isin(collected.ordinal_b, ordinals[:count])
-    return subset(collected, first_b), subset(collected, ~first_b)
+        return samples, None
+    first_b = np.isin(samples.ordinal_b, ordinals[:count])
+    return subset(samples, first_b), subset(samples, ~first_b)

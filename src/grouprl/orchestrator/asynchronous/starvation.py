@@ -1,4 +1,4 @@
-"""Questions that starve: asked again and again, and never trained on."""
+"""Prompts that starve: asked again and again, and never trained on."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 STARVED = 3
-"""So many times in a row asked without being trained on, and not because other questions were wanted."""
+"""So many times in a row asked without being trained on, and not because other prompts were wanted."""
 
 
 class Starvation:
-    """How often each question (number of the training split) has lost its answers since it was last trained on.
+    """How often each prompt (number of the training split) has lost its completions since it was last trained on.
 
-    Answers are lost when the reward or the environment fails on them, when they are too old, and when an interruption
-    takes them; what a refill rule leaves out was not lost, but not wanted.
+    Completions are lost when the reward or the environment fails on them, when they are too old, and when an
+    interruption takes them; what a refill rule leaves out was not lost, but not wanted.
     """
 
     def __init__(self) -> None:
         self._lost: Counter[int] = Counter()
 
     def fed(self, indices: Iterable[int]) -> None:
-        """These questions are trained on."""
+        """These prompts are trained on."""
         for index in indices:
             self._lost.pop(index, None)
 
     def lost(self, indices: Iterable[int]) -> list[int]:
-        """These have lost their answers; returns those that starve as of now."""
+        """These have lost their completions; returns those that starve as of now."""
         starved = []
         for index in indices:
             self._lost[index] += 1

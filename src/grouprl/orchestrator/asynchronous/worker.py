@@ -1,4 +1,4 @@
-"""What the sampler's process does: take weights, draw, score, send; nothing is remembered from unit to unit."""
+"""What the sampler's process does: take weights, sample, score, send; nothing is remembered from unit to unit."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.reward import open_reward
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.rollout.requests import Ask
-from grouprl.rollout.samples import Collected
+from grouprl.rollout.requests import RolloutRequest
+from grouprl.rollout.samples import ScoredSamples
 from grouprl.tasks import load_task
 
 
 def serve(wire: Any, hello: dict[str, Any]) -> None:
-    """Answer the units that come over `wire`; what goes wrong is sent and ends the process."""
+    """Completion the units that come over `wire`; what goes wrong is sent and ends the process."""
     inbox, outbox = _threads(wire)
     try:
         sampler = Sampler(hello, lambda report: outbox.put(("report", report)))
-        for number, asks, idle in _units(inbox):
-            drawn = sampler.draw(asks)
+        for number, requests, idle in _units(inbox):
+            sampled = sampler.sample(requests)
             seconds = {**sampler.collector.watch.read(), "sampler_idle": idle}
-            outbox.put(("drawn", (number, drawn, seconds)))
+            outbox.put(("sampled", (number, sampled, seconds)))
     except InputError as error:
         outbox.put(("refused", (error.what, error.rule, error.remedy)))
     except GrouprlError as error:
@@ -50,7 +50,7 @@ def serve(wire: Any, hello: dict[str, Any]) -> None:
 
 
 class Sampler:
-    """Everything that draws and scores: the policy, which follows the trainer's, the task and the reward."""
+    """Everything that samples and scores: the policy, which follows the trainer's, the task and the reward."""
 
     def __init__(self, hello: dict[str, Any], report: Any) -> None:
         torch.set_num_threads(hello["threads"])
@@ -64,30 +64,32 @@ class Sampler:
         budget = config.sampling.max_new_tokens or task.max_new_tokens
         self.collector = Collector(config, policy, reward, budget, ErrorPolicy(), task, sampler)
 
-    def draw(self, asks: Sequence[Ask]) -> Collected:
-        """Draw and score the answers of `asks` with the newest weights; tokens carry the version that drew them."""
+    def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample and score the completions of `requests` with the newest weights; tokens carry the version that sampled
+        them."""
         self.follower.refresh()
         before = self.follower.version
-        drawn = self.collector.draw(asks, count_failures=False)
-        acted_bt = drawn.acted_bt
-        known_bt = drawn.rollout.version_bt  # None for episodes: each has the weights that it began with
+        sampled = self.collector.sample(requests, count_failures=False)
+        acted_bt = sampled.acted_bt
+        known_bt = sampled.rollout.version_bt  # None for episodes: each has the weights that it began with
         version_bt = np.full(acted_bt.shape, before) if known_bt is None else known_bt.numpy()
-        drawn = drawn.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
+        sampled = sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
         if self.greedy_baseline:
-            drawn = replace(drawn, greedy_reward_b=self.collector.greedy_reward(asks, drawn.group_b))
-        return drawn
+            sampled = replace(sampled, greedy_reward_b=self.collector.greedy_reward(requests, sampled.group_b))
+        return sampled
 
 
-def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[Ask], float]]:
+def _units(inbox: queue.Queue[Any]) -> Iterator[tuple[int, list[RolloutRequest], float]]:
     """Yield the units in the order in which they came, each with the seconds waited for it."""
     while True:
         start = time.perf_counter()
-        number, asks = inbox.get()
-        yield number, asks, time.perf_counter() - start
+        number, requests = inbox.get()
+        yield number, requests, time.perf_counter() - start
 
 
 def _threads(wire: Any) -> tuple[queue.Queue[Any], queue.Queue[Any]]:
-    """Return an inbox and an outbox that never keep the drawing waiting; the process ends when the trainer has gone."""
+    """Return an inbox and an outbox that never keep the sampling waiting; the process ends when the trainer has
+    gone."""
     inbox: queue.Queue[Any] = queue.Queue()
     outbox: queue.Queue[Any] = queue.Queue()
 
