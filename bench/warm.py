@@ -35,7 +35,7 @@ def _warm_up(policy: CausalPolicy, task: Task, job: Job) -> None:
         optimizer.param_groups[0]["lr"] = warmup_rate(settings, step)
         first = 10**6 + step * settings.batch
         batch = _demonstrations(policy, task, job, range(first, first + settings.batch))
-        update(policy, optimizer, sft, sft.judge(batch))
+        update(policy, optimizer, sft, sft.compute_advantages(batch))
 
 
 def _demonstrations(policy: CausalPolicy, task: Task, job: Job, indices: range) -> Batch:

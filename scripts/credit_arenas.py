@@ -145,7 +145,7 @@ CONTESTS: tuple[Contest, ...] = (
         "keys",
         {"name": "intellect2", "max_rounds": 1},
         "no loss grows without bound where a wrong move became likelier",
-        note="without sampling prompts again until all have right and wrong completions, which takes three times as many "
+        note="without sampling prompts again until all have right and wrong completions, which takes three times "
         "episodes.",
     ),
     Contest(

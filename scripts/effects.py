@@ -263,7 +263,7 @@ def main(
     claims = [c for c in CLAIMS if only in f"{c.name} {c.arena}"]
     found = run_all(runs_of(claims, seeds), out, jobs, Console())
     pairs = [[[found[run.name] for run in side] for side in sides(claim, seeds)] for claim in claims]
-    rows = [effects_report.judge(claim, *pair) for claim, pair in zip(claims, pairs, strict=True)]
+    rows = [effects_report.compute_advantages(claim, *pair) for claim, pair in zip(claims, pairs, strict=True)]
     if only:
         for row in rows:
             print(effects_report.sentence(row))

@@ -71,7 +71,7 @@ async def exchange(port: int, sent: bytes, seconds: float = 300.0) -> tuple[int,
     return (int(head.split()[1]) if head else 0), body
 
 
-def request(body: bytes, key: str) -> bytes:
+def http_request(body: bytes, key: str) -> bytes:
     """An HTTP request that ends its connection."""
     head = f"host: 127.0.0.1\r\nauthorization: Bearer {key}\r\ncontent-length: {len(body)}\r\nconnection: close"
     return f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n\r\n".encode() + body
@@ -83,7 +83,7 @@ async def request(port: int, tally: Tally, number: int, expected: dict[int, str]
     requested = {"messages": [{"role": "user", "content": f"Example {seed}"}], "seed": seed, "max_tokens": TOKENS}
     begin = time.monotonic()
     try:
-        status, body = await exchange(port, request(json.dumps(requested).encode(), f"client {number % 200}"))
+        status, body = await exchange(port, http_request(json.dumps(requested).encode(), f"client {number % 200}"))
         said = json.loads(body)["choices"][0]["message"]["content"] if status == 200 else None
     except (OSError, asyncio.TimeoutError, ValueError) as error:
         status, said = 0, repr(error)
@@ -98,14 +98,14 @@ ABUSES = (
     b"PO",
     b"GET / HTTP/1.1\r\nx: ",
     b"\0" * 1000,
-    request(b"{", "abuser"),
-    request(b"[" * 50_000, "abuser"),
-    request(b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e-300}', "abuser"),
-    request(b'{"messages": [{"role": "user", "content": "x"}], "seed": ' + b"9" * 5000 + b"}", "abuser"),
-    request(json.dumps({"messages": [{"role": "user", "content": "x" * 3_000_000}]}).encode(), "abuser"),
-    request(b" " * 20_000_000, "abuser"),
-    request(b"x" * 100, "abuser").replace(b"content-length: 100", b"content-length: 300000000"),
-    request(b"x" * 100, "abuser").replace(b"content-length: 100", b"content-length: 1000"),
+    http_request(b"{", "abuser"),
+    http_request(b"[" * 50_000, "abuser"),
+    http_request(b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e-300}', "abuser"),
+    http_request(b'{"messages": [{"role": "user", "content": "x"}], "seed": ' + b"9" * 5000 + b"}", "abuser"),
+    http_request(json.dumps({"messages": [{"role": "user", "content": "x" * 3_000_000}]}).encode(), "abuser"),
+    http_request(b" " * 20_000_000, "abuser"),
+    http_request(b"x" * 100, "abuser").replace(b"content-length: 100", b"content-length: 300000000"),
+    http_request(b"x" * 100, "abuser").replace(b"content-length: 100", b"content-length: 1000"),
 )
 
 

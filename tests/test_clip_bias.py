@@ -71,7 +71,7 @@ def test_steps_are_divided_by_the_norm_of_what_is_left_out(least):
     policy, chosen = make_policy(), plain(Clipped()).with_parts(update=ClipBias(least=least))
     batch = far_off(policy, 1.0)
     adv_bt = torch.where(batch.mask_bt, torch.ones_like(batch.old_bt), 0)
-    ready = chosen.judge(batch.replace(advantage_bt=adv_bt))
+    ready = chosen.compute_advantages(batch.replace(advantage_bt=adv_bt))
     learner = learner_of(policy, chosen)
     (step,) = learner.steps(ready)
     norm = ClipBias().norm(learner.without_critic(), step)
@@ -79,7 +79,7 @@ def test_steps_are_divided_by_the_norm_of_what_is_left_out(least):
     learner.accumulate(step)
     whole = gradient(policy)
     before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
-    (record,) = list(chosen.learn(learner, ready))
+    (record,) = list(chosen.update(learner, ready))
     moved = before - torch.cat([p.detach().flatten() for p in policy.parameters()])
     divisor = max(norm, least)
     torch.testing.assert_close(moved, whole / divisor, rtol=1e-5, atol=1e-9)
@@ -94,7 +94,13 @@ def test_without_clipped_tokens_it_is_turn_ppo():
         batch = far_off(policy, 0.0)
         values = torch.linspace(0, 1, batch.mask_bt.numel(), dtype=torch.float64).view_as(batch.mask_bt)
         batch = batch.replace(value_bt=values, turn_bt=torch.where(batch.mask_bt, 0, -1))
-        update(policy, torch.optim.SGD(policy.parameters(), lr=1.0), chosen, chosen.judge(batch), grad_clip=0.0)
+        update(
+            policy,
+            torch.optim.SGD(policy.parameters(), lr=1.0),
+            chosen,
+            chosen.compute_advantages(batch),
+            grad_clip=0.0,
+        )
         found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)
 

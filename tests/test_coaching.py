@@ -152,7 +152,7 @@ def test_the_coach_learns_to_set_what_the_player_learns_from() -> None:
         learner, chosen = arms()
         g = torch.Generator().manual_seed(seed)
         for _ in range(80):
-            list(chosen.learn(learner, learner.play(16, g)))
+            list(chosen.update(learner, learner.play(16, g)))
         masses.append(learner.logits.softmax(0))
         assert learner.taken[:2] == ["player", "coach"]
         assert int(masses[-1].argmax()) == 1
@@ -164,7 +164,7 @@ def test_a_coach_whose_player_stands_still_is_not_moved_at_all() -> None:
     learner.learns = False
     g = torch.Generator().manual_seed(0)
     for _ in range(5):
-        list(chosen.learn(learner, learner.play(16, g)))
+        list(chosen.update(learner, learner.play(16, g)))
     assert learner.taken == ["player"] * 5
     assert learner.logits.tolist() == [0, 0, 0]
     assert learner.context.notes["coach_reward"] == 0
@@ -174,9 +174,9 @@ def test_the_gradient_is_the_gain_times_that_of_the_problems() -> None:
     """Before any update the ratio is 1: dL/dlogits = -gain·mean(1[arm] - π)."""
     learner, chosen = arms()
     played = learner.play(6, torch.Generator().manual_seed(1))
-    before = chosen.learn.accuracy(learner.context)
-    list(chosen.learn(learner, played))
-    gain = 100 * (chosen.learn.accuracy(learner.context) - before)
+    before = chosen.update.accuracy(learner.context)
+    list(chosen.update(learner, played))
+    gain = 100 * (chosen.update.accuracy(learner.context) - before)
     chosen_b = played.token_bt[played.agent_b == 1, 0]
     share = torch.bincount(chosen_b, minlength=3) / len(chosen_b)
     assert gain > 0
@@ -188,12 +188,12 @@ def test_the_player_gets_its_best_weights_back() -> None:
     g, restored = torch.Generator().manual_seed(0), []
     for skill in (0.1, 0.6, 0.5, 0.3, 0.3):
         learner.learns, learner.skill = False, skill
-        list(chosen.learn(learner, learner.play(4, g)))
+        list(chosen.update(learner, learner.play(4, g)))
         restored.append(float(learner.weights))
         learner.context.step += 1
     assert restored == [1, 2, 3, 2, 3]  # each update adds 1; after the second fall those of the second step are back
     assert learner.context.notes["player_restored"] == 1
-    assert learner.context.store(chosen.learn)["accuracy"] < 0.4
+    assert learner.context.store(chosen.update)["accuracy"] < 0.4
 
 
 def test_where_it_cannot_work() -> None:

@@ -106,7 +106,7 @@ def test_the_gradient_of_episodes_does_not_depend_on_the_cut(method: str) -> Non
     own, made = policy(), compose(method).method
     batch = to_batch(sampled(own, requested(1, 2, 3)), max_length=99)
     with torch.no_grad():
-        prepared = made.judge(batch)
+        prepared = made.compute_advantages(batch)
     size = prepared.size[0]
     whole = gradient(own, made, prepared, [torch.arange(size)])
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-4
@@ -132,8 +132,8 @@ def test_rows_of_other_widths_join_without_inventing_turns() -> None:
     assert not both.turn_reward_bs[:n, turns:].any()
     made = compose("gigpo").method
     with torch.no_grad():
-        prepared = made.judge(both)
-        assert torch.equal(prepared.advantage_bt[:n, :width], made.judge(alone).advantage_bt)
+        prepared = made.compute_advantages(both)
+        assert torch.equal(prepared.advantage_bt[:n, :width], made.compute_advantages(alone).advantage_bt)
 
 
 def test_a_store_gives_episodes_back_whole() -> None:

@@ -43,8 +43,8 @@ def test_the_gradients_of_both_phases_add_up_to_that_of_one_update(spec) -> None
     batch = with_likely_tokens(make_batch(policy))
     if chosen.critic is not None:
         batch = batch.replace(value_bt=torch.rand(batch.size, dtype=torch.float64))
-    learner, prepared = learner_of(policy, chosen), chosen.judge(batch)
-    low_bt = chosen.learn.unlikely(prepared)
+    learner, prepared = learner_of(policy, chosen), chosen.compute_advantages(batch)
+    low_bt = chosen.update.unlikely(prepared)
     assert 0.2 < float(low_bt[prepared.mask_bt].double().mean()) < 0.8
     (step,) = learner.steps(prepared.replace(marks={PHASE: low_bt}))
     learner.accumulate(step)
@@ -72,7 +72,7 @@ def test_all_steps_of_the_first_phase_come_before_the_second(order, first) -> No
 
     policy, chosen = make_policy(), method("lopti", order=order)
     learner = Watched(policy, torch.optim.SGD(policy.parameters(), lr=0.0), chosen, parts=2, epochs=2)
-    list(chosen.learn(learner, chosen.judge(with_likely_tokens(make_batch(policy)))))
+    list(chosen.update(learner, chosen.compute_advantages(with_likely_tokens(make_batch(policy)))))
     assert [low for low, _ in seen] == [first] * 4 + [not first] * 4
     near(torch.tensor([a + b for (_, a), (_, b) in zip(seen[:4], seen[4:], strict=True)]), [1.0] * 4)
 
@@ -82,7 +82,7 @@ def test_a_phase_without_tokens_leaves_the_single_update(eta) -> None:
     found = []
     for name, settings in (("lopti", {"eta": eta}), ("advantage_reweighting", {"alpha": 0.0})):
         policy, chosen = make_policy(), method(name, **settings)
-        prepared = chosen.judge(with_likely_tokens(make_batch(policy)))
+        prepared = chosen.compute_advantages(with_likely_tokens(make_batch(policy)))
         update(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen, prepared, parts=2)
         found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
     assert torch.equal(found[0], found[1])
@@ -96,7 +96,7 @@ def test_the_second_phase_sees_the_moved_policy() -> None:
     middle = TwoPhase(eta=0.5, by="quantile")
     chosen = chosen.with_parts(update=middle)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
-    records = list(middle(Learner(policy, optimizer, chosen), chosen.judge(batch)))
+    records = list(middle(Learner(policy, optimizer, chosen), chosen.compute_advantages(batch)))
     assert records[0]["ratio_mean"] == pytest.approx(1.0, abs=1e-12)
     assert abs(records[1]["ratio_mean"] - 1) > 1e-4
     assert [r["unlikely_fraction"] for r in records] == pytest.approx([0.5, 0.5], abs=0.05)

@@ -308,7 +308,7 @@ def test_a_natural_steps_length_comes_from_all_answers():
 
 # --- methods that act in their optimiser steps ---
 
-IN_STEPS = sorted(n for n, e in grouprl.methods().items() if e.build().learn is not None)
+IN_STEPS = sorted(n for n, e in grouprl.methods().items() if e.build().update is not None)
 
 
 @pytest.mark.parametrize("name", IN_STEPS)

@@ -66,7 +66,7 @@ def test_one_call_each_with_the_planners_reward_has_the_planners_advantage() -> 
     """Proof (a) of the dossier: D = 1, d_i = 1 and R_S = R_M give A_S = A_M."""
     reward = [1.0, 0.0, 0.0, 1.0]
     batch = rows([0] * 4 + [1] * 4, [0, 1, 2, 3] * 2, reward * 2, old_bt=torch.zeros(8, 2, dtype=torch.float64))
-    prepared = method("m_grpo", by_outcome=False).judge(batch)
+    prepared = method("m_grpo", by_outcome=False).compute_advantages(batch)
     near(prepared.advantage_bt[:4], prepared.advantage_bt[4:])
     assert prepared.advantage_bt.any()
 
@@ -81,7 +81,7 @@ def team_rows(tmp_path: Path, part: AlignCalls, terms: int = 3) -> tuple[Any, An
     sft = method("sft")
     for _ in range(60):
         batch = demonstration_batch(session.policy, session.task, session.source.take(16), 0)
-        update(session.policy, optimizer, sft, sft.judge(batch))
+        update(session.policy, optimizer, sft, sft.compute_advantages(batch))
     plain = session.context.sample(session.context.take(6))
     return plain, part(plain, session.context), session.context
 

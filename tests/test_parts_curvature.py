@@ -108,8 +108,8 @@ def test_shifts_of_a_model_are_those_of_its_output_layer() -> None:
     batch = make_batch(policy)
     chosen = method("capo", model="sgd")
     learner = Learner(policy, torch.optim.SGD(policy.parameters(), lr=1e-4), chosen)
-    (step,) = learner.steps(chosen.judge(batch))
-    objective_bt, policy_bt = chosen.learn.foresee(learner, step)
+    (step,) = learner.steps(chosen.compute_advantages(batch))
+    objective_bt, policy_bt = chosen.update.foresee(learner, step)
     assert not objective_bt[~step.mask_bt].any()
     assert not policy_bt[~step.mask_bt].any()
     hidden = policy.hidden(step.inputs)
@@ -128,7 +128,7 @@ def test_thresholds_out_of_reach_leave_the_plain_update() -> None:
     for settings in ({"tau_objective": 0.0, "tau_policy": 0.0}, {"tau_objective": 1e9, "tau_policy": 1e9}, None):
         policy, chosen = make_policy(), method("capo", **(settings or {}))
         chosen = chosen if settings else chosen.with_parts(update=None)
-        prepared = chosen.judge(make_batch(policy))
+        prepared = chosen.compute_advantages(make_batch(policy))
         metrics = update(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen, prepared, parts=2)
         assert metrics.get("tokens_rejected", 0.0) == 0.0
         found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
@@ -142,7 +142,7 @@ def test_a_small_learning_rate_accepts_all_and_a_large_one_nothing(lr, rejected)
     batch = make_batch(policy, groups=3).rows(torch.arange(4, 12))  # without the group that is all right
     before = torch.cat([p.detach().flatten() for p in policy.parameters()])
     optimizer = torch.optim.AdamW(policy.parameters(), lr=lr, weight_decay=0.0)
-    metrics = update(policy, optimizer, chosen, chosen.judge(batch))
+    metrics = update(policy, optimizer, chosen, chosen.compute_advantages(batch))
     assert metrics["tokens_rejected"] == pytest.approx(rejected)
     after = torch.cat([p.detach().flatten() for p in policy.parameters()])
     assert torch.equal(before, after) == (rejected == 1.0)
@@ -151,8 +151,8 @@ def test_a_small_learning_rate_accepts_all_and_a_large_one_nothing(lr, rejected)
 def test_rejected_tokens_leave_the_loss_and_its_denominator() -> None:
     policy, chosen = make_policy(), method("capo", model="sgd", tau_objective=0.0, tau_policy=1e-5)
     learner = Learner(policy, torch.optim.AdamW(policy.parameters(), lr=1e-2), chosen)
-    (step,) = learner.steps(chosen.judge(make_batch(policy)))
-    shift_bt = chosen.learn.foresee(learner, step)[1]
+    (step,) = learner.steps(chosen.compute_advantages(make_batch(policy)))
+    shift_bt = chosen.update.foresee(learner, step)[1]
     kept_bt = step.active_bt & (shift_bt < 1e-5)
     assert 0.2 < float(kept_bt.sum() / step.active_bt.sum()) < 0.95
     learner.accumulate(chosen.compute_loss_weights(step.replace(loss_mask_bt=kept_bt)))
@@ -165,7 +165,7 @@ def test_rejected_tokens_leave_the_loss_and_its_denominator() -> None:
             return 0.0
 
     watched = Watched(policy, learner.optimizer, chosen)
-    (record,) = chosen.learn(watched, chosen.judge(make_batch(policy)))
+    (record,) = chosen.update(watched, chosen.compute_advantages(make_batch(policy)))
     torch.testing.assert_close(seen[0], expected, rtol=1e-12, atol=0)
     assert record["tokens_rejected"] == pytest.approx(1 - float(kept_bt.sum() / step.active_bt.sum()))
 
@@ -182,9 +182,9 @@ def test_what_has_no_trained_linear_head_is_refused_in_words() -> None:
     policy, chosen = make_policy(), method("capo")
     frozen = torch.optim.AdamW(list(policy.parameters())[1:], lr=1e-2)  # the tied embedding left out
     with pytest.raises(InputError, match="output layer that is not trained"):
-        update(policy, frozen, chosen, chosen.judge(make_batch(policy)))
+        update(policy, frozen, chosen, chosen.compute_advantages(make_batch(policy)))
     with pytest.raises(InputError, match="changes its logits"):
         trained_head(None, frozen)
     with pytest.raises(InputError, match="model: sgd"):
         plain_sgd = torch.optim.SGD(policy.parameters(), lr=1e-2)
-        update(policy, plain_sgd, chosen, chosen.judge(make_batch(policy)))
+        update(policy, plain_sgd, chosen, chosen.compute_advantages(make_batch(policy)))

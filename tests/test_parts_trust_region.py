@@ -91,7 +91,7 @@ def bandit_method(**settings):
 
 def climbed(policy: Bandit, batch: Batch, **settings) -> dict[str, float]:
     chosen = bandit_method(**settings)
-    return update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), chosen, chosen.judge(batch))
+    return update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), chosen, chosen.compute_advantages(batch))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -120,7 +120,7 @@ def test_the_step_does_not_depend_on_the_coordinates_of_the_logits() -> None:
                 climbed(policy, batch, damping=0.0, iterations=9)
             else:
                 chosen = bandit_method().with_parts(update=None)
-                update(policy, torch.optim.SGD(policy.parameters(), lr=0.5), chosen, chosen.judge(batch))
+                update(policy, torch.optim.SGD(policy.parameters(), lr=0.5), chosen, chosen.compute_advantages(batch))
             found.append(policy.all_logp().detach())
     torch.testing.assert_close(moved["natural"][0], moved["natural"][1], rtol=1e-4, atol=1e-4)
     assert float((moved["sgd"][0] - moved["sgd"][1]).abs().max()) > 0.01
@@ -206,7 +206,7 @@ def test_trpo_moves_the_trunk_by_the_natural_step_and_the_head_by_the_optimiser(
         policy, chosen = make_policy(value_head=True), method("trpo", value_coef=value_coef, critic_steps=20)
         batch = make_batch(policy)
         batch = batch.replace(old_bt=policy.logp(batch.inputs).logp_bt, value_bt=torch.zeros(batch.size).double())
-        prepared = chosen.judge(batch)
+        prepared = chosen.compute_advantages(batch)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
         before = policy.trainable_state()
         metrics = update(policy, optimizer, chosen, prepared)

@@ -439,7 +439,7 @@ def test_a_refiner_that_accepts_everything_leaves_the_episodes(tmp_path: Path) -
     episodes = of_source(rows, DRAWN)
     assert episodes.rollout.response_ids == plain.rollout.response_ids
     prepared = session.method.compute_advantages(session.context.batch(rows))
-    alone = session.method.with_parts(advantage_transform=()).judge(session.context.batch(episodes))
+    alone = session.method.with_parts(advantage_transform=()).compute_advantages(session.context.batch(episodes))
     sampled_b = prepared.from_source("sampled")
     width = alone.mask_bt.shape[1]
     torch.testing.assert_close(prepared.advantage_bt[sampled_b][:, :width], alone.advantage_bt)

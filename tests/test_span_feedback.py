@@ -63,7 +63,7 @@ def test_feedback_of_another_kind_is_refused():
 def test_praise_reaches_the_tokens_before_it():
     marks = {"good": torch.tensor([[False, False, True, False]]), "poor": torch.zeros(1, 4, dtype=torch.bool)}
     batch = small([0], [4], marks=marks, value_bt=[[0.0] * 4], behavior_bt=[[-1.0] * 4])
-    ready = grouprl.method("text2grad", whiten=False, kl_coef=0.0, lam=1.0).judge(batch)
+    ready = grouprl.method("text2grad", whiten=False, kl_coef=0.0, lam=1.0).compute_advantages(batch)
     near(ready.advantage_bt, [[1, 1, 1, 0]])
 
 

@@ -49,7 +49,7 @@ def test_a_success_takes_the_first_place_of_a_group_that_failed() -> None:
     assert rows.scores.reward_b[replayed].tolist() == [1.0, 1.0]
     assert all((rows.group_b == group).sum() == 4 for group in set(rows.group_b.tolist()))
     assert context.notes["successes_replayed"] == 2
-    prepared = method("arpo_replay", scale="none").judge(context.batch(rows))
+    prepared = method("arpo_replay", scale="none").compute_advantages(context.batch(rows))
     helped = torch.from_numpy(np.isin(rows.index_b, [0, 2]))
     advantage_b = prepared.advantage_bt[:, 0]
     near(advantage_b[helped & torch.from_numpy(replayed)], [0.75, 0.75])
@@ -165,7 +165,7 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
     old_b = torch.arange(batch.size[0]) % 2 == 1
     batch = batch.replace(source_b=torch.where(old_b, SOURCES["replay"], 0), step=50)
     chosen = method("grpo").with_parts(update=ReplayPass(rise=100))
-    prepared, learner = chosen.judge(batch), learner_of(policy, chosen)
+    prepared, learner = chosen.compute_advantages(batch), learner_of(policy, chosen)
     with_weights = [(prepared.rows(~old_b), 1.0), (prepared.rows(old_b), 0.5)]
     wanted = []
     for rows, weight in with_weights:
@@ -182,7 +182,7 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
             seen.append(gradient(policy))
             return {}
 
-    assert len(list(chosen.learn(Watching(), prepared))) == 2
+    assert len(list(chosen.update(Watching(), prepared))) == 2
     assert all(float(x.norm()) > 0 for x in wanted)
     for found, right in zip(seen, wanted, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-13)
@@ -191,8 +191,8 @@ def test_new_and_replayed_answers_are_updates_of_their_own() -> None:
 def test_without_replayed_answers_there_is_one_update() -> None:
     policy = make_policy()
     chosen = method("grpo").with_parts(update=ReplayPass())
-    prepared = chosen.judge(make_batch(policy).replace(step=500))
-    assert len(list(chosen.learn(learner_of(policy, chosen), prepared))) == 1
+    prepared = chosen.compute_advantages(make_batch(policy).replace(step=500))
+    assert len(list(chosen.update(learner_of(policy, chosen), prepared))) == 1
 
 
 # --- the bonus --------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_normalised_apart_and_together():
 
 def test_all_wrong_groups_still_teach_by_what_they_learnt():
     batch = two(stats={"answer": f64([[-2, 0, -1, -1], [-2, -2, 0, -2]])}).replace(reward_b=f64([0, 0]))
-    ready = grouprl.method("igpo").judge(batch)
+    ready = grouprl.method("igpo").compute_advantages(batch)
     assert ready.advantage_bt[0, 0] > 0 > ready.advantage_bt[1, 0]
     near(ready.advantage_bt[:, 2:], [[0, 0], [0, 0]])
 
@@ -195,7 +195,7 @@ def test_the_example_of_two_implementations():
 
 def test_scales_average_one_and_advantages_zero():
     case = random_case(4).batch
-    ready = grouprl.method("empg").judge(case)
+    ready = grouprl.method("empg").compute_advantages(case)
     there = turns_of(case, "a test")
     means = [
         ready.advantage_bt[b][(case.turn_bt[b] == k) & case.mask_bt[b]].mean()

@@ -223,5 +223,5 @@ def test_without_progress_only_valid_actions_are_paid():
         [1], [2], valid_bs=torch.tensor([[True, False]]), stats={"progress": f64([[0.3, 0.7]])},
         value_bt=[[0.0, 0.0]], behavior_bt=[[-1.0, -1.0]],
     )  # fmt: skip
-    ready = grouprl.method("spa_rl", alpha=0.0, whiten=False, lam=1.0).judge(batch)
+    ready = grouprl.method("spa_rl", alpha=0.0, whiten=False, lam=1.0).compute_advantages(batch)
     near(ready.advantage_bt, [[0.5, 0.0]])

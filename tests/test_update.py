@@ -59,7 +59,7 @@ def test_gradient_does_not_depend_on_the_token_budget() -> None:
 def test_rows_without_gradient_are_skipped_without_a_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, chosen = make_policy(), method(name)
     step = chosen.compute_loss_weights(
-        chosen.judge(
+        chosen.compute_advantages(
             make_batch(policy).replace(
                 correct_b=torch.zeros(16, dtype=torch.bool), truncated_b=torch.zeros(16, dtype=torch.bool), max_length=8
             )
@@ -138,10 +138,10 @@ def test_a_dead_batch_still_steps_like_zero_gradients() -> None:
         policy = make_policy()
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
         grpo, batch = method("grpo"), make_batch(policy)
-        update(policy, optimizer, grpo, grpo.judge(batch))
+        update(policy, optimizer, grpo, grpo.compute_advantages(batch))
         dead = batch.replace(reward_b=torch.ones_like(batch.reward_b))
         if lazy:
-            update(policy, optimizer, grpo, grpo.judge(dead))
+            update(policy, optimizer, grpo, grpo.compute_advantages(dead))
         else:
             for p in policy.parameters():
                 p.grad = torch.zeros_like(p)
@@ -156,7 +156,7 @@ def test_a_minibatch_of_which_no_token_counts_takes_no_step(name: str) -> None:
     critic = name == "ppo"
     policy, chosen = make_policy(value_head=critic), method(name)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.1)
-    prepared = chosen.judge(with_values(policy) if critic else make_batch(policy))
+    prepared = chosen.compute_advantages(with_values(policy) if critic else make_batch(policy))
     update(policy, optimizer, chosen, prepared, parts=4)
     before = [p.detach().clone() for p in policy.parameters()]
     resting = prepared.replace(loss_mask_bt=torch.zeros_like(prepared.mask_bt))
@@ -174,11 +174,11 @@ def test_a_dead_step_has_no_averages_that_could_dilute_those_of_others(
 ) -> None:
     policy, grpo = make_policy(), method("grpo")
     monkeypatch.setattr(type(grpo), "couples", couples)
-    prepared = grpo.judge(make_batch(policy).replace(reward_b=torch.zeros(16, dtype=torch.float64)))
+    prepared = grpo.compute_advantages(make_batch(policy).replace(reward_b=torch.zeros(16, dtype=torch.float64)))
     metrics = accumulate(policy, grpo, grpo.compute_loss_weights(prepared))
     assert metrics["rows_trained"] == 0
     assert not {"ratio_mean", "kl_old", "clip_fraction"} & metrics.keys()
-    alive = accumulate(policy, grpo, grpo.compute_loss_weights(grpo.judge(make_batch(policy))))
+    alive = accumulate(policy, grpo, grpo.compute_loss_weights(grpo.compute_advantages(make_batch(policy))))
     assert alive["ratio_mean"] > 0.5
 
 
@@ -186,7 +186,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     policy = make_policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
     grpo = method("grpo")
-    prepared = grpo.judge(make_batch(policy))
+    prepared = grpo.compute_advantages(make_batch(policy))
     prepared = prepared.replace(advantage_bt=prepared.advantage_bt * float("inf"))
     before = [p.detach().clone() for p in policy.parameters()]
     with pytest.raises(RunError, match="not finite"):
@@ -203,7 +203,7 @@ def test_a_learner_takes_policy_and_critic_apart() -> None:
     """The whole gradient is that of the policy's loss plus that of the critic's."""
     policy, ppo = make_policy(value_head=True), method("ppo")
     learner = Learner(policy, torch.optim.SGD(policy.parameters(), lr=0.0), ppo)
-    (step,) = learner.steps(ppo.judge(with_values(policy)))
+    (step,) = learner.steps(ppo.compute_advantages(with_values(policy)))
     losses, found = [], []
     for pull in (learner.accumulate, learner.without_critic().accumulate, learner.accumulate_values):
         losses.append(pull(step))
@@ -233,9 +233,11 @@ def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
     found = []
     for learn in (None, Plain()):
         policy = make_policy()
-        grpo = dataclasses.replace(method("grpo"), learn=learn)
+        grpo = dataclasses.replace(method("grpo"), update=learn)
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
-        metrics = update(policy, optimizer, grpo, grpo.judge(make_batch(policy)), parts=2, epochs=2, seed=5)
+        metrics = update(
+            policy, optimizer, grpo, grpo.compute_advantages(make_batch(policy)), parts=2, epochs=2, seed=5
+        )
         found.append((torch.cat([p.detach().flatten() for p in policy.parameters()]), metrics))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]

@@ -377,7 +377,7 @@ def test_a_resumed_run_goes_on_with_the_same_critic() -> None:
 def test_a_policy_waits_for_its_critic() -> None:
     policy = make_policy()
     batch = make_batch(policy)
-    ready = method("reinforce").judge(batch)
+    ready = method("reinforce").compute_advantages(batch)
     learner = learner_of(policy, method("reinforce"))
     before = [p.detach().clone() for p in policy.parameters()]
     assert list(LateStart(start=5)(learner, ready.replace(step=4))) == []

@@ -40,7 +40,7 @@ class RunContext(Protocol):
         """How many steps the run has."""
 
     @property
-    def completions(self) -> int:
+    def group_size(self) -> int:
         """Completions per prompt that the run asks for (`batch.group_size`)."""
 
     @property

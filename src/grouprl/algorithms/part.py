@@ -33,7 +33,7 @@ KINDS: dict[str, str] = {
     "curriculum": "which prompts are sampled next",
     "allocation": "how many completions each prompt gets",
     "sampling": "how tokens are sampled: temperature and budget, prompt by prompt or token by token",
-    "augment": "what else is sampled or put in place once the completions are scored: hints, demonstrations, continuations",
+    "augment": "what else is sampled or put in place once completions are scored: hints, demonstrations, continuations",
     "refill": "which groups to sample anew before an update",
     "buffer": "which stored rows join the new ones",
     "pretrain": "what happens once, between the warm-up and the first step",

@@ -107,7 +107,7 @@ def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
 
 def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     b = plan.batch
-    yield "a rollout", f"{b.prompts} prompts × {b.group} completions = {b.answers} completions"
+    yield "a rollout", f"{b.prompts} prompts × {b.group_size} completions = {b.completions} completions"
     if b.refill_rounds > 1:
         yield "", f"groups without signal are sampled anew, up to {b.refill_rounds} times as many completions"
     for number, sentence in enumerate(plan.further):
@@ -118,7 +118,7 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     if b.phases > 1:
         cut += f" × {b.phases} phases"
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
-    yield "an update", f"{b.answers} / {b.minibatches} = {b.rows_per_update} completions"
+    yield "an update", f"{b.completions} / {b.minibatches} = {b.rows_per_update} completions"
     if not b.prompt_tokens:
         yield "tokens", f"completion ≤ {b.max_new_tokens}; prompts cannot be counted without the model's tokenizer"
         return

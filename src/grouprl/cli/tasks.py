@@ -90,9 +90,9 @@ def task_data(name: str) -> dict[str, Any]:
         return found
     size = task.size("eval")
     examples = [task.example("eval", index) for index in range(EXAMPLES if size is None else min(EXAMPLES, size))]
-    examples = [{"prompt": example.prompt, "answer": task.solution(example)} for example in examples]
+    shown = [{"prompt": example.prompt, "answer": task.solution(example)} for example in examples]
     sizes = {split: task.size(split) for split in ("train", "eval")}
-    return {**found, "questions": sizes, "max_new_tokens": task.max_new_tokens, "examples": examples}
+    return {**found, "prompts": sizes, "max_new_tokens": task.max_new_tokens, "examples": shown}
 
 
 def _options(made: type[Task]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ class SessionContext:
         return self.config.steps
 
     @property
-    def completions(self) -> int:
+    def group_size(self) -> int:
         """Completions per prompt that the run asks for."""
         return self.config.batch.group_size
 
@@ -134,11 +134,11 @@ class SessionContext:
 
     def take(self, count: int) -> list[RolloutRequest]:
         """Return the next `count` prompts in the order of the stream."""
-        return self.source.requests(count, self.completions)
+        return self.source.requests(count, self.group_size)
 
     def request(self, index: int) -> RolloutRequest:
         """Return training prompt number `index` under a new ordinal."""
-        return self.source.request(index, self.completions)
+        return self.source.request(index, self.group_size)
 
     def sample(
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True

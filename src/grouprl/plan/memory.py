@@ -59,7 +59,7 @@ class Arithmetic:
 
     steps: int
     prompts: int
-    group: int
+    group_size: int
     completions: int
     minibatches: int
     epochs: int
@@ -153,7 +153,7 @@ def batch_arithmetic(
     return Arithmetic(
         steps=config.steps,
         prompts=plan.prompts,
-        group=plan.group_size,
+        group_size=plan.group_size,
         completions=completions,
         minibatches=plan.minibatches,
         epochs=plan.epochs,

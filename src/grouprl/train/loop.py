@@ -158,7 +158,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
             rate = warmup_rate(config.warmup, session.step)
             record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(samples_drawn))}
             if batch is not None:
-                record["loss"] = _update(session, sft.judge(batch), sft, rate, parts=1, epochs=1)["loss"]
+                record["loss"] = _update(session, sft.compute_advantages(batch), sft, rate, parts=1, epochs=1)["loss"]
                 record["tokens"] = float(batch.mask_bt.sum())
                 record["demonstrations_failed"] -= len(batch.group_b.unique())
             session.step += 1

@@ -133,7 +133,7 @@ def update(
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     records = (learner.take(step) for step in learner.steps(prepared)) if method.update is None else None
-    for number, record in enumerate(records or method.learn(learner, prepared)):
+    for number, record in enumerate(records or method.update(learner, prepared)):
         for name, value in record.items():
             if name in GAPS and number:  # later steps have moved away from the sampler on purpose
                 continue

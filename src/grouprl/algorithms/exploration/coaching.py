@@ -84,7 +84,7 @@ class CoachAfterPlayer(DataPart, Update):
     The coach's advantage is `scale`·(accuracy now - accuracy before), the same for all of its rows, compared with
     nothing; where the accuracy has not changed the coach takes no step. The accuracy is the player's on `exam` held-out
     prompts: those of the split 'eval' from number 1,000,000 on, or its last ones where it ends; by greedy completions,
-    or by `answers` sampled ones to each, with the same seeds every time. From step `falls_from` on, falls of the
+    or by `completions` sampled ones to each, with the same seeds every time. From step `falls_from` on, falls of the
     accuracy are counted, and after `falls` of them (0: never) the player gets the weights back with which it was best.
     """
 
@@ -93,7 +93,7 @@ class CoachAfterPlayer(DataPart, Update):
     player: Whole = 0
     coach: Whole = 1
     exam: Count = 64
-    answers: Whole = 0
+    completions: Whole = 0
     scale: float = 100.0
     falls: Whole = 15
     falls_from: Whole = 100
@@ -122,13 +122,13 @@ class CoachAfterPlayer(DataPart, Update):
         first, count = (FAR, self.exam) if size is None else (max(0, size - self.exam), min(size, self.exam))
         examples = [context.task.example("eval", first + i) for i in range(count)]
         requests = [
-            RolloutRequest(EXAM_ORDINAL + i, i, example, max(1, self.answers)) for i, example in enumerate(examples)
+            RolloutRequest(EXAM_ORDINAL + i, i, example, max(1, self.completions)) for i, example in enumerate(examples)
         ]
-        found = context.sample(requests, greedy=self.answers == 0, count_failures=False)
+        found = context.sample(requests, greedy=self.completions == 0, count_failures=False)
         agent_b = found.extras.get("agent_b", np.zeros(len(found), dtype=np.int64))
         right = [key[:2] for key, agent, ok in zip(found.row_keys, agent_b, found.scores.correct_b, strict=True)
                  if ok and agent == self.player]  # fmt: skip
-        return len(set(right)) / (count * max(1, self.answers))
+        return len(set(right)) / (count * max(1, self.completions))
 
     def _guard(self, learner: Learner, store: dict[str, Any], *, fell: bool) -> None:
         """Remember the best weights of the player, and go back to them after too many falls."""

@@ -37,8 +37,8 @@ class AnswerBelief(Augmentation):
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.answer`, [B,T]: the same on all tokens of a turn."""
         turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), -1)
-        requested = {example.id: example for example in samples.examples}
-        completion_ids = {name: self._answer(example, context) for name, example in requested.items()}
+        examples = {example.id: example for example in samples.examples}
+        answer_ids = {name: self._answer(example, context) for name, example in examples.items()}
         requested: dict[Requested, int] = {}
         number_bt = torch.full_like(turn_bt, -1)
         rollout, agents = samples.rollout, samples.tokens.agents
@@ -49,7 +49,7 @@ class AnswerBelief(Augmentation):
                 if len(of_turn_t):
                     seen = (*rollout.prompt_ids[b], *rollout.response_ids[b][: int(of_turn_t[0])], *self._lead(context))
                     number_bt[b, of_turn_t] = requested.setdefault(
-                        (seen, completion_ids[example.id], agent), len(requested)
+                        (seen, answer_ids[example.id], agent), len(requested)
                     )
         mean_n = self._believed(list(requested), agents is not None, context).to(batch.dtype)
         belief_bt = torch.where(number_bt >= 0, mean_n[number_bt.clamp(min=0)], 0)

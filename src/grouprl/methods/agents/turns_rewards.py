@@ -44,7 +44,7 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "beta": "the authors' script: 0.5",
             "steps": "our choice: 20 rollouts of the initial policy to learn progress from",
             "ridge": "our choice: 1e-3",
-            "progress_at": "the paper: the turn's last token; completion: behind the environment's completion to it, where a "
+            "progress_at": "the paper: the turn's last token; answer: behind the environment's answer to it, where a "
             "small frozen model knows what came of the turn",
             "clip_low": CLIP,
             "clip_high": CLIP,

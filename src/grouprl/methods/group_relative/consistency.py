@@ -49,7 +49,7 @@ ANSWERS = "a task that can tell the final completion of a text (keys.completion)
         defaults={
             "gamma": "a digest of the paper: 20",
             "rho": "a digest of the paper: 1.5 nats",
-            "blend": "the paper's soft blending; 'dead' is its variant with the global part for zero-variance groups only",
+            "blend": "the paper's soft blending; 'dead' is its variant with the global part for dead groups only",
             "clip_low": CLIP,
             "clip_high": CLIP,
             "dual_clip": DUAL,
