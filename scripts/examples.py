@@ -53,9 +53,9 @@ class Example:
 def letters() -> list[Settings]:
     """Return prompts of three letters, to be written backwards, and demonstrations that are mostly wrong."""
     luck, rows = random.Random(0), []
-    for prompt in sorted({"".join(luck.choices("abcdefgh", k=3)) for _ in range(600)}):
+    for prompt in sorted({"".join(luck.choices("abcdefghij", k=3)) for _ in range(2000)}):
         answer = prompt[::-1]
-        shown = "".join(luck.choice("abcdefgh") if luck.random() < 0.25 else letter for letter in answer)
+        shown = "".join(luck.choice("abcdefghij") if luck.random() < 0.25 else letter for letter in answer)
         rows.append({"question": f"{prompt}>", "answer": answer, "demonstration": shown})
     return rows
 
@@ -79,7 +79,12 @@ EXAMPLES = (
         {"my_rewards.py": (0,)},
         {
             "model": TINY,
-            "task": {"name": "jsonl:questions.jsonl", "prompt": "question", "demonstration": "demonstration"},
+            "task": {
+                "name": "jsonl:questions.jsonl",
+                "prompt": "question",
+                "demonstration": "demonstration",
+                "eval_fraction": 0.4,
+            },
             "warmup": {"steps": 200, "batch": 64},
             "optim": {},
             "steps": 40,

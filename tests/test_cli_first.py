@@ -81,7 +81,7 @@ def test_what_the_package_offers_is_there_though_it_is_loaded_late():
     code = (
         "import sys, grouprl, grouprl.core.errors\n"
         "assert 'torch' not in sys.modules\n"
-        "import grouprl.method, grouprl.methods.registry\n"
+        "import grouprl.algorithms.method, grouprl.methods.registry\n"
         "assert callable(grouprl.method) and callable(grouprl.methods)\n"
         "assert grouprl.method('grpo').name == 'grpo' and 'grpo' in grouprl.methods()\n"
         "from grouprl import *\n"
@@ -178,8 +178,8 @@ def test_every_help_has_examples(path):
     done = invoke(*path, "--help")
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
-    assert "KnownExample" in text
-    assert f"grouprl {' '.join(path)}".strip() in text.split("KnownExample", 1)[1]
+    assert "Examples" in text
+    assert f"grouprl {' '.join(path)}".strip() in text.split("Examples", 1)[1]
 
 
 def test_the_shell_completes_names():
