@@ -249,7 +249,7 @@ def _numbers(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     kinds = {kind: record.get(f"groups_all_{kind}") for kind in ("right", "wrong")}
     dead = ", ".join(f"{100 * x:.0f} {kind}" for kind, x in kinds.items() if isinstance(x, (int, float)))
     add("length", "length_mean", "{:.1f}".format, longest)
-    add("zero-variance groups", "groups_zero_variance", percent, f" ({dead})" if dead else "")
+    add("zero-var.", "groups_zero_variance", percent, f" ({dead})" if dead else "")
     add("truncated", "truncated_fraction", percent)
     add("clipped", "clip_fraction", percent)
     add("capped", "capped_fraction", percent)
