@@ -36,7 +36,7 @@ HELD_OUT = 512
 
 @dataclass(frozen=True)
 class Example:
-    """One configuration of a page: which of its YAML blocks, the code blocks it needs, and what a reader would bring."""
+    """One configuration of a page: its YAML block, the code it needs, what a reader would bring."""
 
     name: str
     page: str
@@ -177,16 +177,18 @@ def page(records: list[Settings]) -> str:
         "<!-- Made from docs/examples.json by scripts/examples.py. -->",
         "# What the examples do",
         "",
-        "The examples of these pages that can be run as they stand, run and recorded by `scripts/examples.py`: seed 0,",
-        "one core that did other things beside, seconds of processor time with warm-up and evaluation. Where a page names",
-        "a model of the Hub, a tiny one stands in its place, warmed up on demonstrations that are mostly wrong. Sampled",
-        "completions to held-out prompts, 95 % intervals in brackets; a run *learned* if the intervals do not overlap.",
+        "Examples of these pages, run and recorded by `scripts/examples.py`: seed 0, one core that did other things",
+        "beside, seconds of processor time with warm-up and evaluation. Where a page names a model of the Hub, a tiny one",
+        "stands in its place, warmed up on demonstrations that are mostly wrong. Sampled completions to held-out prompts,",
+        "95 % intervals in brackets; a run *learned* if the intervals do not overlap.",
         "",
         "| example | page | steps | measure | before | after | learned | seconds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(row(example, by_name[example.name]) for example in EXAMPLES if example.name in by_name),
     ]
-    return "\n".join([*lines, "", "Recipes are recorded [elsewhere](recipes.md), and so are [methods](learning.md).", ""])
+    return "\n".join(
+        [*lines, "", "Recipes are recorded [elsewhere](recipes.md), and so are [methods](learning.md).", ""]
+    )
 
 
 def row(example: Example, found: Settings) -> str:
@@ -198,7 +200,9 @@ def row(example: Example, found: Settings) -> str:
         for side in ("before", "after")
     ]
     yes = "yes" if learned(found) else "no"
-    return f"| {example.name} | {link} | {found['steps']} | {measure} | {' | '.join(cells)} | {yes} | {found['seconds']} |"
+    return (
+        f"| {example.name} | {link} | {found['steps']} | {measure} | {' | '.join(cells)} | {yes} | {found['seconds']} |"
+    )
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help="Examples; all if none is named.")] = None) -> None:
