@@ -1,8 +1,9 @@
-"""Write docs/methods/ (an index and one page per entry), docs/papers.md and what `grouprl methods` lists.
+"""Write docs/methods/ (an index and one page per entry), docs/papers.md, docs/configuration.md, the counts of the README
+and what `grouprl methods` lists.
 
-They are made from the cards and the list of papers.
+They are made from the cards, the list of papers, the schema of the configuration and the records of runs.
 
-Run `python scripts/generate_docs.py` after changing a card; a test compares the committed pages with the cards.
+Run `python scripts/generate_docs.py` after changing one of them; tests compare the committed pages with them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from configuration import configuration_page
+from counts import with_counts
+
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.render import value_words
@@ -20,6 +24,8 @@ from grouprl.tasks import describe_tasks
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER.parent / "papers.md"
+CONFIGURATION = FOLDER.parent / "configuration.md"
+README = FOLDER.parents[1] / "README.md"
 LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
 TASKS = LISTING.parents[1] / "tasks" / "listing.json"
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
@@ -177,6 +183,8 @@ def main() -> None:
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     PAPERS.write_text(papers_page(), encoding="utf-8")
+    CONFIGURATION.write_text(configuration_page(), encoding="utf-8")
+    README.write_text(with_counts(README.read_text(encoding="utf-8")), encoding="utf-8")
     LISTING.write_text(listing(), encoding="utf-8")
     TASKS.write_text(listing_of_tasks(), encoding="utf-8")
     print(f"{len(made)} pages in {FOLDER}, and {PAPERS.name}")

@@ -1,6 +1,6 @@
-"""Group-relative reinforcement learning for language models: every method verified, every choice visible.
+"""Group-relative reinforcement learning for language models: every choice visible, every method's checks on its card.
 
-What is listed in `__all__` is imported when it is first used: the command line completions before torch is loaded.
+What is listed in `__all__` is imported when it is first used, so that the command line answers before torch is loaded.
 """
 
 from __future__ import annotations

@@ -41,11 +41,14 @@ class Config(Section):
     """A whole run."""
 
     task: str | dict[str, Any] = "addition"
+    """What is trained on: a name, or a mapping of a name and the task's own options."""
     model: Model = Model()
     method: str | dict[str, Any] = "grpo"
+    """A name of the catalogue, a mapping of a name or `base` and changes, or `file.py:function`."""
     steps: Whole = 200
     """Rollouts to train on."""
     seed: Seed = 0
+    """Of everything: the same seed gives the same bytes."""
     warmup: Warmup = Warmup()
     batch: BatchPlan = BatchPlan()
     data: Data = Data()
