@@ -40,7 +40,7 @@ def test_the_losses_in_your_own_loop_teach(capsys: pytest.CaptureFixture[str]) -
     names: dict = {}
     exec(code, names)
     assert names["rewards"][0] < 0.2
-    assert names["rewards"][-1] > 0.9
+    assert sum(names["rewards"][-10:]) / 10 > 0.8
     assert "mean reward 0." in capsys.readouterr().out
 
 
