@@ -287,9 +287,7 @@ def test_eval_options(finished):
 
 def test_eval_of_an_exported_model_on_another_task(finished, here):
     assert "the final model" in call("export", str(finished), "model").stdout
-    data = json.loads(
-        call("eval", "model", "--task", "{name: addition, digits: 1}", "--prompts", "3", "--json").stdout
-    )
+    data = json.loads(call("eval", "model", "--task", "{name: addition, digits: 1}", "--prompts", "3", "--json").stdout)
     assert len(data["samples"][0]["question"]) == len("1+2=")
     assert "exists already" in error("export", str(finished), "model")
 

@@ -51,7 +51,10 @@ def examples(tmp_path):
 
 def test_batch_arithmetic_by_hand():
     config = parse_config(
-        {"steps": 100, "batch": {"prompts": 8, "group_size": 4, "minibatches": 2, "epochs": 3, "tokens_per_microbatch": 100}}
+        {
+            "steps": 100,
+            "batch": {"prompts": 8, "group_size": 4, "minibatches": 2, "epochs": 3, "tokens_per_microbatch": 100},
+        }
     )
     a = batch_arithmetic(config, prompt_tokens=6, max_new_tokens=24, refill_rounds=1)
     assert (a.completions, a.rows_per_update, a.updates_per_rollout, a.updates) == (32, 16, 6, 600)

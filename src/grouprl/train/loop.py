@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,7 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
         if gathered is not None:
             remember(session.context, gathered, prepared)
         session.step += 1
+        session.graded |= gathered is not None and gathered.sampled.scores.graded
         if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
             _store(session, gathered.sampled, gathered.wanted, prepared)
         session.publish()
@@ -242,7 +243,14 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
         metrics |= sample_metrics(gathered.sampled)
         if session.method.refill is not None:
             metrics["refill_rounds"] = float(gathered.rounds)
-    _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(gathered.sampled) if gathered else [])
+    _log(
+        session,
+        display,
+        clock,
+        "train",
+        {**metrics, "lr": rate},
+        _shown(_marked(session, gathered.sampled)) if gathered else [],
+    )
 
 
 def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
@@ -300,6 +308,7 @@ def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
 def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None) -> None:
     """Write the rollouts of the step, with advantages where rows were trained on."""
     found: dict[tuple[int, int, int], list[float]] = {}
+    sampled = _marked(session, sampled)
     if prepared is not None:
         values = prepared.need("advantage_bt", "the rollout record").tolist()
         rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
@@ -343,6 +352,7 @@ def _evaluate(
             sampler=session.sampler,
         )
     session.evaluated = session.step
+    session.graded |= found.graded
     _log(session, display, clock, "eval", found.record())
     return found
 
@@ -364,6 +374,11 @@ def _log(
     check_names(record)
     session.record(record)
     display.step(record, samples, session.health.findings())
+
+
+def _marked(session: Session, samples: ScoredSamples) -> ScoredSamples:
+    """Return the samples with what the run knows of its reward: a step of zeros and ones may belong to a graded one."""
+    return replace(samples, scores=replace(samples.scores, graded=session.graded))
 
 
 def _shown(samples: ScoredSamples) -> list[Sample]:
