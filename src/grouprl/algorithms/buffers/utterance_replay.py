@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from grouprl.algorithms.critics.text_encoders import build_encoder
+from grouprl.algorithms.critics.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.stored_turns import Turns, add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.policy.text_encoders import build_encoder
-from grouprl.policy.utterance_critic import UtteranceCritic, follow, prepared, td_losses
-from grouprl.rewards.scoring import Scores
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Scores
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]

@@ -12,7 +12,7 @@ from grouprl.algorithms.advantages.roles import one_agent
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, sampled_rows
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 
 @part("augment")

@@ -12,8 +12,8 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.prefix_turns import led
 from grouprl.algorithms.exploration.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 
 def turn_entropy(samples: ScoredSamples, row: int, turn: int, tokens: int) -> float:

@@ -16,8 +16,8 @@ from grouprl.algorithms.data_part import Augmentation, DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]

@@ -16,9 +16,9 @@ from grouprl.algorithms.exploration.guidance import needs_solutions
 from grouprl.algorithms.exploration.resampling import again, groups, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.prefix_mask import PrefixMask, Share
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")

@@ -13,8 +13,8 @@ from grouprl.algorithms.exploration.guidance import needs_solutions
 from grouprl.algorithms.exploration.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import RunError
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 
 def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> ScoredSamples | None:

@@ -26,8 +26,8 @@ from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy.team import Team
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.rollout.serialize import pack, unpack
+from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.serialize import pack, unpack
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -105,7 +105,7 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
 
 def team(policy: Any, name: str) -> Team:
     """Return the policies of the agents. Raises InputError where all share one."""
-    if not isinstance(policy, Team):
+    if not hasattr(policy, "members"):
         raise InputError(
             f"{name} exchanges the weights of one agent",
             "the agents of this run share theirs",

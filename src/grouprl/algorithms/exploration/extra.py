@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -16,10 +16,12 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Positive = Annotated[float, Field(gt=0)]
 

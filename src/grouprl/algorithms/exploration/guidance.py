@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,9 +19,12 @@ from grouprl.algorithms.exploration.resampling import again, dead_groups, groups
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Grams = frozenset[tuple[int, ...]]

@@ -23,7 +23,7 @@ from grouprl.algorithms.exploration.reviewing import (
 )
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
 
 
 @part("augment")

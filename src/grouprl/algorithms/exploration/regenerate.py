@@ -13,7 +13,7 @@ from grouprl.algorithms.exploration.review_forms import AUTO
 from grouprl.algorithms.exploration.reviewing import Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
 
 
 @part("augment")

@@ -25,9 +25,9 @@ from grouprl.algorithms.exploration.reviewing import (
     rewarded,
 )
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import SOURCES
-from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
 
 Actor = Literal["policy", "initial"]
 Count = Annotated[int, Field(ge=1)]

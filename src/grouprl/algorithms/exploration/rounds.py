@@ -16,7 +16,7 @@ from grouprl.algorithms.exploration.probe import rows_of
 from grouprl.algorithms.exploration.resampling import again, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 Positive = Annotated[float, Field(gt=0)]
 

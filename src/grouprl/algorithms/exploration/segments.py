@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from grouprl.algorithms.exploration.resampling import again, groups, prefixes, s
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.budget_prompts import Budgets, check_rising, in_tokens, in_words, misfits
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.tasks.task import Task
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 
 @dataclass(frozen=True)

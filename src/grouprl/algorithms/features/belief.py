@@ -9,9 +9,9 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.policy.tokens import Tokens
-from grouprl.rollout.samples import ScoredSamples
-from grouprl.tasks.task import Example
+from grouprl.records.examples import Example
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.tokens import Tokens
 
 Ids = tuple[int, ...]
 Requested = tuple[Ids, Ids, int]

@@ -7,7 +7,7 @@ import torch
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")

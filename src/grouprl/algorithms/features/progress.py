@@ -13,9 +13,9 @@ from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretraining.second_model import whole
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
-from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -11,7 +11,7 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")

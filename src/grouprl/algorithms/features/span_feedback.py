@@ -12,8 +12,8 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.rewards import import_object
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.core.importing import import_object
+from grouprl.records.samples import ScoredSamples
 
 SIDES = ("good", "poor")
 ALIKE = 0.8

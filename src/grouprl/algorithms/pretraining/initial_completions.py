@@ -14,9 +14,9 @@ from grouprl.algorithms.data_part import Curriculum, DataPart, Pretraining, Repl
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
-from grouprl.rollout.serialize import Packed, pack, unpack
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.serialize import Packed, pack, unpack
 
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]

@@ -18,10 +18,10 @@ from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.exploration.resampling import again, groups
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
-from grouprl.policy.second import second_policy
-from grouprl.policy.tokens import Tokens
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.tokens import Tokens
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -13,7 +13,7 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.exploration.probe import probe, rows_of
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]

@@ -16,9 +16,9 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.entropy_score import extent
 from grouprl.core.batch import SOURCES
 from grouprl.protocols import EntropyScaling
-from grouprl.rollout.history import Visit
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.prompt_history import Visit
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -12,8 +12,11 @@ from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.variants import shares
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.requests import RolloutRequest
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Budgets = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Curriculum, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, suggest
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -15,9 +15,9 @@ from grouprl.algorithms.exploration.probe import probe_prompts, right_share, row
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.curriculum import Chooser, Share, best, pool_size
 from grouprl.core.batch import SOURCES
-from grouprl.policy.tokens import Tokens
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.tokens import Tokens
 
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]

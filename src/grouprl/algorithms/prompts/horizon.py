@@ -11,7 +11,7 @@ from pydantic import Field
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
@@ -12,9 +12,12 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Allocation, Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, groups, prefixes, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 
 def shares(completions: int, parts: int) -> list[int]:
