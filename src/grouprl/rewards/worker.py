@@ -24,10 +24,6 @@ from typing import Any
 LENGTH = struct.Struct(">Q")
 
 
-FUNCTIONS = ("method", "methods")
-"""Functions of the package that stand where a module of the same name would."""
-
-
 class _Bare(ModuleType):
     """A package whose own code, which imports torch, runs only when a name of it is asked for.
 
@@ -38,7 +34,7 @@ class _Bare(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         whole = f"{self.__name__}.{name}"
-        if name not in FUNCTIONS and importlib.util.find_spec(whole) is not None:
+        if importlib.util.find_spec(whole) is not None:
             return importlib.import_module(whole)
         self.__class__ = ModuleType  # type: ignore[assignment]
         assert self.__spec__ is not None

@@ -13,7 +13,7 @@ from grouprl.chat.calls import Status
 from grouprl.core.errors import RunError
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import pack
-from grouprl.tools.tool import Tool
+from grouprl.tools.definition import Tool
 
 if TYPE_CHECKING:
     from grouprl.tools.toolbox import Toolbox

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -25,9 +25,11 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
-from grouprl.policy.team import Team
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
+
+if TYPE_CHECKING:
+    from grouprl.policy.team import Team
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
