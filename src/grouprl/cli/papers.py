@@ -107,8 +107,7 @@ def count_words(found: Iterable[Standing]) -> str:
 
 
 def _numbered(number: str) -> Standing:
-    from grouprl.papers import rows as listing
-    from grouprl.papers import status as standing
+    from grouprl.papers import listing, standing
 
     if not number.isdigit():
         raise InputError(f"'{number}' is not a paper's number", remedy=f"Search by words: grouprl papers {number}")
