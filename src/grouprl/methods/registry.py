@@ -171,35 +171,40 @@ def entry(
 def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
     """Return the composing function of an entry with a base, as a function of all its settings."""
     _, *own = inspect.signature(entry.function).parameters.values()
-    taken, theirs = _kept(base, entry), inspect.signature(base.compose).parameters
-    mine = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in own}
-    settled = {k for k, p in mine.items() if p.default is not p.empty or k not in theirs}
-    from_base = {k: p.replace(kind=p.KEYWORD_ONLY) for k, p in theirs.items() if k in {*taken, *mine} - settled}
-    parameters = {
-        k: mine[k] if k in settled else from_base[k] for k in (*theirs, *mine) if k in from_base or k in settled
-    }
+    theirs = inspect.signature(base.compose).parameters
+    parameters = _merged(entry, theirs, {p.name: p for p in own})
 
     def whole(**settings: Any) -> Method:
         given = {k: p.default for k, p in parameters.items() if p.default is not p.empty} | settings
         start = base.compose(**{k: v for k, v in given.items() if k in theirs})
-        return entry.function(start, **{k: v for k, v in given.items() if k in mine})
+        return entry.function(start, **{p.name: given[p.name] for p in own})
 
-    hints = typing.get_type_hints(base.compose, include_extras=True)
-    hints |= {k: v for k, v in typing.get_type_hints(entry.function, include_extras=True).items() if k not in from_base}
     functools.update_wrapper(whole, entry.function)
-    del whole.__wrapped__  # type: ignore[attr-defined]  # its signature is another
-    whole.__annotations__ = {k: v for k, v in hints.items() if k in parameters} | {"return": Method}
+    del whole.__wrapped__  # type: ignore[attr-defined]  # whoever asks for the signature must get this one
+    whole.__annotations__ = {p.name: p.annotation for p in parameters.values()} | {"return": Method}
     whole.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     return whole
 
 
-def _kept(base: Entry, entry: Entry) -> tuple[str, ...]:
-    """Return the names of the base's settings that an entry has; InputError on one that the base does not have."""
+def _merged(
+    entry: Entry, theirs: Mapping[str, inspect.Parameter], own: Mapping[str, inspect.Parameter]
+) -> dict[str, inspect.Parameter]:
+    """Return the parameters of an entry with a base: the base's in their order, then those that are new."""
+    kept = _kept(entry, theirs)
+    hints = typing.get_type_hints(find(entry.base).compose, include_extras=True)
+    new = {k: p for k, p in own.items() if p.default is not p.empty or k not in theirs}
+    hints |= {k: v for k, v in typing.get_type_hints(entry.function, include_extras=True).items() if k in new}
+    chosen = {k: new.get(k, p) for k, p in theirs.items() if k in kept or k in own} | new
+    return {k: p.replace(kind=p.KEYWORD_ONLY, annotation=hints.get(k, Any)) for k, p in chosen.items()}
+
+
+def _kept(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
     for name in entry.keeps or ():
-        if name not in base.settings:
-            where = f"method {entry.name} keeps the setting '{name}' of {base.name}"
-            raise InputError(where, f"{base.name} has no such setting", suggest(name, base.settings))
-    return tuple(base.settings) if entry.keeps is None else entry.keeps
+        if name not in theirs:
+            where = f"method {entry.name} keeps the setting '{name}' of {entry.base}"
+            raise InputError(where, f"{entry.base} has no such setting", suggest(name, theirs))
+    return tuple(theirs) if entry.keeps is None else entry.keeps
 
 
 def find(name: str) -> Entry:

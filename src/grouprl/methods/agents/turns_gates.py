@@ -9,14 +9,12 @@ from pydantic import Field
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.features.fewest_calls import FewestCalls
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.critic import Unit, ppo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, ClipLow, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
@@ -42,8 +40,6 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "threshold": "our choice: 0, the outcome must earn something; the paper's are a matter of its rewards",
             "turn_weight": "the paper: rewards are summed",
             "outcome": "what an episode earns besides its turns; 'correct' for environments that pay success in a turn",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
@@ -86,22 +82,21 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         ],
         notes=["Without the gate the sum of rewards can rise while outcomes fall."],
     ),
+    base="grpo",
+    keeps=(*CLIPS,),
 )
 def g_ra(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     threshold: float | None = 0.0,
     turn_weight: NonNegative = 1.0,
     outcome: Literal["rest", "correct"] = "rest",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Take GRPO on the outcome and, where that is good enough, the rewards of turns."""
-    return Method(
+    return base.with_parts(
         reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -116,8 +111,6 @@ def g_ra(
             "target": "the paper's OTC-GRPO; 'none' is the reward of its OTC-PPO",
             "smoothing": "our choice: c = 4; the paper: the most calls allowed",
             "alpha": "the paper: 1",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
@@ -170,22 +163,21 @@ def g_ra(
         ],
         notes=["Its measure is tool productivity: correct completions per call."],
     ),
+    base="grpo",
+    keeps=(*CLIPS,),
 )
 def otc(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     target: Literal["fewest", "none"] = "fewest",
     smoothing: Positive = 4.0,
     alpha: Positive = 1.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Take GRPO on rewards that are multiplied by frugality."""
-    return Method(
+    return base.with_parts(
         reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
         augment=(FewestCalls(),) if target == "fewest" else (),
     )
 

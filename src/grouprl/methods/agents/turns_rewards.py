@@ -10,8 +10,6 @@ from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
 from grouprl.algorithms.features.durations import ActionDurations
 from grouprl.algorithms.features.progress import ProgressModel
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.rewards.turn_rewards import DenseTurns, ProactiveRewards, ProgressReward, RewardAtTurnEnd
 from grouprl.algorithms.token_weights.duration import DurationWeight
@@ -19,7 +17,7 @@ from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.critic import Unit, ppo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, EPS, KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIP, CLIPS, KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
@@ -212,7 +210,6 @@ def multi_turn_ppo(
             "answered_right": "the authors' README: γ = 3",
             "together": "our choice: prompts are compared with prompts, completions with completions",
             "scale": "the mean alone, as far as is known",
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
@@ -244,24 +241,23 @@ def multi_turn_ppo(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS,),
 )
 def promed(
+    base: Method,
+    eps: NonNegative,
     information: NonNegative = 2.0,
     asked_right: NonNegative = 1.0,
     answered_right: NonNegative = 3.0,
     together: bool = False,
     scale: Scale = "none",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Judge prompts by information and diagnosis, completions by the diagnosis, each turn by itself."""
     paid = ProactiveRewards(information=information, asked_right=asked_right, answered_right=answered_right)
-    return Method(
+    return base.with_parts(
         reward_transform=(paid,),
         advantage=NormalisedTurns(together=together, gamma=0.0, scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 

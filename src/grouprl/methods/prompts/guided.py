@@ -13,11 +13,23 @@ from grouprl.algorithms.exploration.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    ALONE,
+    CLIP,
+    CLIPS,
+    EPS,
+    GROUP,
+    KL_ESTIMATOR,
+    KL_NEED,
+    SCALE,
+    ClipLow,
+    NonNegative,
+    Positive,
+)
 
 TWO = "at least two completions per prompt"
 StartShare = Annotated[float, Field(ge=0, le=1)]
@@ -165,18 +177,15 @@ def temp_samp(
         ],
         recommended={"group": 8, "temperature": 1.0, "learning_rate": 1e-6, "batch": 256, "minibatch": 64},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def scaf_grpo(
+    base: Method,
     train_on: Literal["hinted", "original", "both"] = "hinted",
     hint_start: StartShare = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may stand for a failed one."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
 
 
@@ -215,19 +224,16 @@ def scaf_grpo(
         ],
         recommended={"group": 8, "temperature": 1.0, "learning_rate": 1e-6, "reward": "accuracy + 0.5·format"},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def ghpo(
+    base: Method,
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
     place: Literal["prompt", "answer"] = "prompt",
     hint_start: StartShare = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GHPO: GRPO on groups that were sampled again with part of the solution where all had failed."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
@@ -284,8 +290,11 @@ def ghpo(
         ],
         notes=["The bonus is for A > 0 alone: under a negative A the cap κA would lower it."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def xrpo(
+    base: Method,
     exemplars: Annotated[int, Field(ge=0)] = 2,
     novelty: NonNegative = 2.5,
     novelty_cap: NonNegative = 0.5,
@@ -293,18 +302,12 @@ def xrpo(
     rounds: Annotated[int, Field(ge=1)] = 4,
     level: Annotated[float, Field(gt=0, lt=1)] = 0.05,
     bonus: NonNegative = 0.1,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose XRPO.
 
     Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
     completions are raised by up to a half. A prompt that all failed is sampled again behind similar solved ones.
     """
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
     novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
     seeds = (SolvedExemplars(count=exemplars),) if exemplars else ()

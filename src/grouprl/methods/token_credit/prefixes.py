@@ -10,14 +10,13 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.plan_credit import PlanRelative
 from grouprl.algorithms.exploration.continuations import Continuations, PlanTree
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask, Share
 from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, EPS, ClipLow, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 
@@ -45,8 +44,6 @@ TWO = "at least two completions per prompt"
             "continuations": "the paper: G = 8 per prefix; 0 keeps the task's reward",
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.28",
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The share grows in equal parts of the run; in the paper whenever validation accuracy stops improving.",
@@ -80,16 +77,18 @@ TWO = "at least two completions per prompt"
             "learning_rate": 1e-6,
         },
     ),
+    base="grpo",
+    keeps=("clip_low",),
 )
 def pppo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
     prefix_start: Share = 0.15,
     prefix_grow: NonNegative = 0.05,
     prefix_limit: Share = 0.35,
     continuations: Annotated[int, Field(ge=0)] = 8,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose PPPO.
 
@@ -97,11 +96,10 @@ def pppo(
     the number of right continuations plus its own. The share grows evenly, in the paper on plateaus.
     """
     schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
-    return Method(
+    return base.with_parts(
         reward_transform=(ContinuationReward(),) if continuations else (),
         advantage=Relative("group", eps=eps, alone=alone),
         token_weight=(PrefixMask(**schedule),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         augment=(Continuations(count=continuations, **schedule),) if continuations else (),
     )

@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.token_weights.token_selection import (
     Fraction,
     TokenSubset,
@@ -21,7 +18,7 @@ from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.group_relative.group import dapo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, SCALE, ClipLow, NonNegative, Positive
 
 FORKING_PAPER = Paper(
     "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
@@ -131,9 +128,6 @@ def forking_tokens(
             "over": "the batch: the paper does not say batch or completion",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Both shares are constant; the paper raises them linearly from small to large during training, with "
@@ -169,16 +163,14 @@ def forking_tokens(
         ],
         notes=["Advantages are not normalised anew after the choice: that the subset varies more is the point."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def d3s(
+    base: Method,
     sequences: Fraction = 0.5,
     tokens: Fraction = 0.4,
     over: Literal["batch", "sequence"] = "batch",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose D3S with constant shares.
 
@@ -186,10 +178,8 @@ def d3s(
     variance of A over the whole rollout, the `tokens` share with the largest |A|·H.
     """
     chosen = TopTokens(fraction=tokens, score="advantage_entropy", over=over)
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         token_weight=(VarianceSubset(fraction=sequences), chosen),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=WeightedMean(),
     )
 
@@ -210,9 +200,6 @@ def d3s(
             "limit": "our choice, of the size recalled from the paper (50 to 100)",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["Chance is a hash of the old log-probs: the same rollout always gives the same sample."],
         reduces=[
@@ -244,25 +231,20 @@ def d3s(
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def s_grpo_memory(
+    base: Method,
     head: Annotated[int, Field(ge=0)] = 50,
     keep: Annotated[float, Field(ge=0, le=1)] = 0.5,
     limit: Annotated[int, Field(ge=1)] | None = 100,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Stochastic GRPO.
 
     GRPO's loss over the first `head` tokens of a completion and later ones kept with probability `keep`, at most
     `limit`; the mean of a completion counts its kept tokens.
     """
-    return Method(
+    return base.with_parts(
         filter=(TokenSubset(head=head, keep=keep, limit=limit),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )

@@ -15,6 +15,8 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     ALONE,
     EPS,
+    GROUP,
+    KL,
     KL_ESTIMATOR,
     KL_NEED,
     SCALE,
@@ -161,11 +163,7 @@ def gspo_token(
         defaults={
             "clip_low": "the paper: ratios in (e^-0.4, e^0.4)",
             "clip_high": "the paper: ratios in (e^-0.4, e^0.4)",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, as in verl's and TRL's versions",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["None known. Limits are log-ratios: 0.4, not e^0.4."],
         reduces=[
@@ -191,25 +189,16 @@ def gspo_token(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
-def gmpo(
-    clip_low: Positive = 0.4,
-    clip_high: Positive = 0.4,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def gmpo(base: Method, clip_low: Positive = 0.4, clip_high: Positive = 0.4) -> Method:
     """Compose GMPO.
 
     Mean over completions of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=GeometricMean(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -223,11 +212,7 @@ def gmpo(
         defaults={
             "tau_positive": "the paper: 1.0",
             "tau_negative": "the paper: 1.05",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, as in TRL's and verl's versions",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["None known. The loss value is not comparable with PPO's: the gate is 2/τ at ρ = 1."],
         reduces=[Reduction("grpo", ["on_policy"], why="the gate's slope is 1 where the ratio is 1")],
@@ -245,23 +230,18 @@ def gmpo(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
 def sapo(
+    base: Method,
     tau_positive: Positive = 1.0,
     tau_negative: Positive = 1.05,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose SAPO.
 
     Mean over completions of the token mean of -(4/τ)·σ(τ(ρ-1))·A, A as in GRPO; as in the paper.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=SoftGate(tau_positive=tau_positive, tau_negative=tau_negative),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
