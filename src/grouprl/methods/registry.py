@@ -148,7 +148,8 @@ def entry(
     With `base` the function gets the base's method first, composed with the settings that the two share, and returns
     it with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`,
     with their types, defaults and lines of the card. A parameter of the function that bears the name of such a setting
-    replaces its default; without a default of its own it has the base's.
+    replaces its default; without a default of its own it has the base's. Where it has another type than the base's,
+    it is another setting of the same name: the base's method is composed without it.
 
         @entry("mine", Card(…), base="grpo")
         def mine(base: Method, power: float = 1.0) -> Method:
@@ -170,13 +171,15 @@ def entry(
 
 def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
     """Return the composing function of an entry with a base, as a function of all its settings."""
-    _, *own = inspect.signature(entry.function).parameters.values()
-    theirs = inspect.signature(base.compose).parameters
+    _, *own = _typed(entry.function).values()
+    theirs = _typed(base.compose)
     parameters = _merged(entry, theirs, {p.name: p for p in own})
+
+    shared = [k for k, p in theirs.items() if k in parameters and p.annotation == parameters[k].annotation]
 
     def whole(**settings: Any) -> Method:
         given = {k: p.default for k, p in parameters.items() if p.default is not p.empty} | settings
-        start = base.compose(**{k: v for k, v in given.items() if k in theirs})
+        start = base.compose(**{k: given[k] for k in shared})
         return entry.function(start, **{p.name: given[p.name] for p in own})
 
     functools.update_wrapper(whole, entry.function)
@@ -186,16 +189,20 @@ def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
     return whole
 
 
+def _typed(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function by name, with their types instead of the types' names."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {k: p.replace(annotation=hints.get(k, Any)) for k, p in inspect.signature(function).parameters.items()}
+
+
 def _merged(
     entry: Entry, theirs: Mapping[str, inspect.Parameter], own: Mapping[str, inspect.Parameter]
 ) -> dict[str, inspect.Parameter]:
     """Return the parameters of an entry with a base: the base's in their order, then those that are new."""
     kept = _kept(entry, theirs)
-    hints = typing.get_type_hints(find(entry.base).compose, include_extras=True)
     new = {k: p for k, p in own.items() if p.default is not p.empty or k not in theirs}
-    hints |= {k: v for k, v in typing.get_type_hints(entry.function, include_extras=True).items() if k in new}
     chosen = {k: new.get(k, p) for k, p in theirs.items() if k in kept or k in own} | new
-    return {k: p.replace(kind=p.KEYWORD_ONLY, annotation=hints.get(k, Any)) for k, p in chosen.items()}
+    return {k: p.replace(kind=p.KEYWORD_ONLY) for k, p in chosen.items()}
 
 
 def _kept(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:

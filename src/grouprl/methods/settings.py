@@ -25,7 +25,8 @@ PPO_PAPER = Paper("Proximal Policy Optimization Algorithms", "1707.06347", 2017)
 CLIPS = ("clip_low", "clip_high")
 GROUP = ("scale", "eps", "alone")
 KL = ("kl_coef", "kl_estimator")
-"""Settings of grpo that go together: what entries with `base="grpo"` keep of it."""
+CRITIC = ("gamma", "lam", "whiten", "value_coef", "value_clip")
+"""Settings of grpo, and of ppo, that go together: what entries with such a base keep of it."""
 
 SCALE = "GRPO divides by the standard deviation; sample (n-1) as in TRL, verl and OpenRLHF"
 EPS = "verl; the paper has none (TRL 1e-4, OpenRLHF 1e-9)"

@@ -115,7 +115,7 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
         recommended={"learning_rate": 3e-7, "group": 16, "grad_clip": 0.1},
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def intellect2(
     base: Method,
@@ -181,7 +181,7 @@ def intellect2(
         notes=["Where one completion in n is right, its advantage is n - 1; GRPO's is about √n."],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def maxrl(base: Method, eps: NonNegative) -> Method:
     """Compose MaxRL with PPO's clip."""
@@ -230,7 +230,7 @@ def maxrl(base: Method, eps: NonNegative) -> Method:
         notes=["With a decay of 0 the baseline is the reward that came last."],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def rae(base: Method, decay: Annotated[float, Field(ge=0, lt=1)] = 0.95) -> Method:
     """Judge each agent's rewards by their own running mean."""

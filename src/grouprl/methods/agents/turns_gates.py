@@ -12,13 +12,13 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit, ppo
+from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, CRITIC, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
-CRITIC = "a critic (value head)"
+A_CRITIC = "a critic (value head)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R) / (std_g R + eps)"
 PPO_LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + value loss,  A by GAE"
 WHITEN = "TRL and verl: advantages whitened over all tokens of the batch"
@@ -83,7 +83,7 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         notes=["Without the gate the sum of rewards can rise while outcomes fall."],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def g_ra(
     base: Method,
@@ -164,7 +164,7 @@ def g_ra(
         notes=["Its measure is tool productivity: correct completions per call."],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def otc(
     base: Method,
@@ -215,7 +215,7 @@ def otc(
                 why="one try: nothing is late, nothing repeated",
             ),
         ],
-        needs=[CRITIC, "an environment in which one may try again"],
+        needs=[A_CRITIC, "an environment in which one may try again"],
         source="the authors' repository: ragen/env/metamathqa/env.py, config/base.yaml",
         golden=[
             Golden(
@@ -249,20 +249,16 @@ def otc(
         ],
         recommended={"turns": 5},
     ),
+    base="ppo",
+    keeps=(*CLIPS, *CRITIC),
 )
 def ufo(
+    base: Method,
     decay: Annotated[float, Field(gt=0, le=1)] = 0.5,
     repetition: NonNegative = 0.5,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
-    gamma: Unit = 1.0,
     lam: Unit = 1.0,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: ValueClip = 0.2,
     entropy_coef: NonNegative = 0.001,
 ) -> Method:
     """Take PPO on rewards that fall with every try and with repetition."""
-    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
-    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, entropy_coef=entropy_coef, **critic)
-    return made.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))
+    return base.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))

@@ -10,6 +10,7 @@ from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
@@ -18,10 +19,13 @@ from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     CLIP,
-    CLIPS,
+    DUAL,
     KL_NEED,
     PPO_PAPER,
+    ClipLow,
+    DualClip,
     NonNegative,
+    Positive,
     kl_in_reward,
 )
 
@@ -45,6 +49,7 @@ Unit = Annotated[float, Field(ge=0, le=1)]
         defaults={
             "clip_low": CLIP,
             "clip_high": CLIP,
+            "dual_clip": DUAL,
             "gamma": "1, as for language models everywhere (the paper: 0.99)",
             "lam": "the paper, table 3: 0.95",
             "critic_lam": "the same λ as the advantage; VC-PPO sets 1",
@@ -84,12 +89,11 @@ Unit = Annotated[float, Field(ge=0, le=1)]
         ],
         recommended={"epochs": 4, "learning_rate": 3e-6, "kl_coef": 0.05},
     ),
-    base="grpo",
-    keeps=(*CLIPS, "dual_clip"),
 )
 def ppo(
-    base: Method,
-    kl_coef: NonNegative,
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    dual_clip: DualClip = None,
     gamma: Unit = 1.0,
     lam: Unit = 0.95,
     critic_lam: Unit | None = None,
@@ -98,6 +102,7 @@ def ppo(
     value_coef: NonNegative = 1.0,
     value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
     entropy_coef: NonNegative = 0.0,
+    kl_coef: NonNegative = 0.0,
     kl_estimator: ValueEstimator = "k1",
     missing_eos_penalty: NonNegative = 0.0,
 ) -> Method:
@@ -107,10 +112,11 @@ def ppo(
     reward and entropy bonus are off, as the paper's clip variant for continuous control has them.
     """
     penalty = (MissingEOS(penalty=missing_eos_penalty),) if missing_eos_penalty > 0 else ()
-    return base.with_parts(
+    return Method(
         reward_transform=(*penalty, *kl_in_reward(kl_coef, kl_estimator)),
         advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
         critic=ValueLoss(lam=lam if critic_lam is None else critic_lam, gamma=gamma, clip=value_clip, coef=value_coef),

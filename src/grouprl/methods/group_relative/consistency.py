@@ -174,7 +174,7 @@ def copo(
         ],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def seed_grpo(
     base: Method,

@@ -165,7 +165,7 @@ def grpo(
         recommended={"group": 8, "learning_rate": 1e-6, "length": 3000, "temperature": 1.0, "epochs": 1},
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def dr_grpo(
     base: Method,
@@ -307,7 +307,7 @@ def dapo(
         recommended={"group": 8, "temperature": 0.99, "top_p": 0.99, "top_k": 100, "epochs": 1},
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def lite_ppo(
     base: Method,

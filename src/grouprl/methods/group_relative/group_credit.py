@@ -67,7 +67,7 @@ OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horiz
         ],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def gdpo(
     base: Method,
@@ -121,7 +121,7 @@ def gdpo(
         notes=["With rewards 0 and 1 only a group with exactly one right completion has a gradient."],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def passk(
     base: Method,
@@ -169,7 +169,7 @@ def passk(
         ],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def otb(base: Method, zero_tail: bool = True, eps: NonNegative = 1e-8) -> Method:
     """Compose the optimal token baseline.

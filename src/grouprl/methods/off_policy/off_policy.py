@@ -95,7 +95,7 @@ def advantage(alone: Alone) -> Relative:
     ),
     renamed={"low": "clip_low", "high": "clip_high"},
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def rec(
     base: Method,

@@ -198,7 +198,7 @@ FREE = 1e9
         notes=["The abstract reports stable training on data 256 updates old."],
     ),
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def m2po(base: Method, threshold: Positive = 0.04) -> Method:
     """Compose M2PO: the ratio to the sampler times group advantages, under the second-moment mask."""

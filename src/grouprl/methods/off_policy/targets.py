@@ -74,7 +74,7 @@ CRITIC = "a critic (value head)"
         recommended={"group": 8},
     ),
     base="grpo",
-    keeps=(*KL,),
+    keeps=KL,
 )
 def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> Method:
     """Compose Reg-GRPO.

@@ -68,7 +68,7 @@ Floor = Annotated[float, Field(ge=0)] | None
     ),
     renamed={"low": "floor", "high": "cap"},
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def cispo(base: Method, floor: Floor = None, cap: Cap = 5.0) -> Method:
     """Compose CISPO.
@@ -135,7 +135,7 @@ def cispo(base: Method, floor: Floor = None, cap: Cap = 5.0) -> Method:
         ],
     ),
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def dispo(
     base: Method,

@@ -86,7 +86,7 @@ def sft() -> Method:
         recommended={"group": 4, "batch": 1024, "learning_rate": 1e-6},
     ),
     base="grpo",
-    keeps=(*KL,),
+    keeps=KL,
 )
 def raft(base: Method) -> Method:
     """Compose RAFT.

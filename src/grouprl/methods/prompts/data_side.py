@@ -7,14 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.allocation import GradientVariance, Knapsack
 from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling
 from grouprl.algorithms.prompts.difficulty import VarianceSampling
-from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
-from grouprl.methods.policy_gradient.rejection import raft_pp
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     ALONE,
@@ -23,10 +22,8 @@ from grouprl.methods.settings import (
     EPS,
     GROUP,
     KL,
-    KL_ESTIMATOR,
     KL_NEED,
     SCALE,
-    ClipLow,
     NonNegative,
     Positive,
 )
@@ -274,7 +271,6 @@ def knapsack_rl(
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": "off, so that no reference is needed",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The completions of the probe are not trained on.",
@@ -300,8 +296,11 @@ def knapsack_rl(
         recommended={"probes per prompt": 8},
         notes=["Each correct completion of the probe costs a forward and a backward pass."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def gvm_raft(
+    base: Method,
     trains: Literal["raft", "grpo"] = "raft",
     probe: Count = 8,
     alpha: NonNegative = 1e-3,
@@ -309,14 +308,10 @@ def gvm_raft(
     block: Literal["embedding", "head", "trainable"] = "embedding",
     skip_above: Share = 1.0,
     skip_below: NonNegative = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose GVM-RAFT++: RAFT++ (or GRPO, `trains`) on groups whose sizes make the gradient's variance least."""
-    compose = grpo if trains == "grpo" else raft_pp
-    base = compose(clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef, kl_estimator=kl_estimator)
+    if trains == "raft":
+        base = base.with_parts(advantage=RawReward(positive_only=True), aggregate=TokenMean())
     allocation = GradientVariance(
         probe=probe, alpha=alpha, beta=beta, block=block, skip_above=skip_above, skip_below=skip_below
     )

@@ -197,7 +197,7 @@ def hbpo(
         notes=["With one budget this is Dr. GRPO's advantage."],
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def brpo(
     base: Method,

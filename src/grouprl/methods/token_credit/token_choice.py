@@ -14,11 +14,9 @@ from grouprl.algorithms.token_weights.token_selection import (
     VarianceSubset,
     WeightedMean,
 )
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import dapo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP
 
 FORKING_PAPER = Paper(
     "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
@@ -42,9 +40,6 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
             "fraction": "the paper: ρ = 0.2, the top 20% of entropies",
             "clip_low": "DAPO, the paper's base",
             "clip_high": "DAPO, the paper's base",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "overlong_buffer": "a fifth of the limit, as in DAPO",
             "overlong_penalty": "DAPO: 1",
             "dynamic_sampling": "DAPO, the paper's base",
@@ -73,35 +68,18 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
         notes=["The denominator counts all tokens, so gradients are about five times smaller than a mean of the kept."],
         recommended={"group": 8, "temperature": 1.0},
     ),
+    base="dapo",
+    keeps=(*CLIPS, *GROUP, "overlong_buffer", "overlong_penalty", "dynamic_sampling", "max_rounds"),
 )
 def forking_tokens(
+    base: Method,
     fraction: Fraction = 0.2,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.28,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    overlong_buffer: Positive = 0.2,
-    overlong_penalty: NonNegative = 1.0,
-    dynamic_sampling: bool = True,
-    max_rounds: Annotated[int, Field(ge=1)] = 10,
 ) -> Method:
     """Compose DAPO on high-entropy tokens.
 
     DAPO's loss times [H_t ≥ τ], τ the quantile that leaves the top `fraction` of the rollout's tokens. The
     denominator counts all tokens, as in the paper's formula.
     """
-    base = dapo(
-        clip_low=clip_low,
-        clip_high=clip_high,
-        scale=scale,
-        eps=eps,
-        alone=alone,
-        overlong_buffer=overlong_buffer,
-        overlong_penalty=overlong_penalty,
-        dynamic_sampling=dynamic_sampling,
-        max_rounds=max_rounds,
-    )
     return base.with_parts(token_weight=(TopTokens(fraction=fraction),))
 
 

@@ -118,7 +118,7 @@ TOKENS = "token ids"
         recommended={"group": 8, "learning_rate": 1e-6, "grad_clip": 0.1},
     ),
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def gtpo_trajectory(
     base: Method,

@@ -209,7 +209,7 @@ def dcpo_clip(
         ],
     ),
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def bapo(
     base: Method,
@@ -315,7 +315,7 @@ def bapo(
         recommended={"group": 16, "learning_rate": 1e-6, "updates per rollout": 16},
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def hapo(
     base: Method,

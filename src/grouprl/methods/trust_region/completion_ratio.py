@@ -58,7 +58,7 @@ JUDGED = {"scale": SCALE, "eps": EPS, "alone": ALONE}
         ],
     ),
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) -> Method:
     """Compose LUSPO.
@@ -114,7 +114,7 @@ def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) 
         ],
     ),
     base="grpo",
-    keeps=(*GROUP,),
+    keeps=GROUP,
 )
 def vespo(
     base: Method,

@@ -102,7 +102,7 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
         recommended={"group": 8, "learning_rate": 1e-6},
     ),
     base="grpo",
-    keeps=(*CLIPS,),
+    keeps=CLIPS,
 )
 def cpgd(
     base: Method,
