@@ -21,15 +21,11 @@ from grouprl.algorithms.regularizers.observation_likelihood import ObservationLi
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
     CLIPS,
-    EPS,
     GROUP,
     KL,
-    KL_ESTIMATOR,
     KL_NEED,
-    SCALE,
     NonNegative,
     Positive,
     kl_terms,
@@ -44,11 +40,7 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
 GRPO_DEFAULTS = {
     "clip_low": CLIP,
     "clip_high": CLIP,
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
     "kl_coef": "off, so that no reference is needed",
-    "kl_estimator": KL_ESTIMATOR,
 }
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]

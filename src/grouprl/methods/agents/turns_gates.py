@@ -24,7 +24,6 @@ PPO_LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) +
 WHITEN = "TRL and verl: advantages whitened over all tokens of the batch"
 VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
-ValueClip = Annotated[float, Field(gt=0)] | None
 
 
 @entry(

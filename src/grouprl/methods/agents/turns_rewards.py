@@ -27,7 +27,6 @@ WHITEN = "TRL and verl: advantages whitened over all tokens of the batch"
 VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
 Count = Annotated[int, Field(ge=1)]
-ValueClip = Annotated[float, Field(gt=0)] | None
 
 
 @entry(

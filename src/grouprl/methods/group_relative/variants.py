@@ -10,9 +10,8 @@ from grouprl.algorithms.advantages.variants import SharedVariants
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.variants import CrossPairs, Variants
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, EPS, GROUP, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import CLIP, CLIPS, EPS, GROUP, NonNegative, Spread
 
 TWO = "at least two completions per prompt"
 Forms = Annotated[int, Field(ge=1)]
@@ -118,14 +117,15 @@ def eis_grpo(base: Method, variants: Forms = 2) -> Method:
         recommended={"variants": 2, "completions per variant": 6, "kl_coef": 0.0},
         notes=["With one variant A is twice GRPO's; local_weight 0 gives GRPO's own."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def share_grpo(
+    base: Method,
     variants: Forms = 2,
     local_weight: NonNegative = 1.0,
     scale: Spread = "sample_std",
     eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Compose Share-GRPO.
 
@@ -133,5 +133,4 @@ def share_grpo(
     all variants' completions, rows under the completion's own prompt also that among its variant's, as in the paper.
     """
     shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
-    base = grpo(clip_low=clip_low, clip_high=clip_high)
     return base.with_parts(advantage=shared, allocation=Variants(limit=variants), augment=(CrossPairs(),))

@@ -16,14 +16,11 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
     CLIPS,
-    EPS,
     GROUP,
     KL,
     KL_NEED,
-    SCALE,
     NonNegative,
     Positive,
 )
@@ -36,7 +33,10 @@ TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the choice of prompts differs")
 ONE_OF_FOUR = Golden(
     rewards=[1, 0, 0, 0],

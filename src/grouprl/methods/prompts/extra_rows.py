@@ -14,21 +14,21 @@ from grouprl.algorithms.regularizers.verdict import SourceLikelihood
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
     CLIPS,
-    EPS,
     GROUP,
     KL,
     KL_NEED,
-    SCALE,
     NonNegative,
     Positive,
 )
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 
 
 @entry(

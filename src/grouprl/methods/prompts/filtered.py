@@ -19,13 +19,16 @@ from grouprl.algorithms.prompts.refill import DifficultyBand as RefillBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, ClipLow, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 
 
 @entry(

@@ -11,11 +11,8 @@ from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
 from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars
 from grouprl.algorithms.exploration.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
-from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     ALONE,
@@ -23,10 +20,9 @@ from grouprl.methods.settings import (
     CLIPS,
     EPS,
     GROUP,
+    KL,
     KL_ESTIMATOR,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
     Positive,
 )
@@ -35,7 +31,10 @@ TWO = "at least two completions per prompt"
 StartShare = Annotated[float, Field(ge=0, le=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 
 
 @entry(
@@ -111,27 +110,24 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
         ],
         recommended={"group": "3 sampled + 1 annotated", "updates per rollout": 1},
     ),
+    base="grpo",
+    keeps=(*CLIPS, "alone", *KL),
 )
 def temp_samp(
+    base: Method,
+    eps: NonNegative,
     variant: Literal["shaping", "anchor", "downscale"] = "shaping",
     tau: float = 0.8,
     top: Positive = 0.01,
     bottom: Positive = 1.0,
     anchor: NonNegative = 1.2,
     downscale: NonNegative = 0.8,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose TempSamp-R1.
 
     GRPO on groups that hold the annotated solution, after the non-linear shaping of all rewards. `variant` chooses the
     paper's other two remedies: anchoring the solution's advantage, or scaling its reward down.
     """
-    base = grpo(clip_low, clip_high, None, "sample_std", eps, alone, kl_coef, kl_estimator)
     base = base.with_parts(augment=(DemonstrationRow(),))
     if variant == "anchor":
         return base.with_parts(advantage=AnchoredRelative(anchor=anchor, eps=eps))

@@ -14,9 +14,8 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask, Share
 from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, EPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, EPS, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 
@@ -166,14 +165,15 @@ def pppo(
             ),
         ],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def pta_grpo(
+    base: Method,
     sign: Annotated[str, Field(min_length=1)] | None = None,
     leaves: Annotated[int, Field(ge=1)] = 4,
     plan_weight: NonNegative = 1.0,
     credit: Literal["shared", "span"] = "shared",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     eps: NonNegative = 1e-6,
 ) -> Method:
     """Compose PTA-GRPO.
@@ -184,4 +184,4 @@ def pta_grpo(
     """
     advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
     tree = PlanTree(sign=sign, leaves=leaves)
-    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=advantage, augment=(tree,))
+    return base.with_parts(advantage=advantage, augment=(tree,))

@@ -8,7 +8,7 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, GROUP, SCALE, ClipLow, Positive
+from grouprl.methods.settings import GROUP, ClipLow, Positive
 
 LUSPO_PAPER = Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
@@ -18,7 +18,6 @@ LUSPO_PAPER = Paper(
 VESPO_PAPER = Paper(
     "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training", "2602.10693", 2026
 )
-JUDGED = {"scale": SCALE, "eps": EPS, "alone": ALONE}
 
 
 @entry(

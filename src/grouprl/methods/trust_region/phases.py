@@ -13,12 +13,8 @@ from grouprl.algorithms.updates.learn import TwoPhase
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
-    EPS,
     GROUP,
-    KL_ESTIMATOR,
     KL_NEED,
-    SCALE,
     NonNegative,
     Positive,
     in_the_update,
@@ -37,10 +33,6 @@ DEFAULTS = {
     "clip_low": "the authors' scripts",
     "clip_high": "the authors' scripts: 0.24",
     "kl_coef": "the authors' scripts: 0.001",
-    "kl_estimator": KL_ESTIMATOR,
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
 }
 DIFFERS = [
     "The denominators are those of all tokens in both phases, and tokens of the other phase are out of every term: "

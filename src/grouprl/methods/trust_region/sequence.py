@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.ratio import RatioLevel
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
-from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
-    EPS,
     GROUP,
     KL,
-    KL_ESTIMATOR,
     KL_NEED,
-    SCALE,
     ClipLow,
-    NonNegative,
     Positive,
-    kl_terms,
 )
 
 GSPO_PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", 2025)
 GSPO_DEFAULTS = {
     "clip_low": "the paper, section 5.1: 3e-4",
     "clip_high": "the paper, section 5.1: 4e-4",
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
     "kl_coef": "off, as in the paper's experiments",
-    "kl_estimator": KL_ESTIMATOR,
 }
 GSPO_GOLDEN = Golden(
     rewards=[1, 0],
@@ -47,24 +32,6 @@ GSPO_GOLDEN = Golden(
     tolerance=1e-8,
 )
 GSPO_SOURCE = "the paper; verl core_algos.py (gspo), TRL importance_sampling_level"
-
-
-def _gspo(
-    level: RatioLevel,
-    low: float,
-    high: float,
-    scale: Scale,
-    eps: float,
-    alone: Alone,
-    kl_coef: float,
-    kl_estimator: Estimator,
-) -> Method:
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=low, high=high, ratio=level),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
-    )
 
 
 @entry(
@@ -95,21 +62,15 @@ def _gspo(
         notes=["The ratio hugs 1: with ε = 0.2 it would never be clipped."],
         recommended={"updates per rollout": 4},
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
-def gspo(
-    clip_low: ClipLow = 3e-4,
-    clip_high: Positive = 4e-4,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def gspo(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
     """Compose GSPO.
 
     Mean over completions of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
     """
-    return _gspo("sequence", clip_low, clip_high, scale, eps, alone, kl_coef, kl_estimator)
+    return base.with_parts(objective=Clipped(low=clip_low, high=clip_high, ratio="sequence"))
 
 
 @entry(
@@ -133,21 +94,15 @@ def gspo(
         golden=[GSPO_GOLDEN],
         recommended={"updates per rollout": 4},
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
-def gspo_token(
-    clip_low: ClipLow = 3e-4,
-    clip_high: Positive = 4e-4,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def gspo_token(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
     """Compose GSPO-token.
 
     As GSPO with s_t = sg[s]·π/sg[π], so that the gradient is per token and A may vary with t; as in the paper.
     """
-    return _gspo("sequence_token", clip_low, clip_high, scale, eps, alone, kl_coef, kl_estimator)
+    return base.with_parts(objective=Clipped(low=clip_low, high=clip_high, ratio="sequence_token"))
 
 
 @entry(
