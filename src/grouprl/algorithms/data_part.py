@@ -123,6 +123,8 @@ class RunContext(Protocol):
 class DataPart(Part):
     """Base of the parts that decide what is collected. Which methods it has says its kind."""
 
+    fills: ClassVar[tuple[str, ...]] = ()
+    """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
     teaches: ClassVar[bool] = False
     """Whether the part has `lessons`."""
     ahead: ClassVar[bool] = False
@@ -130,8 +132,8 @@ class DataPart(Part):
     (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
 
     def supplies(self) -> tuple[str, ...]:
-        """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
-        return ()
+        """Return the names of the Batch fields that rows have because of these settings: `fills`, filled in."""
+        return tuple(self._filled(name) for name in self.fills)
 
     def further(self, run: RunFacts) -> str:
         """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""

@@ -131,6 +131,10 @@ class SendCalled(Augmentation):
     folder: str
     lag: Count = 4
     wait: Seconds = 600.0
+    says = (
+        "rows of called agents go to the folder {folder} and are trained by another process, whose weights come "
+        "back, at most {lag} steps late"
+    )
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Send the rows of called agents; return the first agent's."""
@@ -189,13 +193,6 @@ class SendCalled(Augmentation):
             member.load_trainable_state(weights)
         context.note("exchange_lag", context.step + 1 - trained, "most")
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"rows of called agents go to the folder {self.folder} and are trained by another process, whose weights "
-            f"come back, at most {self.lag} steps late"
-        )
-
     def refuse(self, run: RunFacts) -> list[str]:
         """Somebody must be called."""
         return [f"{self.name} needs a task with several agents"] if run.agents < 2 else []
@@ -215,6 +212,7 @@ class TakeCalled(Replay):
     folder: str
     agent: Count = 1
     wait: Seconds = 600.0
+    says = "train agent {agent} on the rows that another process leaves in {folder}, and sample none"
 
     def fresh(self, context: RunContext) -> int:
         """None: the caller samples."""
@@ -274,10 +272,6 @@ class TakeCalled(Replay):
                     remedy="Restore the folder, or begin both runs anew",
                 )
         return exchange
-
-    def words(self) -> str:
-        """Describe."""
-        return f"train agent {self.agent} on the rows that another process leaves in {self.folder}, and sample none"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """The agent must be there."""

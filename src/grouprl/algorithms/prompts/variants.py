@@ -34,6 +34,8 @@ class Variants(Allocation):
     """
 
     limit: Annotated[int, Field(ge=1)] = 2
+    says = "spread the completions of a prompt over up to {limit} equivalent forms of it"
+    fills = ("keys.variant", "keys.own")
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return one request per form, with numbers of completions of their own."""
@@ -53,17 +55,9 @@ class Variants(Allocation):
             for i, (form, count) in enumerate(zip(forms, counts, strict=True))
         ]
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.variant", "keys.own")
-
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """The other forms of the prompt."""
         return [form.prompt for form in task.variants(example)[: self.limit]]
-
-    def words(self) -> str:
-        """Describe."""
-        return f"spread the completions of a prompt over up to {self.limit} equivalent forms of it"
 
     def idle(self, run: RunFacts) -> list[str]:
         """One form is the prompt itself."""
@@ -77,6 +71,9 @@ class CrossPairs(Augmentation):
     M forms with n completions each become M·M·n rows. The new rows have the prompt's `keys.variant`, `keys.own` 0 and
     source 'extra'; their log-probs are those of the policy under the prompt they are shown.
     """
+
+    says = "every completion is also a row under the prompt of each other form of its prompt"
+    reads = ("keys.variant", "keys.own")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows and their pairings with the other forms."""
@@ -100,15 +97,7 @@ class CrossPairs(Augmentation):
         paired = replace(paired.with_extras(**keys), sample_b=numbers_b, rollout=rollout)
         return splice(samples, np.zeros(len(samples), dtype=bool), [paired])
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.variant", "keys.own")
-
     def further(self, run: RunFacts) -> str:
         """Rows besides the completions."""
         completions = run.prompts * run.group_size
         return f"no completions, but {completions} rows per rollout to train on for each further form of a prompt"
-
-    def words(self) -> str:
-        """Describe."""
-        return "every completion is also a row under the prompt of each other form of its prompt"
