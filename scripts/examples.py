@@ -48,6 +48,8 @@ class Example:
     rows: Callable[[], list[Settings]] | None = None
     needs: str = ""
     """The package without which it cannot run."""
+    recorded: bool = True
+    """Whether it is trained to its end; otherwise it is only run small, by a test."""
 
 
 def letters() -> list[Settings]:
@@ -94,7 +96,7 @@ EXAMPLES = (
     Example("environment of thirty lines", "docs/environments.md", 0, {"nim.py": (0,)}),
     Example("Gymnasium", "docs/environments.md", 1, needs="gymnasium"),
     Example("own tool", "docs/tools.md", 1, {"my_tools.py": (0, 1)}, rows=purchases),
-    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai"),
+    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai", recorded=False),
 )
 
 
@@ -178,9 +180,9 @@ def page(records: list[Settings]) -> str:
         "# What the examples do",
         "",
         "Examples of these pages, run and recorded by `scripts/examples.py`: seed 0, one core that did other things",
-        "beside, seconds of processor time with warm-up and evaluation. Where a page names a model of the Hub, a tiny one",
-        "stands in its place, warmed up on demonstrations that are mostly wrong. Sampled completions to held-out prompts,",
-        "95 % intervals in brackets; a run *learned* if the intervals do not overlap.",
+        "beside, seconds of processor time with warm-up and evaluation. Where a page names a model of the Hub, a tiny",
+        "one stands in its place, warmed up on demonstrations that are mostly wrong. Sampled completions to held-out",
+        "prompts, 95 % intervals in brackets; a run *learned* if the intervals do not overlap.",
         "",
         "| example | page | steps | measure | before | after | learned | seconds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -211,7 +213,11 @@ def main(names: Annotated[list[str] | None, typer.Argument(help="Examples; all i
     current = {example.name: version(example) for example in EXAMPLES}
     records = [found for found in records if current.get(found["name"]) == found["version"]]
     for example in EXAMPLES:
-        if (names and example.name not in names) or any(found["name"] == example.name for found in records):
+        if (
+            not example.recorded
+            or (names and example.name not in names)
+            or any(found["name"] == example.name for found in records)
+        ):
             continue
         records.append(run(example))
         write_json(JSON, records)

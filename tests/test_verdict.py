@@ -32,7 +32,7 @@ def evaluated(half: float = 0.03, graded: bool = False, **values: float) -> dict
 
 
 def quiet() -> Console:
-    return Console(file=open(os.devnull, "w"))  # noqa: SIM115
+    return Console(file=open(os.devnull, "w"))
 
 
 # --- the verdict --------------------------------------------------------------------------------------------------
