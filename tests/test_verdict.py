@@ -15,7 +15,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.monitor.verdict import verdict
 from grouprl.policy.hub import check_on_hub
-from grouprl.tasks import load_task
+from grouprl.tasks import environments, load_task
 from grouprl.tasks.rows import LONGEST
 from grouprl.train.loop import train
 from grouprl.train.session import resume
@@ -163,3 +163,15 @@ def test_prompts_that_no_model_could_read_are_refused(tmp_path) -> None:
     path.write_text("\n".join(json.dumps({"prompt": "x" * n, "answer": "1"}) for n in (3, LONGEST + 1)))
     with pytest.raises(InputError, match=r"line 2 .*has 1,000,001 characters"):
         load_task(f"jsonl:{path}")
+
+
+def test_a_constructor_that_hangs_is_refused(work, monkeypatch) -> None:
+    (work / "hang.py").write_text(
+        "import time\n\n\nclass Hangs:\n    def __init__(self):\n        try:\n            time.sleep(100)\n"
+        "        except Exception:\n            time.sleep(100)\n"
+    )
+    monkeypatch.setattr(environments, "MAKING", 0.3)
+    begun = time.perf_counter()
+    with pytest.raises(InputError, match=r"is not made in time.*0\.3 seconds"):
+        load_task({"name": "env:hang.py:Hangs", "turns": 2})
+    assert time.perf_counter() - begun < 20
