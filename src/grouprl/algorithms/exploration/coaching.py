@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.roles import one_agent
@@ -17,11 +16,9 @@ from grouprl.algorithms.data_part import Augmentation, DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count, Whole
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
 
 EXAM_ORDINAL = 2**40
 """Ordinal of the first prompt of the exam: none of the run's own."""

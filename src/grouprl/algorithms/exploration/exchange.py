@@ -25,6 +25,7 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.numbers import Count
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from grouprl.policy.team import Team
 
 Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
 Found = TypeVar("Found")
 UNLOCKED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Complaints of file systems without locks: two takers would not be noticed there."""

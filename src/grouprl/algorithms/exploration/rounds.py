@@ -17,9 +17,8 @@ from grouprl.algorithms.exploration.probe import rows_of
 from grouprl.algorithms.exploration.resampling import again, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Positive
 from grouprl.records.samples import ScoredSamples
-
-Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Positive
 
-Positive = Annotated[float, Field(gt=0)]
 Size = Literal["one", "balanced", "class_mean", "odds"]
 HELD = (0.02, 0.98)
 """Bounds of a success rate that stands in a quotient (NFT)."""

@@ -11,13 +11,10 @@ from grouprl.algorithms.critics.utterance import LateStart, TokenBaseline, Utter
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceSum
+from grouprl.core.numbers import Count, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive, in_the_update
-
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
+from grouprl.methods.settings import in_the_update
 
 
 @entry(
@@ -90,7 +87,7 @@ Whole = Annotated[int, Field(ge=0)]
     ),
 )
 def archer(
-    gamma: Unit = 0.95,
+    gamma: Share = 0.95,
     tau: Annotated[float, Field(gt=0, le=1)] = 0.1,
     capacity: Count = 100_000,
     critic_steps: Count = 50,

@@ -29,11 +29,12 @@ from grouprl.algorithms.reductions.aggregate import (
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss, OwnAggregate
 from grouprl.algorithms.rewards.shaping import KLInReward, SoftOverlong
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
 from grouprl.methods.registry import Renamed
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 
 Dual = Annotated[float, Field(gt=1)]
 AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]

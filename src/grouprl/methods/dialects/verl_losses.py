@@ -14,15 +14,14 @@ from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeight
 from grouprl.algorithms.advantages.best_of_group import BestOverSecond
 from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import Unit
 from grouprl.algorithms.advantages.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.covariance import Share
 from grouprl.algorithms.objectives.divergence_mask import DivergenceMask
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.critic import critic
 from grouprl.methods.dialects import verl
@@ -31,7 +30,7 @@ from grouprl.methods.dialects.trl import gradient, one_right, papers_of
 from grouprl.methods.dialects.verl import ADVANTAGE, DUAL_CLIPPED, LONE, ROUNDING, SOURCE, SWITCHES, Dual
 from grouprl.methods.policy_gradient import reinforce
 from grouprl.methods.registry import method
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 from grouprl.methods.trust_region import covariance
 
 ORIGINALS = (covariance, critic, reinforce)
@@ -251,7 +250,7 @@ def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, c
     SWITCHES,
 )
 def reinforce_pp_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0, gamma: Unit = 1.0
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0, gamma: Share = 1.0
 ) -> Method:
     """Compose REINFORCE++ with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
@@ -337,8 +336,8 @@ def ppo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
     clip_ratio_c: Dual = 3.0,
-    gamma: Unit = 1.0,
-    lam: Unit = 1.0,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
     cliprange_value: Positive = 0.5,
 ) -> Method:
     """Compose PPO with verl's numbers."""
@@ -388,7 +387,7 @@ def ppo_verl(
     SWITCHES,
 )
 def clip_cov_verl(
-    clip_cov_ratio: Share = 2e-4,
+    clip_cov_ratio: PositiveShare = 2e-4,
     clip_cov_lb: float = 1.0,
     clip_cov_ub: float = 5.0,
     clip_ratio_low: ClipLow = 0.2,
@@ -434,7 +433,7 @@ def clip_cov_verl(
     verl.switches,
     SWITCHES,
 )
-def kl_cov_verl(kl_cov_ratio: Share = 2e-4, ppo_kl_coef: NonNegative = 0.1) -> Method:
+def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0.1) -> Method:
     """Compose KL-Cov with verl's numbers."""
     return method("kl_cov", share=kl_cov_ratio, coef=ppo_kl_coef, alone="raw", dynamic_sampling=False)
 

@@ -12,9 +12,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportance
 from grouprl.algorithms.reductions.aggregate import GroupMean, SequenceSum, TokenMean
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, Spread
 
 Cap = Annotated[float, Field(gt=0)] | None
 Floor = Annotated[float, Field(ge=0)] | None

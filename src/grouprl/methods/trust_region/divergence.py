@@ -11,9 +11,9 @@ from grouprl.algorithms.objectives.divergence_mask import Divergence, Divergence
 from grouprl.algorithms.objectives.ratio import Against
 from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive
 
 PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", 2026)
 Cap = Annotated[float, Field(gt=0)] | None
