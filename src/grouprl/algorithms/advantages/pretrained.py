@@ -12,9 +12,9 @@ from typing_extensions import override
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.advantages.returns import discounted, next_value
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
-from grouprl.core.numbers import Share
+from grouprl.core.numbers import NonNegative, Share
 
 LOG_LIMIT = 20.0
 
@@ -83,7 +83,7 @@ class ExpertReward(RewardTransform):
     rewards of a completion add up to the preference model's implicit reward. log-ratios are held within ±20.
     """
 
-    coef: Coefficient = 0.05
+    coef: NonNegative = 0.05
     limit: Annotated[float, Field(gt=0)] | None = 0.05
 
     def __call__(self, batch: Batch) -> Batch:

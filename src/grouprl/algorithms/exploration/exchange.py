@@ -30,7 +30,7 @@ from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
-    from grouprl.policy.team import Team
+    from grouprl.policy.team import TeamPolicy
 
 Seconds = Annotated[float, Field(gt=0)]
 Found = TypeVar("Found")
@@ -105,7 +105,7 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
     return found
 
 
-def team(policy: Any, name: str) -> Team:
+def team(policy: Any, name: str) -> TeamPolicy:
     """Return the policies of the agents. Raises InputError where all share one."""
     if not hasattr(policy, "members"):
         raise InputError(

@@ -42,8 +42,8 @@ class DynamicSampling(Part):
         return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
 
 
-@part("refill")
-class DifficultyBand(Part):
+@part("refill", "difficulty_band")
+class RefillDifficultyBand(Part):
     """Sample new prompts until the batch is full of prompts of middling difficulty (arXiv:2504.03380).
 
     The share of correct completions must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of

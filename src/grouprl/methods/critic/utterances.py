@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.buffers.utterance_replay import UtteranceReplay
-from grouprl.algorithms.critics.utterance import LateStart, TokenBaseline, UtteranceAdvantage
+from grouprl.algorithms.critics.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceSum
@@ -121,7 +121,7 @@ def archer(
         advantage=UtteranceAdvantage(baseline=baseline),
         objective=PolicyGradient(),
         aggregate=SequenceSum(),
-        critic=TokenBaseline() if baseline else None,
+        critic=TokenBaselineCritic() if baseline else None,
         buffer=replay,
         update=LateStart(start=warmup) if warmup else None,
         on_policy=True,

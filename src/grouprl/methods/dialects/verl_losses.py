@@ -27,7 +27,7 @@ from grouprl.methods.critic import critic
 from grouprl.methods.dialects import verl
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
-from grouprl.methods.dialects.verl import ADVANTAGE, DUAL_CLIPPED, LONE, ROUNDING, SOURCE, SWITCHES, Dual
+from grouprl.methods.dialects.verl import ADVANTAGE, DUAL_CLIPPED, LONE, ROUNDING, SOURCE, SWITCHES, DualOn
 from grouprl.methods.policy_gradient import reinforce
 from grouprl.methods.registry import method
 from grouprl.methods.settings import ClipLow
@@ -172,7 +172,7 @@ def dppo_verl(
     verl.switches,
     SWITCHES,
 )
-def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0) -> Method:
+def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0) -> Method:
     """Compose OPO with verl's numbers."""
     surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
     return Method(advantage=LengthWeighted(alone="raw"), objective=surrogate, aggregate=TokenMean())
@@ -210,7 +210,7 @@ def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, cli
     SWITCHES,
     without=IN_REWARD,
 )
-def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0) -> Method:
+def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0) -> Method:
     """Compose ReMax with verl's numbers."""
     surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
     return Method(
@@ -250,7 +250,7 @@ def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, c
     SWITCHES,
 )
 def reinforce_pp_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0, gamma: Share = 1.0
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0, gamma: Share = 1.0
 ) -> Method:
     """Compose REINFORCE++ with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
@@ -288,7 +288,7 @@ def reinforce_pp_verl(
     SWITCHES,
 )
 def reinforce_pp_baseline_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0
 ) -> Method:
     """Compose REINFORCE++-baseline with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
@@ -335,7 +335,7 @@ def reinforce_pp_baseline_verl(
 def ppo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
     gamma: Share = 1.0,
     lam: Share = 1.0,
     cliprange_value: Positive = 0.5,
@@ -472,7 +472,7 @@ def gdpo_verl(
     gdpo_reward_weights: list[float] | None = None,
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
 ) -> Method:
     """Compose GDPO with verl's numbers."""
     keys, weights = gdpo_reward_keys or [], gdpo_reward_weights
@@ -516,7 +516,7 @@ def gdpo_verl(
 def passk_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
     norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose pass@k with verl's numbers."""

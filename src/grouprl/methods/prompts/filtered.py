@@ -15,7 +15,7 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.allocation import GreedyFilter
 from grouprl.algorithms.prompts.curriculum import HistoryResampling
 from grouprl.algorithms.prompts.difficulty import DifficultyTargeted
-from grouprl.algorithms.prompts.refill import DifficultyBand as RefillBand
+from grouprl.algorithms.prompts.refill import RefillDifficultyBand as RefillBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
