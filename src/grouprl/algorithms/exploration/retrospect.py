@@ -20,7 +20,7 @@ from grouprl.algorithms.exploration.reviewing import (
     Numbers,
     Reviewing,
     Reviews,
-    Tokens,
+    TokenBudget,
     attempts,
     reviewable,
     rewarded,
@@ -56,7 +56,7 @@ class Retrospect(Reviewing):
 
     praises: ClassVar[bool] = False
     form: str = AUTO
-    tokens: Tokens = None
+    tokens: TokenBudget = None
     trials: Count = 1
     actor: Actor = "policy"
     imagined: Whole = 0
