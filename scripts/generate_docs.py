@@ -2,8 +2,8 @@
 
 They are made from the cards and the list of papers.
 
-Run `python scripts/generate_docs.py` after changing a card; with `--check` it only says which files are not as the cards
-have them (`make docs-check`, a step of its own: the tests do not need the committed files to be those of the cards).
+Run `python scripts/generate_docs.py` after changing a card; with `--check` it only says which files are not as the
+cards have them (`make docs-check`, a step of its own: tests do not need the committed files to be those of the cards).
 """
 
 from __future__ import annotations

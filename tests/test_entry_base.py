@@ -74,7 +74,7 @@ def test_what_the_base_lacks_cannot_be_kept(forget):
     def mine(base: Method) -> Method:
         return base
 
-    with pytest.raises(InputError, match="keeps the setting 'clip_hihg' of grpo.*clip_high"):
+    with pytest.raises(InputError, match=r"keeps the setting 'clip_hihg' of grpo.*clip_high"):
         grouprl.method("mine")
 
     @entry("lost", CARD, base="gropo")
