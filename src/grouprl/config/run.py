@@ -31,7 +31,7 @@ from grouprl.config.sections import (
     Section,
     Seed,
     Warmup,
-    Whole,
+    WrittenWhole,
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
@@ -45,7 +45,7 @@ class Config(Section):
     model: Model = Model()
     method: str | dict[str, Any] = "grpo"
     """A name of the catalogue, a mapping of a name or `base` and changes, or `file.py:function`."""
-    steps: Whole = 200
+    steps: WrittenWhole = 200
     """Rollouts to train on."""
     seed: Seed = 0
     """Of everything: the same seed gives the same bytes."""
