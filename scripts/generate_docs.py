@@ -1,5 +1,5 @@
-"""Write docs/methods/ (an index and one page per entry), docs/papers.md, docs/configuration.md, the counts of the README
-and what `grouprl methods` lists.
+"""Write docs/methods/ (an index and one page per entry), docs/papers.md, docs/configuration.md, the counts of
+the README and what `grouprl methods` lists.
 
 They are made from the cards, the list of papers, the schema of the configuration and the records of runs.
 
