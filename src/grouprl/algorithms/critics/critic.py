@@ -15,8 +15,20 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
 
 
+class Critic(Part):
+    """Base: what a value head is fitted to, and its loss."""
+
+    def targets(self, batch: Batch) -> Tensor:
+        """[B,T] what the values are fitted to; computed once per rollout, before the advantages."""
+        raise NotImplementedError
+
+    def __call__(self, value_bt: Tensor, batch: Batch) -> TokenLoss:
+        """Return value losses [B,T], differentiable in `value_bt`."""
+        raise NotImplementedError
+
+
 @part("critic")
-class ValueLoss(Part):
+class ValueLoss(Critic):
     """c·½·max((V - G)², (V_clip - G)²) with targets G = A_GAE(λ) + V_old (PPO with a value head).
 
     V_clip stays within ±`clip` of the value at the start of the update; None turns that off. λ = 1 makes the targets

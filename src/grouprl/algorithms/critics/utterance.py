@@ -10,7 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
-from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
+from grouprl.algorithms.critics.critic import Critic
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 
@@ -49,7 +50,7 @@ class UtteranceAdvantage(Advantage):
 
 
 @part("critic", "token_baseline")
-class TokenBaselineCritic(Part):
+class TokenBaselineCritic(Critic):
     """ArCHer's baseline of tokens: coef·(A - b(o, a_<t))², A the advantage of the whole utterance."""
 
     coef: Annotated[float, Field(ge=0)] = 1.0

@@ -16,8 +16,18 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
 
 
+class Refill(Part):
+    """Base: which groups count towards a full batch; new prompts are sampled until there are enough of them."""
+
+    max_rounds: int
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of groups that are kept."""
+        raise NotImplementedError
+
+
 @part("refill")
-class DynamicSampling(Part):
+class DynamicSampling(Refill):
     """DAPO's dynamic sampling: sample new prompts until the batch is full of mixed groups (arXiv:2503.14476).
 
     At most `max_rounds` rounds of sampling for one batch; what is missing then is missing. `by="reward"` wants groups
@@ -43,7 +53,7 @@ class DynamicSampling(Part):
 
 
 @part("refill", "difficulty_band")
-class RefillDifficultyBand(Part):
+class RefillDifficultyBand(Refill):
     """Sample new prompts until the batch is full of prompts of middling difficulty (arXiv:2504.03380).
 
     The share of correct completions must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of
@@ -72,7 +82,7 @@ class RefillDifficultyBand(Part):
 
 
 @part("refill")
-class EpisodeBand(Part):
+class EpisodeBand(Refill):
     """CPMobius: new prompts until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
 
     An episode in which the agent has no row is not wanted. At most `max_rounds` rounds of sampling for one batch; what
