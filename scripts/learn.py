@@ -116,7 +116,7 @@ def trials(dialects: bool) -> Iterator[Trial]:
 
 def refused(name: str, **facts: Any) -> bool:
     """Whether a part of the method refuses a run of which `facts` are true."""
-    run = RunFacts(**{"questions": 1024, **facts})
+    run = RunFacts(**{"examples": 1024, **facts})
     return any(part.refuse(run) for part in methods()[name].build().parts())
 
 

@@ -105,7 +105,7 @@ def _single_completions(method: Method) -> list[Refusal]:
         (
             "buffer 'sample_buffer' without advantage_transform 'stored_advantage'",
             "it brings back single completions, which have no group to be compared with, only the advantage they had",
-            "Set filter: [replay_apart] and advantage_transform: [stored_advantage], or start from {base: skywork_r1v2}",
+            "Set filter: [replay_apart] and advantage_transform: [stored_advantage], or base: skywork_r1v2",
         )
     ]
 
