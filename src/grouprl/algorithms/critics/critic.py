@@ -9,9 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantages.returns import GAE, Unit
+from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.part import Part, TokenLoss, part
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Share
 
 
 class Critic(Part):
@@ -34,8 +35,8 @@ class ValueLoss(Critic):
     Monte-Carlo returns whatever the critic says (VC-PPO, arXiv:2503.01491).
     """
 
-    lam: Unit = 0.95
-    gamma: Unit = 1.0
+    lam: Share = 0.95
+    gamma: Share = 1.0
     clip: Annotated[float, Field(gt=0)] | None = 0.2
     coef: Annotated[float, Field(ge=0)] = 1.0
     reads = ("value_bt",)

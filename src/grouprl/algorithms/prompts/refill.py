@@ -8,11 +8,12 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.filters.difficulty import ROUNDING, Rate, band_rows, check_band
+from grouprl.algorithms.filters.difficulty import ROUNDING, band_rows, check_band
 from grouprl.algorithms.filters.selection import By, telling_rows
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Share
 
 
 class Refill(Part):
@@ -51,16 +52,16 @@ class DynamicSampling(Refill):
         return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
 
 
-@part("refill")
-class DifficultyBand(Refill):
+@part("refill", "difficulty_band")
+class RefillDifficultyBand(Refill):
     """Sample new prompts until the batch is full of prompts of middling difficulty (arXiv:2504.03380).
 
     The share of correct completions must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of
     sampling for one batch; what is missing then is missing.
     """
 
-    low: Rate = 0.2
-    high: Rate = 0.8
+    low: Share = 0.2
+    high: Share = 0.8
     max_rounds: Annotated[int, Field(ge=1)] = 10
     says = (
         "sample new prompts until every one has between {low:.0%} and {high:.0%} correct completions, at most "
@@ -88,8 +89,8 @@ class EpisodeBand(Refill):
     is missing then is missing.
     """
 
-    low: Rate = 0.2
-    high: Rate = 0.8
+    low: Share = 0.2
+    high: Share = 0.8
     agent: Annotated[int, Field(ge=0)] = 0
     max_rounds: Annotated[int, Field(ge=1)] = 10
     says = (
