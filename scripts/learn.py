@@ -23,6 +23,7 @@ from grouprl import methods
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError
+from grouprl.methods.registry import Entry
 from grouprl.storage.run_folder import write_json
 from grouprl.train.loop import train
 
@@ -99,7 +100,7 @@ class Trial:
 
 
 def trials(dialects: bool) -> Iterator[Trial]:
-    """Yield what is to be run: everything once on the first task, the families `ON_BOTH` on the second too, then the
+    """Yield what is to be run: everything once on the first task, the modules `ON_BOTH` on the second too, then the
     central methods on the first task again, and a control."""
     entries = {n: e for n, e in methods().items() if n != TAUGHT and (dialects or not e.dialect_of)}
     names = sorted(entries, key=lambda n: n not in CENTRAL)
@@ -109,14 +110,19 @@ def trials(dialects: bool) -> Iterator[Trial]:
         yield Trial("ponder" if name in THINKING or refused(name, forms=0) else first, name, 0)
         if name in ELSEWHERE:
             yield Trial(ELSEWHERE[name], name, 0)
-    yield from (Trial("addition", name, 0) for name in names if entries[name].family in ON_BOTH)
+    yield from (Trial("addition", name, 0) for name in names if _module(entries[name]) in ON_BOTH)
     yield from (Trial("reverse", name, seed) for seed in (1, 2) for name in CENTRAL)
     yield Trial("reverse", CONTROL, 0)
 
 
+def _module(entry: Entry) -> str:
+    """Name of the module that holds an entry."""
+    return entry.function.__module__.rpartition(".")[2]
+
+
 def refused(name: str, **facts: Any) -> bool:
     """Whether a part of the method refuses a run of which `facts` are true."""
-    run = RunFacts(**{"questions": 1024, **facts})
+    run = RunFacts(**{"examples": 1024, **facts})
     return any(part.refuse(run) for part in methods()[name].build().parts())
 
 

@@ -37,7 +37,7 @@ def invoke(*arguments):
         ("--version",),
         ("methods",),
         ("methods", "--names"),
-        ("methods", "--family", "group"),
+        ("methods", "--family", "group_relative"),
         ("tasks",),
         ("recipes",),
         ("metrics",),
@@ -109,13 +109,13 @@ def test_names_alone():
     few = invoke("methods", "--names", "--search", "leave-one-out").stdout.split()
     assert few
     assert set(few) < set(CATALOGUE)
-    assert json.loads(invoke("methods", "--names", "--json", "--family", "group").stdout)[0] in CATALOGUE
+    assert json.loads(invoke("methods", "--names", "--json", "--family", "group_relative").stdout)[0] in CATALOGUE
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("methods", "--family", "group"),
+        ("methods", "--family", "group_relative"),
         ("methods", "show", "grpo"),
         ("methods", "diff", "grpo", "dr_grpo"),
         ("tasks",),

@@ -298,9 +298,9 @@ def test_composed_methods_compute():
 
 
 def test_single_replayed_answers_need_the_advantage_they_had():
-    with pytest.raises(InputError, match="without normalize 'stored_advantage'"):
+    with pytest.raises(InputError, match="without advantage_transform 'stored_advantage'"):
         compose({"base": "grpo", "replay": "sample_buffer"})
-    with pytest.raises(InputError, match="without normalize 'stored_advantage'"):
+    with pytest.raises(InputError, match="without advantage_transform 'stored_advantage'"):
         compose({"base": "skywork_r1v2", "advantage_transform": []})
     parts = {"filter": ["replay_apart"], "advantage_transform": ["stored_advantage"]}
     assert compose({"base": "grpo", "replay": "sample_buffer", **parts}).warnings == ()
@@ -308,11 +308,11 @@ def test_single_replayed_answers_need_the_advantage_they_had():
 
 def test_work_that_nobody_uses_is_named():
     (said,) = compose({"base": "grpo", "augment": ["continuations"]}).warnings
-    assert said.startswith("explore: continuations samples completions for nothing")
+    assert said.startswith("augment: continuations samples completions for nothing")
     shaped = {"base": "grpo", "augment": ["continuations"], "reward_transform": ["continuation_reward"]}
     assert compose(shaped).warnings == ()
     shown = {"base": "grpo", "replay": "demonstrations", "curriculum": "thompson_sampling", "augment": ["plan_tree"]}
     assert [said.split(" has")[0] for said in compose(shown).warnings] == [
         "curriculum: thompson_sampling",
-        "explore: plan_tree",
+        "augment: plan_tree",
     ]

@@ -10,10 +10,10 @@ import grouprl
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card
 from grouprl.methods.describe import settings_of
 from grouprl.methods.registry import CATALOGUE, entry, find
-from grouprl.methods.settings import Positive
 
 CARD = Card(title="Mine", summary="GRPO with a token mean", formula="", defaults={"clip_high": "mine: 0.5"})
 

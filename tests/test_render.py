@@ -160,7 +160,7 @@ def test_a_claimed_name_lists_its_papers():
     [
         (["show", "grop"], "Did you mean 'grpo'"),
         (["diff", "grpo", "dr_gpro"], "Did you mean 'dr_grpo'"),
-        (["--family", "grup"], "Did you mean 'group'"),
+        (["--family", "group_relativ"], "Did you mean 'group_relative'"),
         (["--search", "zzzz"], "no method matches"),
     ],
 )

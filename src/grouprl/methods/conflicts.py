@@ -78,21 +78,21 @@ def _critic_and_advantage(method: Method) -> list[Refusal]:
 
 
 def _before_training(method: Method) -> list[Refusal]:
-    """Parts that read what a prelude finds out, without it; a critic's pre-training without a critic."""
+    """Parts that read what a part of `pretrain` finds out, without it; a critic's pre-training without a critic."""
     names = {part.name for part in method.pretrain}
     readers = [part for part in (method.curriculum, method.buffer) if part is not None]
     found = [
         (
-            f"{part.kind} '{part.name}' without the prelude 'initial_completions'",
-            "it chooses by what the policy could do before training, which only that prelude finds out",
-            "Set prelude: [initial_completions]",
+            f"{part.kind} '{part.name}' without pretrain 'initial_completions'",
+            "it chooses by what the policy could do before training, which only that part finds out",
+            "Set pretrain: [initial_completions]",
         )
         for part in readers
         if part.name in ("initial_rate", "reference_rows") and "initial_completions" not in names
     ]
     if "value_pretraining" in names and method.critic is None:
         rule = "it fits the head of a critic, and no part trains one"
-        found.append(("prelude 'value_pretraining' without a critic", rule, "Add a critic part, or drop the prelude"))
+        found.append(("pretrain 'value_pretraining' without a critic", rule, "Add a critic part, or drop that part"))
     return found
 
 
@@ -103,9 +103,9 @@ def _single_completions(method: Method) -> list[Refusal]:
         return []
     return [
         (
-            "replay 'sample_buffer' without normalize 'stored_advantage'",
-            "it brings back single completions, which have no group to be judged in but the advantage they had",
-            "Set select: [replay_apart] and normalize: [stored_advantage], or start from {base: skywork_r1v2}",
+            "buffer 'sample_buffer' without advantage_transform 'stored_advantage'",
+            "it brings back single completions, which have no group to be compared with, only the advantage they had",
+            "Set filter: [replay_apart] and advantage_transform: [stored_advantage], or base: skywork_r1v2",
         )
     ]
 
@@ -115,14 +115,14 @@ def _for_nothing(method: Method) -> list[str]:
     found = []
     if any(p.name == "continuations" for p in method.augment) and "rewards.continuations" not in method.needs():
         found.append(
-            "explore: continuations samples completions for nothing: no part reads how many were right. "
-            "Add shape: [continuation_reward]"
+            "augment: continuations samples completions for nothing: no part reads how many were right. "
+            "Add reward_transform: [continuation_reward]"
         )
     if method.buffer is not None and method.buffer.name == "demonstrations":
         stages = [(stage, getattr(method, stage)) for stage in ASKING]
         idle = [f"{stage}: {p.name}" for stage, p in stages if p is not None]
-        idle += [f"explore: {p.name}" for p in method.augment]
-        found += [f"{name} has no effect: with replay: demonstrations no prompt is asked" for name in idle]
+        idle += [f"augment: {p.name}" for p in method.augment]
+        found += [f"{name} has no effect: with buffer: demonstrations no prompt is sampled" for name in idle]
     return found
 
 

@@ -36,9 +36,9 @@ KL_NEED = "a reference model when kl_coef is above 0"
 
 
 def in_the_update(base: str) -> str:
-    """Say that `prepare` and `loss` without the part `learn` are those of `base`."""
+    """Say that `prepare` and `loss` without the part `update` are those of `base`."""
     return (
-        f"It acts in the optimiser steps (the part learn): called as a library, prepare and loss alone are {base}. "
+        f"It acts in the optimiser steps (the part update): called as a library, prepare and loss alone are {base}. "
         "prepare warns of it; grouprl's trainer takes the steps."
     )
 

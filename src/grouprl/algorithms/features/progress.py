@@ -24,7 +24,7 @@ class ProgressModel(Pretraining):
     """Estimate the progress of each turn, c_k = w·h_k + b, so that Σ_k c_k is near the outcome (arXiv:2505.20732).
 
     h_k is the last hidden state of the initial policy once it has read turn k (`at="turn"`, the paper's), or also the
-    environment's completion to it (`at="completion"`, where a small frozen model knows what came of the turn). Outcomes
+    environment's answer to it (`at="answer"`, where a small frozen model knows what came of the turn). Outcomes
     of `steps` rollouts of the initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least
     in closed form, with `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen
     and gives `stats.progress` of every turn. It reads one position more than an episode has.

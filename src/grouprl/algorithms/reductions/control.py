@@ -1,4 +1,4 @@
-"""Aggregation that treats the first token of a completion, which chooses how to completion, apart from the rest."""
+"""Aggregation that treats the first token of a completion, which chooses how to answer, apart from the rest."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def r3l(
 @entry(
     "echo",
     Card(
-        title="ECHO: GRPO that also learns what tools completion",
+        title="ECHO: GRPO that also learns what tools answer",
         papers=[Paper("prime-rl, library of Prime Intellect", "", 2025)],
         summary="GRPO on the policy's tokens, and the likelihood of what the environment says as a second loss.",
         formula=f"{GRPO_LOSS} - λ·1/N Σ_o log π(o_t),  o_t the environment's N tokens of the step",

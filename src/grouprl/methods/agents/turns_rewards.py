@@ -79,7 +79,7 @@ VALUE_CLIP = "as ppo: 0.2"
         notes=[
             "β pays every valid action: where β times the turns allowed exceeds the outcome, wandering is what is "
             "learnt (docs/credit.md, task keys). Lower beta there.",
-            "Changed after 0.1: the state was read behind the environment's completion (progress_at=completion), which "
+            "Changed after 0.1: the state was read behind the environment's answer (progress_at=answer), which "
             "docs/credit.md still measured.",
         ],
     ),

@@ -1,4 +1,4 @@
-"""Methods in which the first token of a completion chooses how to completion: with a long thought or without."""
+"""Methods in which the first token of a completion chooses how to answer: with a long thought or without."""
 
 from __future__ import annotations
 
