@@ -18,6 +18,7 @@ from typing_extensions import dataclass_transform
 
 from grouprl.core.discovery import Discovered
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.metric import Metric, declare
 
 KINDS: dict[str, str] = {
     "reward_transform": "Batch -> Batch: changes rewards",
@@ -88,6 +89,8 @@ class Part:
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     also: ClassVar[Mapping[str, str]] = {}
     """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
+    metrics: ClassVar[Mapping[str, Metric]] = {}
+    """What the part logs that is not in the glossary yet, by name; it is added as the part is registered."""
     own_policies: ClassVar[bool] = False
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
@@ -137,13 +140,39 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
     """Class decorator: make a frozen, type-checked record of settings and register it under its snake-case name."""
 
     def decorate(cls: P) -> P:
+        _check_class(kind, cls)
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
         made.kind, made.name = kind, name or snake_case(cls.__name__)
+        _check_free(made)
+        declare(f"the {kind} part '{made.name}'", made.metrics)
         PARTS[kind][made.name] = made
         return made
 
     return decorate
+
+
+def _check_class(kind: str, cls: type) -> None:
+    """Refuse a kind that does not exist and a class that is no part."""
+    if kind not in KINDS:
+        raise InputError(f"{cls.__name__}: there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
+    if not issubclass(cls, Part):
+        raise InputError(
+            f"{cls.__name__} is no part",
+            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.Part or from one of its kinds",
+            f"See docs/extend, and grouprl parts --kind {kind}",
+        )
+
+
+def _check_free(made: Any) -> None:
+    """Refuse a name that another class has: a method must not change because something was imported."""
+    known = dict.get(PARTS[made.kind], made.name)  # what is registered so far; imports nothing
+    if known is not None and (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
+        raise InputError(
+            f"there are two {made.kind} parts '{made.name}': in {known.__module__} and in {made.__module__}",
+            "a part's name means one thing",
+            f'Choose another name: @part("{made.kind}", "my_{made.name}")',
+        )
 
 
 def snake_case(name: str) -> str:
