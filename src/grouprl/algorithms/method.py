@@ -33,8 +33,8 @@ class Loss:
 class Method:
     """A composition of parts, in the order in which they act.
 
-    `prepare` runs reward_transform, filter, advantage, advantage_transform, prune, token_weight and aggregate; `loss` runs objective and
-    regularize.
+    `prepare` runs reward_transform, filter, advantage, advantage_transform, prune, token_weight and aggregate; `loss`
+    runs objective and regularize.
     """
 
     objective: Objective

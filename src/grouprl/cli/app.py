@@ -122,7 +122,7 @@ def _capital(text: str) -> str:
 
 ORDER = (
     *("train", "plan", "eval", "report", "show", "export", "serve"),
-    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "papers", "metrics"),
+    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "parts", "papers", "metrics"),
 )
 
 app = typer.Typer(
@@ -177,6 +177,7 @@ def _mount() -> None:
         export,
         methods,
         papers,
+        parts,
         plan,
         sandbox,
         serve,
@@ -198,6 +199,7 @@ def _mount() -> None:
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
     app.command("check-reward", rich_help_panel=catalogue)(check_reward.check_reward_command)
     app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
+    app.command("parts", rich_help_panel=catalogue)(parts.parts_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)
     app.command("metrics", rich_help_panel=catalogue)(tasks.metrics_command)
     app.add_typer(methods.app, name="methods", rich_help_panel=catalogue)

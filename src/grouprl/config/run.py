@@ -57,7 +57,7 @@ class Config(Section):
     environment: Acting = Acting()
     run: Run = Run()
     plugins: tuple[str, ...] = ()
-    """Modules and Python files of yours that are imported before anything is looked up: they register parts, methods and
+    """Modules and Python files of yours, imported before anything is looked up: they register parts, methods and
     metrics."""
 
     @pydantic.field_validator("plugins", mode="before")
