@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from grouprl.core.errors import InputError
 
-GROUPS = ("outcome", "answers", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
+GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
 """Sections of the glossary, in the order in which they are shown."""
 
 
