@@ -7,7 +7,9 @@ that is what `grouprl plan` prints and checks.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
@@ -167,12 +169,18 @@ def _check_class(kind: str, cls: type) -> None:
 def _check_free(made: Any) -> None:
     """Refuse a name that another class has: a method must not change because something was imported."""
     known = dict.get(PARTS[made.kind], made.name)  # what is registered so far; imports nothing
-    if known is not None and (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
+    if known is not None and _written(known) != _written(made):
         raise InputError(
             f"there are two {made.kind} parts '{made.name}': in {known.__module__} and in {made.__module__}",
             "a part's name means one thing",
             f'Choose another name: @part("{made.kind}", "my_{made.name}")',
         )
+
+
+def _written(cls: type) -> tuple[str, str]:
+    """File and name of a class: a file that is imported as a module and by its path is one."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return os.path.realpath(file) if file else cls.__module__, cls.__qualname__
 
 
 def snake_case(name: str) -> str:
