@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from grouprl.algorithms.part import PARTS
 from grouprl.cli.app import app
 from grouprl.config.run import load_config
-from grouprl.core.metric import GLOSSARY
+from grouprl.monitor.glossary import GLOSSARY
 from grouprl.plan.plan import plan
 
 FOLDER = Path(__file__).parents[1] / "docs" / "extend"

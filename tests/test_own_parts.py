@@ -28,7 +28,7 @@ from grouprl.algorithms.reductions.aggregate import TokenSum
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.importing import ENTRY_POINTS, load_announced
-from grouprl.core.metric import GLOSSARY
+from grouprl.monitor.glossary import GLOSSARY
 from grouprl.methods.check import check_method
 from grouprl.methods.compose import compose
 from grouprl.methods.naming import entry_of
