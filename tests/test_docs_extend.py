@@ -49,7 +49,7 @@ def test_there_is_a_page_for_each_kind_of_extension() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_shows_works(page: str) -> None:
-    for language, text in blocks(page):
+    for _, text in blocks(page):
         if (named := NAMED.match(text)) is not None:
             Path(named[1]).write_text(text)
     for language, text in blocks(page):

@@ -27,11 +27,11 @@ from grouprl.algorithms.part import PARTS
 from grouprl.algorithms.reductions.aggregate import TokenSum
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, parse_config
-from grouprl.core.importing import ENTRY_POINTS, load_announced
-from grouprl.monitor.glossary import GLOSSARY
+from grouprl.core.plugins import ENTRY_POINTS, load_announced
 from grouprl.methods.check import check_method
 from grouprl.methods.compose import compose
 from grouprl.methods.naming import entry_of
+from grouprl.monitor.glossary import GLOSSARY
 from grouprl.train.loop import train
 
 PARTS_FILE = '''
@@ -277,7 +277,7 @@ def test_plugins_that_cannot_be_imported_are_refused(tmp_path: Path) -> None:
 
 
 def test_entry_points_are_imported_once_and_broken_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grouprl.core import importing
+    from grouprl.core import plugins
 
     asked: list[str] = []
 
@@ -295,7 +295,7 @@ def test_entry_points_are_imported_once_and_broken_ones_left_out(monkeypatch: py
         return [Announced("good", False), Announced("bad", True)]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", found)
-    monkeypatch.setattr(importing, "_announced", [])
+    monkeypatch.setattr(plugins, "_announced", [])
     with pytest.warns(UserWarning, match=r"the plugin bad \(bad_module\) is left out.*not today"):
         load_announced()
     load_announced()

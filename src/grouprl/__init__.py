@@ -1,6 +1,6 @@
 """Group-relative reinforcement learning for language models: every method verified, every choice visible.
 
-What is listed in `__all__` is imported when it is first used: the command line answers before torch is loaded.
+What is listed in `__all__` is imported when it is first used: the command line responds before torch is loaded.
 """
 
 from __future__ import annotations

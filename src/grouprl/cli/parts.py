@@ -40,7 +40,7 @@ def parts_command(
     grouprl parts --plugin my_parts.py     with yours
     """
     from grouprl.algorithms.part import KINDS
-    from grouprl.core.importing import load_plugins
+    from grouprl.core.plugins import load_plugins
     from grouprl.methods.parts import described
 
     load_plugins([str(Path(each)) if each.endswith(".py") else each for each in plugin or []])

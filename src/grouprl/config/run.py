@@ -35,7 +35,7 @@ from grouprl.config.sections import (
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
-from grouprl.core.importing import load_plugins
+from grouprl.core.plugins import load_plugins
 
 
 class Config(Section):

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import TypeVar
 
-from grouprl.core.importing import load_announced
+from grouprl.core.plugins import load_announced
 
 V = TypeVar("V")
 

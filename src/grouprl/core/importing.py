@@ -1,87 +1,128 @@
-"""Code of the user's: modules by name, files by path, and packages that announce themselves as plugins."""
+"""Finding an object by import path, in a module or in a file, with errors in words."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-import importlib.metadata
-import importlib.util
+import os
 import sys
-import warnings
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from grouprl.core.errors import InputError
-
-ENTRY_POINTS = "grouprl.plugins"
-"""Group of entry points under which an installed package announces modules that register parts, methods, metrics."""
-PLUGIN_RULE = "a plugin is the name of a module or the path of a Python file"
-
-_announced: list[str] = []
+from grouprl.core.errors import InputError, suggest
 
 
-def load_module(where: str, rule: str) -> ModuleType:
-    """Import the module named `where`; InputError, which says the `rule`, where that fails."""
-    if not all(name.isidentifier() for name in where.split(".")):
-        raise InputError(f"'{where}' is not a module's name", rule)
-    with _importing(where, rule):
-        return importlib.import_module(where)
+@dataclass(frozen=True)
+class Origin:
+    """Where an imported object came from: its module, the dotted name in it, and the object itself."""
+
+    module: str
+    name: str
+    found: Any
 
 
-def load_file(where: str, rule: str) -> ModuleType:
-    """Import the Python file at the path `where`, once; InputError, which says the `rule`, where that fails."""
-    path = Path(where).expanduser().resolve()
-    module_name = f"grouprl_user_{path.stem}_{zlib.crc32(str(path).encode())}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    if not path.is_file():
-        raise InputError(f"there is no file '{path}'", rule)
-    made = importlib.util.spec_from_file_location(module_name, path)
-    if made is None or made.loader is None:
-        raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
-    module = sys.modules[module_name] = importlib.util.module_from_spec(made)
+@dataclass(frozen=True)
+class Source:
+    """The text of a module that was imported from a file by its path."""
+
+    path: str
+    text: bytes
+
+
+ORIGINS: dict[int, Origin] = {}
+"""By the identity of what `import_object` returned, if it is its own; objects are kept, so identities stay theirs."""
+
+
+SOURCES: dict[str, Source] = {}
+"""By the name that `import_object` gave the module of a file."""
+
+
+def import_object(path: str, what: str) -> Any:
+    """Import "pkg.module:name" or "path/to/file.py:name"; `what` names the thing in messages ("reward").
+
+    Modules are looked for in the working directory too.
+
+    Raises:
+        InputError: if the module or the name is not there, or the module fails while being imported.
+    """
+    location, _, name = path.rpartition(":")
+    if not location or not name:
+        raise InputError(f"The {what} '{path}' is no import path", "it reads pkg.module:name or path/to/file.py:name")
+    module = _module_from_file(Path(location), what) if location.endswith(".py") else _module(location, what)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            remedy = suggest(part, public) if public else "It defines no names."
+            raise InputError(f"There is no '{part}' in {location} (for the {what} '{path}')", remedy=remedy)
+        found = getattr(found, part)
+    if callable(found) or type(found).__module__ != "builtins":  # a number has the same identity everywhere
+        ORIGINS[id(found)] = Origin(module.__name__, name, found)
+    return found
+
+
+def module_from_source(name: str, source: Source) -> ModuleType:
+    """Return the module with this text, executing it unless it is imported already.
+
+    Raises:
+        Exception: whatever the module's code raises.
+    """
+    if SOURCES.get(name) == source and name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = source.path
+    sys.modules[name] = module  # dataclasses and pickle look their module up by name
     try:
-        with _importing(where, rule):
-            made.loader.exec_module(module)
+        exec(compile(source.text, source.path, "exec"), module.__dict__)
     except BaseException:
-        del sys.modules[module_name]
+        del sys.modules[name]
         raise
+    SOURCES[name] = source
     return module
 
 
-def load_plugins(plugins: Iterable[str]) -> list[ModuleType]:
-    """Import modules and files that register parts, methods or metrics; each is imported once in a process.
-
-    Raises:
-        InputError: one cannot be imported.
-    """
-    return [(load_file if each.endswith(".py") else load_module)(each, PLUGIN_RULE) for each in plugins]
-
-
-def load_announced() -> None:
-    """Import, once, what installed packages announce as entry points of the group `grouprl.plugins`.
-
-    One that cannot be imported is left out with a warning: it must not stop a run that does not use it.
-    """
-    if _announced:
-        return
-    _announced.append(ENTRY_POINTS)
-    for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            each.load()
-        except Exception as error:
-            warnings.warn(f"the plugin {each.name} ({each.value}) is left out: {error!r}", stacklevel=2)
-        else:
-            _announced.append(each.name)
-
-
 @contextmanager
-def _importing(where: str, rule: str) -> Iterator[None]:
-    """Say in words what went wrong when a user's code was imported."""
+def working_directory_importable() -> Iterator[None]:
+    """Look for modules in the working directory, too, as a script that lies there does."""
+    here = os.getcwd()
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
     try:
         yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+
+
+def _module(name: str, what: str) -> ModuleType:
+    with working_directory_importable():
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise _broken(name, what, error) from error
+            raise InputError(
+                f"The module '{name}' of a {what} cannot be found",
+                remedy=f"It was looked for in {os.getcwd()} and in the installed packages. For a file, give its path.",
+            ) from error
+        except (Exception, SystemExit) as error:
+            raise _broken(name, what, error) from error
+
+
+def _module_from_file(path: Path, what: str) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
+    digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
+    try:
+        return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"cannot import '{where}': {reason}", rule) from error
+        raise _broken(str(path), what, error) from error
+
+
+def _broken(where: str, what: str, error: BaseException) -> InputError:
+    return InputError(f"Importing '{where}' for a {what} failed: {type(error).__name__}: {error}")

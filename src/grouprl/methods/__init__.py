@@ -1,6 +1,6 @@
 """The catalogue of methods: compositions of parts, each with a card; one folder for each family.
 
-The package can be called: `grouprl.methods()` is the catalogue by name.
+`grouprl.methods` is this package, and `grouprl.methods()` the whole catalogue by name.
 """
 
 import sys
@@ -13,12 +13,12 @@ from grouprl.methods.registry import CATALOGUE, Entry, entry, find, method, meth
 __all__ = ["CATALOGUE", "Card", "Entry", "Golden", "Paper", "Reduction", "entry", "find", "method", "methods"]
 
 
-class _Callable(ModuleType):
-    """This package, which is a function as well."""
+class _Catalogue(ModuleType):
+    """This package, which can be called."""
 
     def __call__(self) -> Mapping[str, Entry]:
         """Return the whole catalogue by name."""
         return methods()
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _Catalogue

@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.importing import load_file, load_module
+from grouprl.core.plugins import load_file, load_module
 from grouprl.methods.card import Card
 from grouprl.methods.registry import CATALOGUE, Entry, find
 
@@ -48,7 +48,7 @@ def entry_of(name: str) -> Entry:
     if not callable(function) or inspect.isclass(function):
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
     for found in CATALOGUE.values():
-        if found.compose is function:
+        if found.function is function:
             return found
     first_line = (function.__doc__ or attribute).strip().splitlines()[0]
     card = Card(title=attribute, summary=first_line, formula="", confidence="partly", uncertain="a method of your own")
