@@ -32,6 +32,7 @@ from typing_extensions import dataclass_transform
 from grouprl.core.discovery import Discovered
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
+from grouprl.core.renamed import note_renamed
 
 KINDS: dict[str, str] = {
     "reward_transform": "Batch -> Batch: changes rewards",
@@ -56,6 +57,9 @@ KINDS: dict[str, str] = {
 
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
+
+OLD_PARTS = {"question_advantage": "prompt_advantage", "initial_answers": "initial_completions"}
+"""What parts were called in the version before."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
 
@@ -248,6 +252,9 @@ def snake_case(name: str) -> str:
 
 def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
     """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
+    if name not in PARTS[kind] and name in OLD_PARTS:
+        note_renamed(name, OLD_PARTS[name])
+        name = OLD_PARTS[name]
     if name not in PARTS[kind]:
         raise InputError(f"unknown {kind} part '{name}'", remedy=suggest(name, PARTS[kind]))
     cls = PARTS[kind][name]

@@ -190,6 +190,7 @@ def ssp(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
+    renamed={"answers": "completions"},
 )
 def cpmobius(
     base: Method,

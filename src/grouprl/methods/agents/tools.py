@@ -105,6 +105,7 @@ Count = Annotated[int, Field(ge=1)]
     ),
     base="grpo",
     keeps=("clip_low",),
+    renamed={"step_answers": "step_completions"},
 )
 def thor(
     base: Method,
