@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,8 @@ from grouprl.methods.check import check_method
 from grouprl.methods.compose import compose
 from grouprl.methods.naming import entry_of
 from grouprl.monitor.glossary import GLOSSARY
+from grouprl.orchestrator.synchronous import choose
+from grouprl.train.interrupt import Stopped
 from grouprl.train.loop import train
 
 PARTS_FILE = '''
@@ -218,6 +221,35 @@ def test_metrics_of_a_part_are_in_the_glossary() -> None:
         with pytest.raises(InputError, match=words):
             own("objective", lambda x, b: x, grouprl.Objective, metrics=wrong)
         assert "own_other" not in GLOSSARY
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "member"),
+    [
+        ("curriculum", grouprl.Curriculum, "choose"),
+        ("allocation", grouprl.Allocation, "allot"),
+        ("sampling", grouprl.SamplingRule, "adjust"),
+    ],
+)
+def test_data_parts_that_fail_or_return_something_else_are_named(kind: str, base: type, member: str) -> None:
+    def fails(self: Any, *args: Any) -> Any:
+        raise KeyError("no such prompt")
+
+    for act, words in ((lambda self, *args: 3, "returned 3.*list of RolloutRequest"), (fails, "raised KeyError")):
+        made = own(kind, None, base, **{member: act})
+        context: Any = SimpleNamespace(method=with_parts(**{kind: made}), take=lambda count: [])
+        with pytest.raises(InputError, match=f"the {kind} part 'tried_{kind}' {words}"):
+            choose(context, 2)
+
+
+def test_a_run_that_is_stopped_inside_a_part_is_no_fault_of_the_part() -> None:
+    def stops(self: Any, *args: Any) -> Any:
+        raise Stopped
+
+    made = own("curriculum", None, grouprl.Curriculum, choose=stops)
+    context: Any = SimpleNamespace(method=with_parts(curriculum=made))
+    with pytest.raises(Stopped):
+        choose(context, 2)
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------

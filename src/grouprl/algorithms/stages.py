@@ -5,18 +5,19 @@ What a part of yours raises is said with its name; an exception of a part of gro
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from grouprl.algorithms.part import KINDS, Part, TokenLoss
 from grouprl.core.batch import Batch
-from grouprl.core.errors import GrouprlError, InputError, raised
+from grouprl.core.errors import InputError, raised, shortened
 from grouprl.core.metric import GLOSSARY
 
 CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
+T = TypeVar("T")
 RESOURCES = (MemoryError, torch.OutOfMemoryError)
 """Errors that are the machine's, not the part's."""
 
@@ -59,10 +60,9 @@ def call(part: Part, act: Callable[..., Any], *args: Any) -> Any:
         raise
     except InputError as error:
         raise InputError(f"{called(part)}: {error.what}", error.rule, error.remedy) from error
-    except GrouprlError:
-        raise
     except Exception as error:
-        if isinstance(error, RuntimeError) and "memory" in str(error):
+        of_grouprl = type(error).__module__.startswith("grouprl.")  # a run that fails or is stopped in the part's call
+        if of_grouprl or (isinstance(error, RuntimeError) and "memory" in str(error)):
             raise
         raise InputError(f"{called(part)} raised {raised(error)}", _rule(part), CHECK) from error
 
@@ -78,6 +78,22 @@ def changed_batch(part: Part, batch: Batch) -> Batch:
             "a stage keeps every row and column; what is out of the loss is masked",
             "Change loss_mask_bt or stat_b instead",
         )
+    return made
+
+
+def all_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> list[T]:
+    """Return `act(*args)` of a data part, which must be a sequence of `wanted`."""
+    made = call(part, act, *args)
+    if not isinstance(made, Sequence) or not all(isinstance(each, wanted) for each in made):
+        raise InputError(f"{called(part)} returned {shortened(made)}", f"it must return a list of {wanted.__name__}")
+    return list(made)
+
+
+def one_of(part: Part, wanted: type[T], act: Callable[..., Any], *args: Any) -> T:
+    """Return `act(*args)` of a data part, which must be a `wanted`."""
+    made = call(part, act, *args)
+    if not isinstance(made, wanted):
+        raise InputError(f"{called(part)} returned {shortened(made)}", f"it must return {wanted.__name__}")
     return made
 
 
