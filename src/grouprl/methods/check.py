@@ -15,7 +15,7 @@ from grouprl.algorithms.stages import called, is_own
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, raised
 from grouprl.methods.compose import as_data, compose
-from grouprl.methods.contrast import EXAMPLES, KnownExample, example_batch
+from grouprl.methods.contrast import EXAMPLES, ContrastExample, example_batch
 from grouprl.methods.registry import Entry
 
 OPTIONAL = (
@@ -24,7 +24,7 @@ OPTIONAL = (
 )
 """Batch fields that a run may lack; a part that reads one says so in `needs`."""
 TOLERANCE = 1e-9
-DEAD = KnownExample(
+DEAD = ContrastExample(
     "a group without spread beside a mixed one",
     (1, 1, 1, 0),
     (2, 1, 2, 1),
@@ -138,12 +138,12 @@ def _only_needs(method: Method) -> None:
     _gradient(method, method.compute_loss_weights(method.compute_advantages(bare)), logp_bt)
 
 
-def _ready(method: Method, example: KnownExample) -> tuple[Batch, Tensor]:
+def _ready(method: Method, example: ContrastExample) -> tuple[Batch, Tensor]:
     batch, logp_bt = example_batch(example)
     return method.compute_loss_weights(method.compute_advantages(batch)), logp_bt
 
 
-def _split(method: Method, example: KnownExample) -> None:
+def _split(method: Method, example: ContrastExample) -> None:
     if method.couples == "batch":
         return
     ready, logp_bt = _ready(method, example)
@@ -155,7 +155,7 @@ def _split(method: Method, example: KnownExample) -> None:
     _same(whole_bt, pieces_bt, f"each {method.couples} by itself; set `couples` where the formula compares rows")
 
 
-def _padding(method: Method, example: KnownExample) -> None:
+def _padding(method: Method, example: ContrastExample) -> None:
     batch, logp_bt = example_batch(example)
     ready = method.compute_loss_weights(method.compute_advantages(batch))
     wide = _padded(batch)
@@ -181,7 +181,7 @@ def _padded(batch: Batch) -> Batch:
     return Batch(**changes)
 
 
-def _zero_rows(method: Method, example: KnownExample) -> None:
+def _zero_rows(method: Method, example: ContrastExample) -> None:
     ready, logp_bt = _ready(method, example)
     zero_b = method.zero_rows(ready)
     if zero_b.shape != ready.group_b.shape or zero_b.dtype != torch.bool:
