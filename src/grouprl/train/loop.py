@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
+from grouprl.algorithms.stages import one_of
 from grouprl.config.rates import learning_rate, update_ratio
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
@@ -178,7 +179,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
     while session.step < len(pieces) and not stop.requested:
         part, number = pieces[session.step]
         with clock.step:
-            metrics = part.piece(number, session.context)
+            metrics = one_of(part, dict, part.piece, number, session.context)
             session.step += 1
             session.publish()
         _log(session, display, clock, "pretraining", {**metrics, **session.context.read_notes()})
@@ -276,7 +277,7 @@ def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
     for part in data_parts(method.parts()):
-        batch = part.fill(batch, wanted, session.context)
+        batch = one_of(part, Batch, part.fill, batch, wanted, session.context)
     return add_statistics(session.policy, batch, method.needs())
 
 
