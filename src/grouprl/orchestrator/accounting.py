@@ -117,7 +117,7 @@ def in_words(account: Mapping[str, int]) -> str:
     stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""
     examples = f"{account['prompts_sampled']:,} prompts sampled: {account['prompts_trained']:,} trained on"
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
-    return f"{examples}{_lost(account, 'questions')}. {rows}{_lost(account, 'rows')}."
+    return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}."
 
 
 def _lost(account: Mapping[str, int], what: str) -> str:
@@ -143,4 +143,4 @@ def _examples(requested: Iterable[int], rows: Sequence[Key], why: Sequence[str])
         last[ordinal] = max(last.get(ordinal, 0), order.index(reason))
     fates = Counter(order[last[ordinal]] if ordinal in last else NOT_COMPLETED for ordinal in requested)
     trained, total = fates.pop("", 0), fates.total()
-    return {"prompts_sampled": trained + total, "prompts_trained": trained, **_where("questions", fates)}
+    return {"prompts_sampled": trained + total, "prompts_trained": trained, **_where("prompts", fates)}
