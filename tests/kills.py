@@ -135,7 +135,7 @@ def launch(config: Path, folder: Path, moment: Moment | None = None, count: Path
     return process
 
 
-FORKS = multiprocessing.get_context("forkserver")
+FORKS: Any = multiprocessing.get_context("forkserver")
 """Processes that have their imports done."""
 FORKS.set_forkserver_preload(
     [

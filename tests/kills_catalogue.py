@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import sys
 import zlib
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 import kills
 import toy_envs
@@ -20,6 +22,8 @@ from claims import NOT_RUN, OF_TEAMS, OF_TURNS  # noqa: E402
 
 from grouprl import methods  # noqa: E402
 from grouprl.algorithms.part import RunFacts  # noqa: E402
+from grouprl.config.run import parse_config  # noqa: E402
+from grouprl.train.loop import train  # noqa: E402
 
 EXACT = (
     *("judging", "backward", "optimiser step", "before memory", "after memory", "rollout", "scoring", "episodes"),
@@ -63,7 +67,8 @@ def settings(name: str) -> dict[str, Any]:
     if base in ON_TURNS:
         return config | {"task": f"{toy_envs.__file__}:AskTask", "data": {}, "reward": {}}
     if base in OF_TEAMS:
-        return config | {"task": "team", "data": {}, "reward": {}}
+        warmup = config["warmup"] | {"steps": 120, "batch": 64, "lr": 3e-3}
+        return config | {"task": {"name": "team", "terms": 2}, "data": {}, "reward": {}, "warmup": warmup}
     if any(part.refuse(RunFacts(forms=0, examples=12)) for part in method.parts()):
         return config | {"task": {"name": "ponder", "length": 2, "dots": 2, "budgeted": 0.0}}
     return config
@@ -73,6 +78,12 @@ def coin(completion: str) -> dict[str, float]:
     """A reward that depends on nothing but the text, so that half of the completions of any policy are right."""
     right = float(zlib.crc32(completion.encode()) & 1)
     return {"reward": right, "correct": right}
+
+
+def warm(home: Path) -> None:
+    """Have this process import all that a run imports, and let runs be forks of it: most of a short run is imports."""
+    train(parse_config(settings("ppo")), folder=home / "warm", console=Console(quiet=True))
+    kills.FORKS = multiprocessing.get_context("fork")
 
 
 def tried(name: str, home: Path, seed: int, count: int = 1) -> dict[str, Any]:
