@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
 
 Columns: TypeAlias = Mapping[str, Any]
 Reward: TypeAlias = Callable[..., Any]
@@ -41,6 +41,10 @@ class KnownExample:
 
 By = Literal["reward", "environment", "demonstration"]
 """Whose fault it is that an answer has no score, or that there is none to imitate."""
+
+
+class Crowded(RunError):
+    """A verdict for which the machine, not the completion, took too long; asked again it may come."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,8 @@ def _attempt(call: Callable[[], Any]) -> Any | Failure:
 
 
 def _failure(error: BaseException) -> Failure:
+    if isinstance(error, Crowded):
+        return Failure(str(error)[:LONGEST_MESSAGE], status="timeout")
     what, trace = f"the reward raised {type(error).__name__}: {error}", traceback.format_exc()
     return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
