@@ -25,13 +25,21 @@ def main(command: list[str]) -> int:
     """Return the command's exit code, or 1 where it is 0 and something was left."""
     ctypes.CDLL(None).prctl(SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
     with tempfile.TemporaryDirectory(prefix="left-") as folder:
-        code = subprocess.run(command, env=os.environ | {"TMPDIR": folder}, check=False).returncode
+        code = followed(subprocess.Popen(command, env=os.environ | {"TMPDIR": folder}).pid)
         processes = outliving()
         files = sorted(path.name for path in Path(folder).iterdir() if not path.name.startswith(KEPT))
     for what, found in (("processes", processes), ("files in the temporary folder", files)):
         if found:
             print(f"{' '.join(command)} left {len(found)} {what}:", *found[:20], sep="\n  ", file=sys.stderr)
     return code or int(bool(processes or files))
+
+
+def followed(command: int) -> int:
+    """Wait for the command, and collect at once whatever else ends; returns its exit code."""
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == command:
+            return os.waitstatus_to_exitcode(status)
 
 
 def outliving() -> list[str]:
