@@ -13,13 +13,14 @@ import torch
 
 from grouprl.algorithms.part import Part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rewards.scoring import Scores
-from grouprl.rollout.history import PromptHistory, Visit
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.prompt_history import PromptHistory, Visit
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, to_batch
+from grouprl.records.scores import Scores
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples, to_batch
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 RIGHT, WRONG, END = 7, 8, 2
 
@@ -84,7 +85,7 @@ class FakeDesk:
     ) -> None:
         self.rates = rates if callable(rates) else (lambda i, step, r=tuple(rates): r[i])
         self.task = task or Numbers(None if callable(rates) else len(rates))
-        self.completions, self.prompts, self.steps, self.seed, self.step = completions, prompts, steps, seed, 0
+        self.group_size, self.prompts, self.steps, self.seed, self.step = completions, prompts, steps, seed, 0
         self.max_new_tokens, self.temperature, self.last_entropy = max_new_tokens, 1.0, None
         self.lengths = lengths or (lambda i, number: 2)
         self.policy = policy or CharacterPolicy()
@@ -117,10 +118,10 @@ class FakeDesk:
         self.notes[name] = pick.get(together, value)
 
     def take(self, count: int) -> list[RolloutRequest]:
-        return self.source.requests(count, self.completions)
+        return self.source.requests(count, self.group_size)
 
     def request(self, index: int) -> RolloutRequest:
-        return self.source.request(index, self.completions)
+        return self.source.request(index, self.group_size)
 
     def sample(
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from grouprl import Batch, RunError, method
+from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
-from grouprl.policy.tokens import Tokens
-from grouprl.train.update import Learner, accumulate, learning_rate, minibatches, update
+from grouprl.records.tokens import Tokens
+from grouprl.train.update import Learner, accumulate, minibatches, update
 
 
 def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:
@@ -187,7 +188,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
     grpo = method("grpo")
     prepared = grpo.compute_advantages(make_batch(policy))
-    prepared = prepared.replace(advantage_bt=prepared.advantage_bt * float("inf"))
+    prepared = prepared.replace(advantage_bt=prepared.advantage_bt * 1e200)
     before = [p.detach().clone() for p in policy.parameters()]
     with pytest.raises(RunError, match="not finite"):
         update(policy, optimizer, grpo, prepared)

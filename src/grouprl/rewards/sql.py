@@ -28,6 +28,8 @@ LENGTH, PATTERN = 10_000, 200
 LONGEST = 2000
 LONGEST_VALUE = 1_000_000
 """Bytes of a text or a row that a query may make, lest it take the memory (before Python 3.11: SQLite's 10⁹)."""
+HEAP = 64 << 20
+"""Bytes that SQLite may take in this process: nested columns (x||x of x||x of …) unfold while a query is only read."""
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
 NUMBER, TEXT = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])"), re.compile(r"'[^']*'")
 VARIANTS, COMPARED, FEWEST = 40, 8, 8
@@ -56,6 +58,7 @@ def run_query(query: str, tables: Tables) -> list[tuple[Any, ...]]:
     try:
         for name, columns in tables.items():
             _fill(connection, name, columns)
+        connection.execute(f"pragma hard_heap_limit={HEAP}")
         connection.set_authorizer(_authorise)
         if sys.version_info >= (3, 11):
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)

@@ -9,7 +9,9 @@ define(
     "mean number of tokens the policy wrote per completion",
     "steady, or growing together with pass@1. Bad: growing without it, or shrinking to almost nothing",
 )
-define("length_max", "tokens", "completions", "tokens of the longest completion of the step", "below the limit of the run")
+define(
+    "length_max", "tokens", "completions", "tokens of the longest completion of the step", "below the limit of the run"
+)
 define(
     "truncated_fraction",
     "share",

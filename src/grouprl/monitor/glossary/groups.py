@@ -129,7 +129,11 @@ define(
     "at least 2 where completions are compared with each other. Equal to answers_most: nothing was allotted",
 )
 define(
-    "completions_most", "completions", "groups", "completions of the prompt that got most in this step", "see answers_least"
+    "completions_most",
+    "completions",
+    "groups",
+    "completions of the prompt that got most in this step",
+    "see answers_least",
 )
 define(
     "prompts_skipped",

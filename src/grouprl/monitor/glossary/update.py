@@ -257,7 +257,11 @@ define(
     "grows with the share of right episodes. 1 from the start: nothing is ever tried again",
 )
 define(
-    "retries", "episodes", "completions", "episodes begun again because of a review", "some, while there is much to mend"
+    "retries",
+    "episodes",
+    "completions",
+    "episodes begun again because of a review",
+    "some, while there is much to mend",
 )
 define(
     "retries_good",
