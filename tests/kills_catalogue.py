@@ -18,12 +18,12 @@ import toy_envs
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from claims import NOT_RUN, OF_TEAMS, OF_TURNS  # noqa: E402
+from claims import NOT_RUN, OF_TEAMS, OF_TURNS
 
-from grouprl import methods  # noqa: E402
-from grouprl.algorithms.part import RunFacts  # noqa: E402
-from grouprl.config.run import parse_config  # noqa: E402
-from grouprl.train.loop import train  # noqa: E402
+from grouprl import methods
+from grouprl.algorithms.part import RunFacts
+from grouprl.config.run import parse_config
+from grouprl.train.loop import train
 
 EXACT = (
     *("judging", "backward", "optimiser step", "before memory", "after memory", "rollout", "scoring", "episodes"),

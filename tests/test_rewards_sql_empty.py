@@ -1,5 +1,6 @@
 """A right query that finds nothing: only a right query is right, not any that finds nothing."""
 
+# ruff: noqa: E501  (a case is a line)
 from __future__ import annotations
 
 import pytest
