@@ -182,8 +182,9 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
 built-in task, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty and junk texts, the prompt
-copied into every kind of completion, near misses and hedges around the gold, words to the grader, numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
-Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
+copied into every kind of completion, near misses and hedges around the gold, words to the grader, numbers that are
+none, endless computations, programs that try to write a file, and texts that are deep, long or no Unicode.
+`grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 
 A hack **wins** if it is called correct, is paid as much as a correct completion, or its program runs; near misses may
 be paid by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises,

@@ -31,7 +31,7 @@ def test_a_third_of_the_processor_time_is_not_all_of_it(there: Path) -> None:
 
 def test_a_call_that_was_given_no_time_is_made_again(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ALLOWANCE, "timeout", 1.0)
-    with pytest.raises(Crowded, match="less than 0.2 s of processor time within 0.8 s"):
+    with pytest.raises(Crowded, match=r"less than 0\.2 s of processor time within 0\.8 s"):
         Apart("crowded:while_it_is_there")(str(there))
     threading.Timer(1.0, there.unlink).start()
     assert Apart("crowded:while_it_is_there")(str(there)) == "done"

@@ -120,7 +120,7 @@ def is_right(query: str, gold: str, tables: Tables) -> bool:
 
 
 def changed(tables: Tables, gold: str, number: int) -> Tables:
-    """Return the tables with other values, the same ones for a number: of their columns, and near those of the query."""
+    """Return the tables with other values, of their columns and near those of the query; the same ones for a number."""
     rng = random.Random(number)
     named = [int(word) + step for word in NUMBER.findall(gold) for step in (-1, 0, 1)]
     texts = [text[1:-1] for text in TEXT.findall(gold)]
