@@ -19,7 +19,7 @@ from grouprl.core.errors import GrouprlError
 from grouprl.envs.playing import demonstrated_actions, over, worth
 from grouprl.evaluation.sampling import example_text
 from grouprl.rewards import load_reward, reward_names
-from grouprl.rewards.attacks import CANARY, Case, Report, attack
+from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
 from grouprl.rewards.golds import own_answer
 from grouprl.rewards.stepwise import line_step_rewards, step_rewards
 from grouprl.tasks import Task, load_task, task_names
@@ -150,7 +150,7 @@ def _played(name: str, task: Task) -> Iterator[tuple[str, Any, list[Case]]]:
     raise AssertionError(f"'{name}' demonstrates no episode that ends well in {TRIES}")
 
 
-def tried(reward: Any, cases: list[Case]) -> tuple[Report, bool]:
+def tried(reward: Any, cases: list[Case]) -> tuple[AttackReport, bool]:
     """Return what an attack found, and whether a program inside of a completion wrote its file."""
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / CANARY
