@@ -41,6 +41,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
 }
 """Settings under which five tiny steps have gradients at all."""
 ON_TURNS = (*OF_TURNS, "hi_agent")
+THINKING = ("hbpo", "brpo")
+"""Entries that budget thoughts, which must be long enough to have several budgets."""
 REASONS = {name: why for name, why in NOT_RUN.items() if name not in (*ON_TURNS, *OF_TEAMS, "archer")}
 """Entries that a short run on generated tasks cannot have, and why."""
 
@@ -69,8 +71,8 @@ def settings(name: str) -> dict[str, Any]:
     if base in OF_TEAMS:
         warmup = config["warmup"] | {"steps": 120, "batch": 64, "lr": 3e-3}
         return config | {"task": {"name": "team", "terms": 2}, "data": {}, "reward": {}, "warmup": warmup}
-    if any(part.refuse(RunFacts(forms=0, examples=12)) for part in method.parts()):
-        return config | {"task": {"name": "ponder", "length": 2, "dots": 2, "budgeted": 0.0}}
+    if name in THINKING or any(part.refuse(RunFacts(forms=0, examples=12)) for part in method.parts()):
+        return config | {"task": {"name": "ponder", "length": 2, "dots": 6, "budgeted": 0.0}}
     return config
 
 
