@@ -13,9 +13,8 @@ import pytest
 import kills_catalogue
 
 RECORD = Path(__file__).resolve().parent.parent / "docs" / "kills_catalogue.json"
-REMEMBERING = ("vapo", "dph_rl", "otc", "cpmobius")
-"""A value model learnt before; reference rows and first rates; fewest calls, in turns; a coach that is updated after
-its player. Optimiser steps of their own, refill, stores and moving references are in test_resume and test_kills."""
+REMEMBERING = ("vapo", "dph_rl", "otc")
+"""A value model learnt before; reference rows and first rates; fewest calls, in turns. Optimiser steps of their own, refill, stores and moving references are in test_resume and test_kills."""
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
