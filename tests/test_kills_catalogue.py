@@ -14,7 +14,8 @@ import kills_catalogue
 
 RECORD = Path(__file__).resolve().parent.parent / "docs" / "kills_catalogue.json"
 REMEMBERING = ("vapo", "dph_rl", "otc")
-"""A value model learnt before; reference rows and first rates; fewest calls, in turns. Optimiser steps of their own, refill, stores and moving references are in test_resume and test_kills."""
+"""A value model learnt before; reference rows and first rates; fewest calls, in turns. Optimiser steps of their own,
+refill, stores and moving references are in test_resume and test_kills."""
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
