@@ -83,8 +83,10 @@ def compose(spec: str | Mapping[str, Any]) -> Resolved:
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
 
 
-def _by_new_names(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _by_new_names(spec: Any) -> Any:
     """Return a specification whose stages have today's names."""
+    if not isinstance(spec, Mapping):
+        return spec  # read_names says what is wrong with it
     data = with_new_names(spec, OLD_STAGES, "method.")
     if isinstance(data.get("add"), Mapping):
         data["add"] = with_new_names(data["add"], OLD_STAGES, "method.add.")

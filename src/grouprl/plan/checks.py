@@ -189,14 +189,14 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
     warmup, optim, evaluation = config.warmup, config.optim, config.eval
     if not warmup.steps:
         yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
-    if optim.schedule == "constant" and "final" in optim.model_fields_set:
+    if optim.schedule == "constant" and "min_lr_ratio" in optim.model_fields_set:
         yield "optim.min_lr_ratio has no effect: with optim.schedule constant the learning rate never falls"
     if optim.warmup_steps >= config.steps:
         yield (
             f"optim.lr is never reached: optim.warmup_steps is {optim.warmup_steps} and the run has "
             f"{config.steps} steps"
         )
-    if not evaluation.every and "questions" in evaluation.model_fields_set:
+    if not evaluation.every and "prompts" in evaluation.model_fields_set:
         yield "eval.prompts has no effect: eval.every is 0, and before and after training final_prompts are used"
     if evaluation.every >= config.steps and "every" in evaluation.model_fields_set:
         yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"

@@ -44,7 +44,20 @@ define(
     "training prompts sampled in this step; each is trained on or lost for one reason, so that the account closes",
     "batch.prompts, more where prompts are probed or sampled again",
 )
-define("prompts_trained", "questions", "groups", "those of them with a completion in the loss", "near questions_asked")
+define(
+    "prompts_stored",
+    "prompts",
+    "groups",
+    "prompts sampled in earlier steps, or stored observations, whose rows joined this step",
+    "0 without a buffer",
+)
+define(
+    "prompts_trained",
+    "prompts",
+    "groups",
+    "those of them, sampled or stored, with a completion in the loss",
+    "near prompts_sampled + prompts_stored",
+)
 define("prompts_kept", "questions", "groups", "those of them whose completions all wait in a store", "see rows_kept")
 define(
     "prompts_sent",
@@ -65,23 +78,38 @@ define(
     "rows_sampled",
     "answers",
     "groups",
-    "completions sampled in this step for training",
-    "batch.prompts x batch.group_size",
+    "completions that the policy sampled in this step: for training, as hints, probes, baselines or trials, and what "
+    "a critic is taught with",
+    "batch.prompts x batch.group_size, and what the method samples besides (grouprl plan says it)",
 )
-define("rows_stored", "answers", "groups", "stored completions that joined them", "0 without replay")
+define(
+    "tokens_sampled",
+    "tokens",
+    "groups",
+    "tokens of those completions (greedy baselines of a run that samples ahead are counted as rows alone)",
+    "the cost of a step's sampling: compare methods at equal sums of it",
+)
+define(
+    "rows_stored",
+    "rows",
+    "groups",
+    "rows that joined them without being sampled: stored ones, demonstrations, a completion shown again under another "
+    "prompt",
+    "0 without a buffer, demonstrations or pairs",
+)
 define(
     "rows_used",
     "answers",
     "groups",
     "completions with a token in the loss",
-    "rows_drawn + rows_stored, less the others",
+    "rows_sampled + rows_stored, less the others",
 )
 define(
     "rows_kept",
     "answers",
     "groups",
     "completions that wait in a store, from which later steps learn",
-    "rows_drawn, where a method learns from stored actions alone (archer)",
+    "rows_sampled, where a method learns from stored actions alone (archer)",
 )
 define(
     "rows_sent",
@@ -96,8 +124,9 @@ define(
     "groups",
     "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
     "failed completion "
-    "in the same group), no_action, baseline, late, exploration, refill, replay, masked",
-    "see questions_lost/*",
+    "in the same group), no_action, baseline, late, exploration, refill, replay, masked, probe (sampled to measure, to "
+    "try or to teach; no row of the step), pretraining (sampled before the first step)",
+    "see prompts_lost/*",
 )
 define(
     "refill_rounds",
