@@ -83,7 +83,7 @@ def _before_training(method: Method) -> list[Refusal]:
     readers = [part for part in (method.curriculum, method.buffer) if part is not None]
     found = [
         (
-            f"{part.kind} '{part.name}' without the prelude 'initial_completions'",
+            f"{part.kind} '{part.name}' without the pretraining part 'initial_completions'",
             "it chooses by what the policy could do before training, which only that prelude finds out",
             "Set prelude: [initial_completions]",
         )

@@ -109,14 +109,22 @@ def _entries_by_title() -> dict[str, list[str]]:
 
 @cache
 def _train(*changes: str) -> list[str]:
-    """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused."""
+    """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused.
+
+    Of those that are not refused, the first in which every part of the method can act; else the first.
+    """
     from grouprl.config.run import load_config
     from grouprl.plan.plan import plan
 
     once, few = "batch.minibatches=1", "data.prompts=512"
+    accepted = []
     for more in ((), (once,), (few,), (once, few), ("task=ponder",)):
-        if not plan(load_config("addition", [*changes, *more, "model.device=cpu"])).refusals:
+        found = plan(load_config("addition", [*changes, *more, "model.device=cpu"]))
+        if not found.refusals and not found.idle:
             return ["grouprl", "train", "addition", *_sets(*changes, *more)]
+        accepted += [] if found.refusals else [more]
+    if accepted:
+        return ["grouprl", "train", "addition", *_sets(*changes, *accepted[0])]
     return ["grouprl", "plan", "addition", *_sets(*changes)]
 
 
