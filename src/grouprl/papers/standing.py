@@ -42,11 +42,16 @@ class Standing:
         """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
         trained = [["grouprl", "train", name] for name in self.paper.recipes]
         if self.status == "entry":
-            trained = [_train(f"method={name}", *self.paper.settings) for name in self.entries] + trained
+            trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
         elif self.status == "part":
             trained = [_train(*self.paper.settings)]
         shown = [["grouprl", "methods", "show", name] for name in self.entries]
         return [shlex.join(words) for words in [*shown, *trained]]
+
+    def _settings(self, name: str) -> list[str]:
+        """Changes that the entry `name` needs beside its name: those of all entries, and its own."""
+        split = [setting.partition(":") for setting in self.paper.settings]
+        return [change if owner == name else owner + sign + change for owner, sign, change in split if _of(owner, name)]
 
     def text(self) -> str:
         """Return everything that a search looks at."""
@@ -85,6 +90,11 @@ def counts(found: Iterable[Standing]) -> dict[str, int]:
 def plain(title: str) -> str:
     """Return a title's letters and digits alone: punctuation and case differ between bibliographies."""
     return "".join(c for c in title.casefold() if c.isalnum())
+
+
+def _of(owner: str, name: str) -> bool:
+    """Whether a setting is for the entry `name`: what stands before its first ':' is a setting's beginning or that."""
+    return "=" in owner or owner == name
 
 
 def _status(paper: Listing, entries: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -31,6 +31,8 @@ class DecoupledComponents(Advantage):
     weights: Mapping[str, float] = Field(default_factory=dict)
     eps: Annotated[float, Field(ge=0)] = 1e-6
     alone: Alone = "zero"
+    scale: Literal["sample_std", "none"] = "sample_std"
+    """"none" only takes the mean off each component (verl's norm_adv_by_std_in_grpo false)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """A = Σ_k w_k·A_k."""
@@ -38,7 +40,12 @@ class DecoupledComponents(Advantage):
         for weight, value_b in self._components(batch):
             counts_b = (batch.stats_b & value_b.isfinite()).to(batch.dtype)
             judged_b = levels.relative(
-                value_b.nan_to_num(0.0), batch.group_b, eps=self.eps, alone=self.alone, weight_n=counts_b
+                value_b.nan_to_num(0.0),
+                batch.group_b,
+                scale=self.scale,
+                eps=self.eps,
+                alone=self.alone,
+                weight_n=counts_b,
             )
             total_b = total_b + weight * judged_b
         return batch.broadcast(total_b)

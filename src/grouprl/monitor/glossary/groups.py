@@ -98,6 +98,21 @@ define(
     "0 without a buffer, demonstrations or pairs",
 )
 define(
+    "kl_coef",
+    "weight",
+    "groups",
+    "weight of the KL to the reference in this step, where a controller moves it (adaptive_kl, adaptive_kl_in_reward)",
+    "it settles where kl_controlled is near the target. Growing on and on: the policy runs away; lower optim.lr",
+)
+define(
+    "kl_controlled",
+    "nats",
+    "groups",
+    "KL of the sampled completions to the reference by which the controller moves kl_coef: mean over completions of "
+    "their token mean",
+    "near the controller's target",
+)
+define(
     "rows_used",
     "answers",
     "groups",
