@@ -80,9 +80,7 @@ def test_a_weight_of_zero_is_said_to_stay_zero() -> None:
 
 def test_verls_switch_and_its_defaults() -> None:
     method = compose({"base": "grpo@verl", "use_kl_in_reward": True, "kl_ctrl": "adaptive"}).method
-    assert method.reward_transform == (
-        AdaptiveKLInReward(coef=0.001, estimator="k1", target=0.1, horizon=10_000),
-    )
+    assert method.reward_transform == (AdaptiveKLInReward(coef=0.001, estimator="k1", target=0.1, horizon=10_000),)
     fixed = compose({"base": "grpo@verl", "use_kl_in_reward": True}).method
     assert fixed.reward_transform == (KLInReward(coef=0.001, estimator="k1"),)
 

@@ -121,7 +121,7 @@ def _capital(text: str) -> str:
 
 
 ORDER = (
-    *("train", "plan", "eval", "report", "show", "export", "serve"),
+    *("train", "plan", "eval", "report", "show", "laws", "export", "serve"),
     *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "papers", "metrics"),
 )
 
@@ -175,6 +175,7 @@ def _mount() -> None:
         check_reward,
         evaluate,
         export,
+        laws,
         methods,
         papers,
         plan,
@@ -191,6 +192,7 @@ def _mount() -> None:
     app.command("eval", rich_help_panel=runs)(evaluate.eval_command)
     app.command("report", rich_help_panel=runs)(export.report_command)
     app.command("show", rich_help_panel=runs)(show.show_command)
+    app.command("laws", rich_help_panel=runs)(laws.laws_command)
     app.command("export", rich_help_panel=runs)(export.export_command)
     app.command("serve", rich_help_panel=runs)(serve.serve_command)
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
