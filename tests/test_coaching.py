@@ -23,7 +23,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.methods import method
-from grouprl.rollout.episode import Record, Turn
+from grouprl.records.turns import Record, Turn
 from grouprl.train.loop import train
 from test_episodes_runs import launch, records, run_config
 from test_resume import evidence
@@ -208,7 +208,7 @@ def test_where_it_cannot_work() -> None:
 
 RUN: dict[str, Any] = {
     "task": {"name": "propose", "largest": 9, "attempts": ATTEMPTS, "free": True},
-    "method": {"base": "cpmobius", "exam": 6, "answers": 2, "low": 0.0, "high": 1.0, "falls": 1, "falls_from": 0},
+    "method": {"base": "cpmobius", "exam": 6, "completions": 2, "low": 0.0, "high": 1.0, "falls": 1, "falls_from": 0},
     "warmup": {"steps": 150, "batch": 16, "lr": 1e-2},
     "batch": {"prompts": 6, "group": 1},
 }

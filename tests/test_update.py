@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from grouprl import Batch, RunError, method
+from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
-from grouprl.policy.tokens import Tokens
-from grouprl.train.update import Learner, accumulate, learning_rate, minibatches, update
+from grouprl.records.tokens import Tokens
+from grouprl.train.update import Learner, accumulate, minibatches, update
 
 
 def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:
@@ -187,7 +188,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
     grpo = method("grpo")
     prepared = grpo.compute_advantages(make_batch(policy))
-    prepared = prepared.replace(advantage_bt=prepared.advantage_bt * float("inf"))
+    prepared = prepared.replace(advantage_bt=prepared.advantage_bt * 1e200)
     before = [p.detach().clone() for p in policy.parameters()]
     with pytest.raises(RunError, match="not finite"):
         update(policy, optimizer, grpo, prepared)
@@ -244,8 +245,8 @@ def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
 
 
 def test_learning_rate_rises_and_falls() -> None:
-    linear = Optim(lr=1.0, rise=4, schedule="linear", final=0.1)
+    linear = Optim(lr=1.0, warmup_steps=4, schedule="linear", min_lr_ratio=0.1)
     assert [learning_rate(linear, s, 14) for s in (0, 3, 4, 9)] == pytest.approx([0.25, 1.0, 1.0, 0.55])
-    cosine = Optim(lr=2.0, schedule="cosine", final=0.0)
+    cosine = Optim(lr=2.0, schedule="cosine", min_lr_ratio=0.0)
     assert learning_rate(cosine, 5, 10) == pytest.approx(1.0)
     assert learning_rate(Optim(lr=3.0, schedule="constant"), 99, 100) == 3.0

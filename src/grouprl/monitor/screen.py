@@ -108,7 +108,7 @@ class Screen:
         health = _findings(self.findings, width, min(8, room - 2 - (5 if self.samples else 0)))
         room -= (len(health) + 2 if health else 0) + 2
         if self.samples and room > 0:
-            rows += [Text(""), Text("answers", style="bold")]
+            rows += [Text(""), Text("completions", style="bold")]
             rows += [sample_line(s, width) for s in self.samples[: min(room, 6)]]
         if health:
             rows += [Text(""), Text("health", style="bold"), *health]

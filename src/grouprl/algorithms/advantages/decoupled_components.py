@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -66,18 +67,20 @@ class DecoupledComponents(Advantage):
             return [(1.0, batch.total_reward_b)]
         return [(weight, batch.rewards[name].to(batch.dtype)) for name, weight in weights.items()]
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return tuple(f"rewards.{name}" for name, weight in self.weights.items() if weight != 0)
 
-    def words(self) -> str:
-        """Describe."""
-        which = ", ".join(f"{weight:g} · {name}" for name, weight in self.weights.items()) or "all of them, weight 1"
-        return f"each component of the reward relative to its group, divided by its own spread, added up ({which})"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
-        return f"A = Σ_k w_k (r_k - mean_g r_k) / (std_g r_k + {self.eps:g})"
+        below = f" / (std_g r_k + {self.eps:g})" if self.scale == "sample_std" else ""
+        return f"A = Σ_k w_k (r_k - mean_g r_k){below}"
+
+    @override
+    def words(self) -> str:
+        which = ", ".join(f"{weight:g} · {name}" for name, weight in self.weights.items()) or "all of them, weight 1"
+        spread = "divided by its own spread, " if self.scale == "sample_std" else ""
+        return f"each component of the reward relative to its group, {spread}added up ({which})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""

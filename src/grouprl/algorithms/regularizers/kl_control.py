@@ -14,7 +14,7 @@ from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator
 from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.algorithms.rewards.shaping import KLInReward
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 MOST = 0.2
 """Relative distance from the target beyond which the weight moves no faster."""

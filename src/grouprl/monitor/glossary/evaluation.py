@@ -51,8 +51,8 @@ define(
     "eval/*_high", "share or reward", "evaluation", "upper end of the 95 % interval of that number", "compare intervals"
 )
 define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out completion", "see length_mean")
-define("eval/prompts", "questions", "evaluation", "held-out prompts behind these numbers", "200 or more")
-define("eval/samples", "answers", "evaluation", "completions sampled for each held-out prompt", "at least k")
+define("eval/prompts", "prompts", "evaluation", "held-out prompts behind these numbers", "200 or more")
+define("eval/samples", "completions", "evaluation", "completions sampled for each held-out prompt", "at least k")
 define(
     "eval/truncated",
     "share",

@@ -32,14 +32,14 @@ define(
 )
 define(
     "rows_dropped",
-    "answers",
+    "completions",
     "groups",
     "completions removed before training, by a selection rule or because they could not be scored",
     "0, or what the method's filter is meant to remove",
 )
 define(
     "prompts_sampled",
-    "questions",
+    "prompts",
     "groups",
     "training prompts sampled in this step; each is trained on or lost for one reason, so that the account closes",
     "batch.prompts, more where prompts are probed or sampled again",
@@ -58,17 +58,17 @@ define(
     "those of them, sampled or stored, with a completion in the loss",
     "near prompts_sampled + prompts_stored",
 )
-define("prompts_kept", "questions", "groups", "those of them whose completions all wait in a store", "see rows_kept")
+define("prompts_kept", "prompts", "groups", "those of them whose completions all wait in a store", "see rows_kept")
 define(
     "prompts_sent",
-    "questions",
+    "prompts",
     "groups",
     "those of them whose completions all went to another trainer",
     "see rows_sent",
 )
 define(
     "prompts_lost/*",
-    "questions",
+    "prompts",
     "groups",
     "prompts sampled and not trained on, by what took away the last of their completions (reasons as in rows_lost/*; "
     "not_answered: only probed, or passed over by curriculum or allocation)",
@@ -76,7 +76,7 @@ define(
 )
 define(
     "rows_sampled",
-    "answers",
+    "completions",
     "groups",
     "completions that the policy sampled in this step: for training, as hints, probes, baselines or trials, and what "
     "a critic is taught with",
@@ -114,28 +114,28 @@ define(
 )
 define(
     "rows_used",
-    "answers",
+    "completions",
     "groups",
     "completions with a token in the loss",
     "rows_sampled + rows_stored, less the others",
 )
 define(
     "rows_kept",
-    "answers",
+    "completions",
     "groups",
     "completions that wait in a store, from which later steps learn",
     "rows_sampled, where a method learns from stored actions alone (archer)",
 )
 define(
     "rows_sent",
-    "answers",
+    "completions",
     "groups",
     "completions that another trainer trains on",
     "those of called agents (send_called)",
 )
 define(
     "rows_lost/*",
-    "answers",
+    "completions",
     "groups",
     "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
     "failed completion "
@@ -153,7 +153,7 @@ define(
 
 define(
     "completions_probed",
-    "answers",
+    "completions",
     "groups",
     "completions sampled in this step only to measure prompts; they are not trained on and not counted in tokens",
     "small beside the completions trained on: it is the price of choosing",
@@ -167,13 +167,17 @@ define(
 )
 define(
     "completions_least",
-    "answers",
+    "completions",
     "groups",
     "completions of the prompt that got fewest in this step",
     "at least 2 where completions are compared with each other. Equal to answers_most: nothing was allotted",
 )
 define(
-    "completions_most", "answers", "groups", "completions of the prompt that got most in this step", "see answers_least"
+    "completions_most",
+    "completions",
+    "groups",
+    "completions of the prompt that got most in this step",
+    "see answers_least",
 )
 define(
     "prompts_skipped",
@@ -199,7 +203,7 @@ define(
 define(
     "length_budget",
     "tokens",
-    "answers",
+    "completions",
     "mean token budget of the prompts of this step",
     "falls while prompts stay solved, and jumps back where they do not",
 )
@@ -227,37 +231,37 @@ define(
 )
 define(
     "continuations",
-    "answers",
-    "answers",
+    "completions",
+    "completions",
     "continuations sampled to judge how completions begin",
     "as many as asked for",
 )
 define(
     "plans",
-    "answers",
-    "answers",
+    "completions",
+    "completions",
     "completions that hold a plan (the sign that ends one) and were carried out several times",
     "near the number of completions asked for. 0: the policy does not write plans, and nothing branches",
 )
-define("restarts", "questions", "groups", "prompts answered from a beginning of the solution", "as asked for")
+define("restarts", "prompts", "groups", "prompts answered from a beginning of the solution", "as asked for")
 define(
     "cut_completions",
-    "answers",
-    "answers",
+    "completions",
+    "completions",
     "completions sampled where thoughts were cut",
     "thoughts x budgets x completions each",
 )
 define(
     "extra_rows",
-    "answers",
-    "answers",
+    "completions",
+    "completions",
     "good completions sampled at another temperature that joined the step",
     "above 0. Always 0: no good completion was found at that temperature",
 )
 define(
     "verification_rows",
     "rows",
-    "answers",
+    "completions",
     "rows that ask whether a completion of this step is right",
     "above 0. Always 0: no group has right and wrong completions",
 )
@@ -265,21 +269,21 @@ define(
 define(
     "turns_mean",
     "turns",
-    "answers",
+    "completions",
     "mean number of turns of an episode",
     "what the task needs. Growing towards the limit without more pass@1: the policy wanders",
 )
 define(
     "invalid_fraction",
     "share",
-    "answers",
+    "completions",
     "share of actions that the environment did not understand or did not allow",
     "falls early in training and stays near 0. Staying high: the form of an action is not learnt",
 )
 define(
     "rows_per_episode",
     "rows",
-    "answers",
+    "completions",
     "rows that an episode has on average: one for each agent, and one for each time one begins afresh",
     "what the task needs. Growing without more reward: a planner calls its helpers more often than it has to",
 )

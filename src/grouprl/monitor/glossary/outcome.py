@@ -32,14 +32,14 @@ define(
 )
 define(
     "reward_errors",
-    "answers",
+    "completions",
     "outcome",
     "completions of the step whose reward or environment raised, timed out or returned nonsense (never counted as 0)",
     "0. Anything else means that the scorer, not the model, needs attention",
 )
 define(
     "reward_timeouts",
-    "answers",
+    "completions",
     "outcome",
     "completions of the step whose reward took longer than reward.timeout, or whose environment took longer than "
     "environment.timeout (they are among reward_errors)",
@@ -47,7 +47,7 @@ define(
 )
 define(
     "demonstrations_failed",
-    "questions",
+    "prompts",
     "outcome",
     "prompts of a warm-up step that had no demonstration, as it raised or its environment failed",
     "0. The warm-up imitates the others; reward.on_error and reward.max_failed_fraction say when a run stops",

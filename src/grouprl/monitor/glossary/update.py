@@ -173,7 +173,7 @@ define(
 )
 define(
     "reference_rows",
-    "answers",
+    "completions",
     "update",
     "completions of the initial policy that joined the step",
     "the method's number. 0: the initial policy solved no prompt well enough",
@@ -230,81 +230,85 @@ define(
 define(
     "branches",
     "episodes",
-    "answers",
+    "completions",
     "episodes that began with turns of another one",
     "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
 )
-define("reviews", "reviews", "answers", "episodes that the policy was asked to review", "as many as are sampled")
+define("reviews", "reviews", "completions", "episodes that the policy was asked to review", "as many as are sampled")
 define(
     "reviews_no_room",
     "reviews",
-    "answers",
+    "completions",
     "episodes that are too long to be reviewed: transcript and review do not fit the model's positions",
     "0. Otherwise give the model more positions, or a form of reviews with shorter prompts",
 )
 define(
     "reviews_unread",
     "reviews",
-    "answers",
+    "completions",
     "reviews that cannot be read: neither a verdict nor a turn that there was",
     "falls to few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
 )
 define(
     "reviews_content",
     "share",
-    "answers",
+    "completions",
     "share of the reviews that find nothing wrong",
     "grows with the share of right episodes. 1 from the start: nothing is ever tried again",
 )
 define(
-    "retries", "episodes", "answers", "episodes begun again because of a review", "some, while there is much to mend"
+    "retries",
+    "episodes",
+    "completions",
+    "episodes begun again because of a review",
+    "some, while there is much to mend",
 )
 define(
     "retries_good",
     "episodes",
-    "answers",
+    "completions",
     "second attempts from which is learnt how to review and how to act on it",
     "> 0",
 )
 define(
     "actor_reward",
     "reward",
-    "answers",
+    "completions",
     "mean reward of the frozen actor's first trials, without any review",
     "as before training: it never learns",
 )
 define(
     "retry_gain",
     "reward",
-    "answers",
+    "completions",
     "mean reward of further attempts minus that of the attempts before them",
     "rises above 0: reviews help",
 )
 define(
     "review_model_error",
     "reward²",
-    "answers",
+    "completions",
     "mean squared error of the reward model of reviews on those that a trial just followed, before it has seen these",
     "falls well below the variance of what reviews bring (0.25 where half of them bring 1). Otherwise it guesses",
 )
 define(
     "rows_doubled",
     "rows",
-    "answers",
+    "completions",
     "rows of called agents that count twice, so that every episode has equally many",
     "few: episodes call about as often as the method expects",
 )
 define(
     "rows_left_out",
     "rows",
-    "answers",
+    "completions",
     "rows of called agents beyond the number that every episode has",
     "few: episodes call about as often as the method expects",
 )
 define(
     "exam_accuracy",
     "share",
-    "answers",
+    "completions",
     "share of the exam's held-out prompts that the player completions rightly after its update",
     "rises. Where it stands still, the coach is paid nothing",
 )
@@ -318,7 +322,7 @@ define(
 define(
     "exchange_lag",
     "steps",
-    "answers",
+    "completions",
     "steps that the weights of a called agent lack, the step at hand included",
     "small. At the method's limit: the caller waits for the called agent's trainer",
 )
@@ -339,13 +343,13 @@ define(
 define(
     "horizon",
     "turns",
-    "answers",
+    "completions",
     "turns that an episode of this step could take",
     "the method's schedule",
 )
 define(
     "successes_replayed",
-    "answers",
+    "completions",
     "update",
     "stored successes that took a place in a group that failed",
     "falls as fewer groups fail. Always 0: no prompt that fails now was solved before",

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
-from grouprl.rewards.scoring import Problem, Scores
-from grouprl.rollout.episode import Record, Turn
-from grouprl.rollout.requests import Prompt
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Problem, Scores
+from grouprl.records.turns import Record, Turn
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Packed = dict[str, Any]
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""
@@ -33,7 +35,7 @@ def pack(samples: ScoredSamples) -> Packed:
     pairs = zip(samples.prompts, samples.examples, strict=True)
     return {
         **{name: torch.from_numpy(getattr(samples, name).copy()) for name in _ARRAYS},
-        "question_ids": [example.id for example in samples.examples],
+        "example_ids": [example.id for example in samples.examples],
         "prompts": [None if prompt == example.prompt else _plain(prompt) for prompt, example in pairs],
         "prompt_ids": _flat(rollout.prompt_ids),
         "response_ids": _flat(rollout.response_ids),
@@ -56,7 +58,7 @@ def unpack(packed: Mapping[str, Any], task: Task) -> ScoredSamples:
     """Return the rows that `pack` was given; InputError where `task` no longer has a prompt of theirs."""
     examples = tuple(
         _example(task, index, name)
-        for index, name in zip(packed["index_b"].tolist(), packed["question_ids"], strict=True)
+        for index, name in zip(packed["index_b"].tolist(), packed["example_ids"], strict=True)
     )
     prompts = tuple(
         example.prompt if prompt is None else _prompt(prompt)
