@@ -55,7 +55,7 @@ def fit_entropy_law(entropy_n: Sequence[float], reward_n: Sequence[float]) -> En
     h_n, r_n = _points(entropy_n, reward_n, 3, "entropy_n", "reward_n")
     x_n = np.exp(h_n)
     spread = float(((x_n - x_n.mean()) ** 2).sum())
-    if spread == 0:
+    if float(np.ptp(h_n)) == 0:
         raise InputError("all entropies are the same", "a line needs two of them", "Give more steps")
     slope = float(((x_n - x_n.mean()) * (r_n - r_n.mean())).sum()) / spread
     a, b = -slope, float(r_n.mean() - slope * x_n.mean())
