@@ -31,7 +31,7 @@ def standardised(rewards: Sequence[float], eps: float = 1e-6) -> list[float]:
     return [(r - mean) / (std + eps) for r in rewards]
 
 
-# --- 43 DisCO: invalid groups contribute 0 and count in the denominator ------------------------------------------------
+# --- 43 DisCO: invalid groups contribute 0 and count in the denominator -----------------------------------------------
 
 
 def test_disco_counts_prompts_without_both_kinds_in_its_mean() -> None:

@@ -114,7 +114,9 @@ class AdaptiveKLInReward(KLInReward, Controlled):
 
     def words(self) -> str:
         """Describe."""
-        return f"subtract β times the KL to the reference ({self.estimator}) from the {self.level}'s reward; {self.rule()}"
+        return (
+            f"subtract β times the KL to the reference ({self.estimator}) from the {self.level}'s reward; {self.rule()}"
+        )
 
     def formula(self) -> str:
         """Formula."""

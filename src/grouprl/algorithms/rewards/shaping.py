@@ -46,7 +46,9 @@ class KLInReward(RewardTransform):
         if self.coef == 0:
             return batch
         log_bt = batch.need("old_bt", self.name) - batch.need("ref_bt", self.name)
-        penalty_bt = torch.where(batch.mask_bt, -self.weight(batch) * estimate(log_bt.clamp(-20, 20), self.estimator), 0)
+        penalty_bt = torch.where(
+            batch.mask_bt, -self.weight(batch) * estimate(log_bt.clamp(-20, 20), self.estimator), 0
+        )
         if self.level == "sequence":
             return batch.replace(reward_b=batch.reward_b + penalty_bt.sum(1))
         before_bt = batch.token_reward_bt
