@@ -14,7 +14,7 @@ from grouprl.rewards.clock import each_within
 from grouprl.rewards.code import compiles, extract_code, passes_tests, same
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.workers import RewardWorkers
-from grouprl.sandbox import Outcome, SandboxSettings
+from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tasks import CodeTask, load_task
 from grouprl.tasks.task import split_of
 
@@ -172,10 +172,10 @@ def test_the_clock_is_told_by_the_worker_and_an_endless_program_keeps_its_group(
 @pytest.mark.parametrize(
     ("outcomes", "ends"),
     [
-        ([Outcome("refused", what="no room"), Outcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
-        ([Outcome("killed", lost=True), Outcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
-        ([Outcome("killed", lost=True), Outcome("killed", lost=True)], {"tests": 0.0, "correct": 0.0}),
-        ([Outcome("refused", what="no room"), Outcome("refused", what="no room")], RunError),
+        ([ProgramOutcome("refused", what="no room"), ProgramOutcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
+        ([ProgramOutcome("killed", lost=True), ProgramOutcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
+        ([ProgramOutcome("killed", lost=True), ProgramOutcome("killed", lost=True)], {"tests": 0.0, "correct": 0.0}),
+        ([ProgramOutcome("refused", what="no room"), ProgramOutcome("refused", what="no room")], RunError),
     ],
 )
 def test_a_failure_of_the_sandbox_is_not_the_programs(outcomes, ends, monkeypatch):
@@ -232,7 +232,7 @@ def test_whether_it_compiles_never_raises(text):
 def test_the_task_code(level):
     task = load_task({"name": "code", "level": level})
     for index in range(100):
-        question = task.question("train", index)
+        question = task.example("train", index)
         assert question.level == level
         right = task.solution(question)
         for text in (question.prompt, right, task.demonstration(question, 0)):
@@ -255,6 +255,6 @@ def test_every_right_expression_of_the_task_counts_and_no_other():
 
 def test_demonstrations_are_right_in_about_half():
     task = CodeTask(sandbox=SandboxSettings(seconds=2))
-    questions = [task.question("train", index) for index in range(300)]
+    questions = [task.example("train", index) for index in range(300)]
     right = [all(eval(task.demonstration(q, 0), {"x": x}) == y for x, y in q.columns["tests"]) for q in questions]
     assert 0.4 < sum(right) / len(right) < 0.75

@@ -15,8 +15,8 @@ from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
 from grouprl.records.examples import Example
 from grouprl.rollout.turn_text import Between
-from grouprl.serve.sampling import SampledTurn
-from grouprl.serve.shelves import Keeping, Shelves
+from grouprl.serve.sampling import ServedTurn
+from grouprl.serve.shelves import ShelfLimits, Shelves
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
@@ -62,7 +62,7 @@ class Requested:
     seen: list[int]
 
 
-class Rows:
+class ServedRows:
     """The rows of every client, by API key. Nothing is kept of a client without one.
 
     A request whose messages begin with all that a row holds, the last completion included, goes on in that row: the
@@ -72,11 +72,11 @@ class Rows:
     """
 
     def __init__(
-        self, policy: Any, record: Path | None = None, keeping: Keeping | None = None, secret: bool = False
+        self, policy: Any, record: Path | None = None, keeping: ShelfLimits | None = None, secret: bool = False
     ) -> None:
         """Begin without rows; `secret` keys are written into the record as digests."""
         self.policy, self.between, self.secret = policy, Between(policy, "append"), secret
-        self._shelves: Shelves[Row] = Shelves(keeping or Keeping())
+        self._shelves: Shelves[Row] = Shelves(keeping or ShelfLimits())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
 
@@ -114,7 +114,7 @@ class Rows:
             seen = self.policy.encode(self.between.later(shown(messages[len(said) :], ()), ended))
             return Requested(row, turns, [*before, *seen], seen)
 
-    def add(self, key: str, asked: Requested, sampled: SampledTurn, said: Messages, tools: Messages) -> Row:
+    def add(self, key: str, asked: Requested, sampled: ServedTurn, said: Messages, tools: Messages) -> Row:
         """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
         gone."""
         with self._lock:
@@ -145,7 +145,7 @@ class Rows:
                 return min(going, key=lambda row: row.number)
         return None
 
-    def _write(self, key: str, row: Row, seen: list[int], sampled: SampledTurn) -> None:
+    def _write(self, key: str, row: Row, seen: list[int], sampled: ServedTurn) -> None:
         if self._file is None:
             return
         first = row.turns == 1

@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Kept)
 
 
 @dataclass(frozen=True)
-class Keeping:
+class ShelfLimits:
     """How much is kept."""
 
     seconds: float = 3600.0
@@ -63,7 +63,7 @@ class _Shelf(Generic[K]):
 class Shelves(Generic[K]):
     """What is kept of every key. Where room is short, the key that takes most gives up what it used least recently."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: ShelfLimits) -> None:
         self.keeping, self.cost = keeping, 0
         self._shelves: OrderedDict[str, _Shelf[K]] = OrderedDict()
 

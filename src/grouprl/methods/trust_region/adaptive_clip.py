@@ -14,9 +14,10 @@ from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, Dual, Dyna
 from grouprl.algorithms.prompts.budget import EntropyTemperature
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, Spread
 
 Ratio = Annotated[float, Field(gt=1)]
 
@@ -266,7 +267,7 @@ def bapo(
             "pivot": "the authors' scripts: the 0.8-quantile of log H",
             "adapt_clip": "the paper: asymmetric adaptive clipping",
             "redistribute": "the paper: differential advantage redistribution",
-            "heat": "the authors' scripts: τ = 0.05 of adaptive temperature sampling",
+            "temperature": "the authors' scripts: τ = 0.05 of adaptive temperature sampling",
             "released": "off: the paper's signed ĥ",
             "eps": "the authors' code: 1e-6",
             "limit": "the authors' code: groups with an |A| of 5 or more get GRPO's advantage",
