@@ -114,7 +114,7 @@ def sigmoid_law(points: Curve, skip: float = 0.0, seed: int = 0) -> Fitted:
         best = max((r for _, r in rows), default=points.start)
         tried = points.start + (best - points.start) * np.linspace(1.001, 3.0, int(COARSE["ceilings"]))
         c_n, r_n = [c for c, _ in rows], [r for _, r in rows]
-        return fit_sigmoid_law(c_n, r_n, start=points.start, ceilings=tried, precision=COARSE["precision"])
+        return fit_sigmoid_law(c_n, r_n, start=points.start, ceilings=list(tried), precision=COARSE["precision"])
 
     law = fit_sigmoid_law([c for c, _ in pairs], [r for _, r in pairs], start=points.start)
     read = {"ceiling": lambda x: x.ceiling, "exponent": lambda x: x.exponent, "midpoint": lambda x: x.midpoint}
