@@ -61,7 +61,7 @@ FORMS: Settings = {
 """For methods that live on forms of answering."""
 TASKS["ponder"] = FORMS
 PER_TASK["ponder"] = {}
-FEW: Settings = {"data": {"questions": 1024}}
+FEW: Settings = {"data": {"prompts": 1024}}
 """For methods that come back to prompts."""
 SPECIAL: dict[str, Settings] = {
     "dump": {"task": {"shortest": 4}},

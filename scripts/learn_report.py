@@ -55,6 +55,11 @@ def page(outcomes: list[Outcome]) -> str:
     outcomes = [outcome for outcome in outcomes if outcome["method"] != CONTROL]
     failed = [line(outcome) for outcome in outcomes if not learned(outcome)]
     verdict = "Every run met it." if not failed else "These runs did not meet it:\n\n" + listed(failed)
+    there = {outcome["method"] for outcome in outcomes}
+    missed = {outcome["method"] for outcome in outcomes if not learned(outcome)}
+    notes = [f"`{name}`: {why}" for name, why in WHY_NOT.items() if name in missed]
+    notes += [f"`{name}`: {why}" for name, why in AS_BASE.items() if name in there]
+    verdict += "\n\nHow to read single rows:\n\n" + listed(notes) if notes else ""
     tables = [f"## {task}\n\n{table(runs)}" for task, runs in by(outcomes, "task").items()]
     minutes = sum(outcome.get("seconds", 0) for outcome in outcomes) / 60
     return PAGE.format(
@@ -150,7 +155,26 @@ def listed(lines: list[str]) -> str:
     return "\n".join(f"- {text}" for text in lines)
 
 
-PAGE = """# Which methods learn
+WHY_NOT = {
+    "intuitor": "its reward is the policy's own certainty; it never reads whether a completion is right",
+    "rl_v": "not explained yet; the same weights also learn to verify, and were lost to it",
+    "self": "an artefact of its task: the policy is the same before and after, so no step trained on anything",
+    "dvpo": "its value model is fixed before training and no reward is read after; it did not guide this model",
+    "dapo_direct": "its critic explains no variance on this task; on `addition`, where it does, the method learns",
+}
+"""What is known of methods that did not learn."""
+AS_BASE = {
+    "hicra": "no planning phrase can occur in this task's letters, so the row is its base's (`grouprl plan` says so)",
+    "parallel_r1": "this task has no parallel blocks, so only the reward of 1 and -1 acts",
+    "s_grpo_memory": "completions are shorter than the head that is always kept, so the row is GRPO's",
+    "vapo": "completions are so short that its length-adaptive lambda is 0; set length_alpha higher",
+}
+"""Rows of methods whose own mechanism has nothing to act on at these settings."""
+
+PAGE = """# Which methods learn, and which do not
+
+A run *learned* if the 95 % interval of pass@1 (one completion sampled at temperature 1, held-out prompts, 512 prompts
+with 4 completions each) lies at least {margin} above the interval before. {verdict}
 
 Recorded by `make zoo` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one core of a
 machine that did other things beside, {date}. All runs of a task begin with the same tiny model, warmed up on imperfect
@@ -158,15 +182,12 @@ demonstrations; that warm-up is the run of `sft`, whose row tells of the untouch
 each method gets the same number of rollouts of 32 prompts with 16 completions, AdamW, and a learning rate that rises
 over the first steps and falls linearly to 5 %.
 
-A run *learned* if the 95 % interval of pass@1 (one completion sampled at temperature 1, held-out prompts, 512 prompts
-with 4 completions each) lies at least {margin} above the interval before. {verdict}
-
 The control, GRPO with a coin for a reward, must not meet it:
 
 {control}
 
 Methods that are only right on-policy make one update per rollout, the others two. Nothing was tuned per method: this
-says which ones work here, not which is best.
+says which work at these settings, not which is best.
 
 ![pass@1 of the completions sampled in training, by step](learning.png)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import pytest
 import toy_envs
 from grouprl.orchestrator.accounting import ELSEWHERE, REASONS, account, in_words, totals
 from grouprl.rollout.prompt_stream import PromptStream
+from grouprl.rollout.sampler import as_rollout
 from test_loop import launch, records
 
-ELSEWHERE_METRICS = [f"{what}_{name}" for what in ("rows", "questions") for name in ELSEWHERE]
+ELSEWHERE_METRICS = [f"{what}_{name}" for what in ("rows", "prompts") for name in ELSEWHERE]
 
 REWARDS = """
 import time
@@ -48,18 +51,19 @@ def never(completion, **_):
 def closed(folder: Path) -> dict[str, float]:
     """Check the account of every step of a run, and return its sums."""
     sums: dict[str, float] = {}
-    for record in records(folder, "train"):
+    for record in [*records(folder, "pretraining"), *records(folder, "train")]:
         lost = {name: n for name, n in record.items() if name.startswith(("rows_lost/", "prompts_lost/"))}
         assert all(n > 0 and name.partition("/")[2] in (*REASONS, "not_answered") for name, n in lost.items())
         rows = sum(n for name, n in lost.items() if name.startswith("rows"))
-        examples = sum(n for name, n in lost.items() if name.startswith("questions"))
+        examples = sum(n for name, n in lost.items() if name.startswith("prompts"))
         elsewhere = {name: record[name] for name in ELSEWHERE_METRICS if name in record}
         assert all(n > 0 for n in elsewhere.values())
         rows += sum(n for name, n in elsewhere.items() if name.startswith("rows"))
-        examples += sum(n for name, n in elsewhere.items() if name.startswith("questions"))
+        examples += sum(n for name, n in elsewhere.items() if name.startswith("prompts"))
         assert record["rows_sampled"] + record["rows_stored"] == record["rows_used"] + rows
-        assert record["prompts_sampled"] == record["prompts_trained"] + examples
-        names = ("rows_sampled", "rows_stored", "rows_used", "prompts_sampled", "prompts_trained")
+        assert record["prompts_sampled"] + record["prompts_stored"] == record["prompts_trained"] + examples
+        assert (record["prompts_trained"] > 0) == (record["rows_used"] > 0)
+        names = ("rows_sampled", "rows_stored", "rows_used", "prompts_sampled", "prompts_stored", "prompts_trained")
         for name, n in {**{name: record[name] for name in names}, **elsewhere, **lost}.items():
             sums[name] = sums.get(name, 0) + n
     return sums
@@ -72,14 +76,31 @@ def questions_dealt(folder: Path) -> int:
     return int(state["source"]["sampled"]) - (30 * 32 if first["phase"] == "warmup" else 0)
 
 
+@contextmanager
+def counted_requests() -> Iterator[list[Any]]:
+    """What the sampler of texts is asked for inside the block, by the collector alone."""
+    seen: list[Any] = []
+
+    def counting(requests: Any, samples: Any) -> Any:
+        seen.extend(requests)
+        return as_rollout(requests, samples)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grouprl.rollout.collector.as_rollout", counting)
+        yield seen
+
+
 def run(folder: Path, **changes: Any) -> dict[str, float]:
     settings = {
         "steps": 3,
         "batch": {"prompts": 8, "group": 4},
         "eval": {"every": 0, "final_prompts": 16},
     } | changes
-    launch(folder, **settings)
+    with counted_requests() as requests:
+        launch(folder, **settings)
     sums = closed(folder)
+    if "task" not in changes:  # episodes ask turn by turn
+        assert sums["rows_sampled"] == len(requests), "every completion that was asked of the sampler in training"
     assert sums["prompts_sampled"] == questions_dealt(folder)
     return sums
 
@@ -89,6 +110,7 @@ def test_nothing_is_lost_where_nothing_fails(tmp_path: Path) -> None:
     assert sums == {
         "prompts_sampled": 24,
         "prompts_trained": 24,
+        "prompts_stored": 0,
         "rows_sampled": 96,
         "rows_stored": 0,
         "rows_used": 96,
@@ -120,7 +142,7 @@ def test_failed_rewards(tmp_path: Path, function: str, mode: str, reasons: set[s
     sums = run(tmp_path / "run", reward=reward)
     assert {name.removeprefix("rows_lost/") for name in sums if name.startswith("rows_lost/")} == reasons
     if function == "sevens_fail":
-        assert sums["rows_lost/error"] == 4 * sums["questions_lost/error"]
+        assert sums["rows_lost/error"] == 4 * sums["prompts_lost/error"]
 
 
 def test_refilled_questions(tmp_path: Path) -> None:
@@ -128,19 +150,23 @@ def test_refilled_questions(tmp_path: Path) -> None:
     path.write_text(REWARDS)
     reward = {"function": f"{path}:never", "self_test": False}
     sums = run(tmp_path / "run", method={"name": "dapo", "max_rounds": 3}, reward=reward)
-    assert sums["prompts_sampled"] == sums["questions_lost/refill"] == 3 * 3 * 8
+    assert sums["prompts_sampled"] == sums["prompts_lost/refill"] == 3 * 3 * 8
     assert sums["rows_used"] == 0
 
 
 METHODS: dict[str, Any] = {
-    "probes": ({"name": "dots", "reference": 4}, "questions_lost/not_answered"),
+    "probes": ({"name": "dots", "reference": 4}, "prompts_lost/not_answered"),
     "allocation": ("knapsack_rl", None),
-    "solved": ({"name": "self", "solved": -1.0}, "questions_lost/not_answered"),
+    "solved": ({"name": "self", "solved": -1.0}, "prompts_lost/not_answered"),
     "hints": ({"name": "ghpo", "hint_start": 0}, "rows_lost/exploration"),
     "replay": ("skywork_r1v2", "rows_stored"),
     "policies": ({"name": "remix", "reincarnation": 3}, "rows_stored"),
     "pruned": ("cppo", "rows_lost/masked"),
-    "greedy": ("remax", None),
+    "greedy": ("remax", "rows_lost/probe"),
+    "ladder": ({"name": "scaf_grpo", "hint_start": 0}, None),
+    "pairs": ("share_grpo", None),
+    "continuations": ("pppo", "rows_lost/probe"),
+    "before the first step": ("vapo", "rows_lost/pretraining"),
 }
 
 
@@ -182,16 +208,18 @@ def test_a_question_is_lost_to_what_took_its_last_answer() -> None:
         "rows_sampled": 6,
         "rows_stored": 2,
         "rows_used": 2,
+        "tokens_sampled": 0,
         "rows_lost/error": 2,
         "rows_lost/group": 1,
         "rows_lost/refill": 1,
         "rows_lost/masked": 2,
         "prompts_sampled": 5,
-        "prompts_trained": 1,
-        "questions_lost/not_answered": 1,
-        "questions_lost/group": 1,
-        "questions_lost/refill": 1,
-        "questions_lost/masked": 1,
+        "prompts_stored": 1,
+        "prompts_trained": 2,
+        "prompts_lost/not_answered": 1,
+        "prompts_lost/group": 1,
+        "prompts_lost/refill": 1,
+        "prompts_lost/masked": 1,
     }
 
 
@@ -201,7 +229,7 @@ def test_rows_that_are_elsewhere_are_not_lost() -> None:
     found = account(range(3), sampled, fates, Rows((0, 0, 0)), Judged(True))  # type: ignore[arg-type]
     assert (found["rows_used"], found["rows_sent"], found["rows_kept"], found["rows_lost/error"]) == (1, 2, 1, 1)
     assert (found["prompts_trained"], found["prompts_kept"], found["prompts_sent"]) == (1, 1, 1)
-    assert "questions_lost/error" not in found
+    assert "prompts_lost/error" not in found
     assert in_words(totals([{"phase": "train", **found}])) == (
         "3 prompts sampled: 1 trained on, 1 kept for later, 1 sent to another trainer. "
         "5 completions sampled: 1 used, 1 kept for later, 2 sent to another trainer, 1 lost (error)."
@@ -216,8 +244,9 @@ def test_rows_whose_turns_wait_in_a_store_are_kept(tmp_path: Path) -> None:
     sums = run(tmp_path / "run", task=f"{toy_envs.__file__}:AskTask", warmup={"steps": 0}, method=ARCHER, batch=batch)
     assert sums["rows_kept"] == 64  # of the two steps after the critic's warm-up
     assert sums["prompts_kept"] == 16
-    assert sums["rows_stored"] == 12
-    assert not any("lost" in name for name in sums)
+    assert sums["rows_stored"] == sums["prompts_stored"] == 12  # actions at stored observations
+    assert sums["rows_lost/probe"] == 2 * (3 * 8 + 6) + 3 * 8
+    assert sums["rows_sampled"] == 96 + sums["rows_lost/probe"]
 
 
 def test_the_counter_of_the_source_is_the_number_asked() -> None:
@@ -231,9 +260,9 @@ def test_the_counter_of_the_source_is_the_number_asked() -> None:
 def test_the_account_in_words() -> None:
     records: list[dict[str, Any]] = [
         {"phase": "eval", "prompts_sampled": 99},
-        {"phase": "train", "prompts_sampled": 1200, "prompts_trained": 1190, "questions_lost/error": 10}
+        {"phase": "train", "prompts_sampled": 1200, "prompts_trained": 1190, "prompts_lost/error": 10}
         | {"rows_sampled": 2400, "rows_stored": 0, "rows_used": 2380, "rows_lost/error": 20, "rows_trained": 0.5},
-        {"phase": "train", "prompts_sampled": 4, "prompts_trained": 3, "questions_lost/refill": 1}
+        {"phase": "train", "prompts_sampled": 4, "prompts_trained": 3, "prompts_lost/refill": 1}
         | {"rows_sampled": 8, "rows_stored": 2, "rows_used": 8, "rows_lost/refill": 2},
     ]
     assert in_words(totals(records)) == (

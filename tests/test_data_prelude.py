@@ -51,7 +51,7 @@ def test_soft_value_lies_between_mean_and_largest_reward() -> None:
 
 def surveyed(rates: list[float], **settings: Any) -> tuple[FakeDesk, InitialCompletions]:
     """A context whose prompts were all sampled before training."""
-    context, part = FakeDesk(rates), InitialCompletions(**{"answers": 4, "prompts_per_piece": 3, **settings})
+    context, part = FakeDesk(rates), InitialCompletions(**{"completions": 4, "prompts_per_piece": 3, **settings})
     for number in range(part.count(context)):
         context.step = number
         part.piece(number, context)
@@ -399,7 +399,7 @@ def test_rto_without_the_expert_is_ppo() -> None:
     plain = grouprl.method("ppo", kl_coef=0.01).prepare(batch)
     rto = grouprl.method("rto", expert_coef=0.0)
     assert torch.equal(rto.prepare(batch).advantage_bt, plain.advantage_bt)
-    assert rto.prelude == ()
+    assert rto.pretrain == ()
     same = expert_batch(value_bt=[[0.1, 0.2, 0.3]], stats={"expert": f64([[-1.2, -1.0, -0.4]])})
     near(grouprl.method("rto").prepare(same).advantage_bt, plain.advantage_bt)
 
@@ -469,12 +469,12 @@ def records(folder: Path, phase: str) -> list[dict[str, Any]]:
 def cut_at(whole: Path, folder: Path, at: str) -> Path:
     """Copy a finished run and forget everything after checkpoint `at`."""
     shutil.copytree(whole, folder)
-    order = {"warmup": 0, "prelude": 1, "step": 2}
+    order = {"warmup": 0, "pretraining": 1, "step": 2}
     for path in (folder / "checkpoints").iterdir():
         if (order[path.name.split("-")[0]], path.name) > (order[at.split("-")[0]], at):
             shutil.rmtree(path)
     shutil.rmtree(folder / "model")
-    if at.startswith("prelude"):
+    if at.startswith("pretraining"):
         (folder / "before.json").unlink()
     return folder
 
@@ -491,12 +491,12 @@ METHODS: dict[str, Any] = {
 @pytest.mark.parametrize("name", METHODS)
 def test_runs_go_on_exactly_where_they_stopped(name: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", METHODS[name])
-    before, after = records(whole, "prelude"), records(whole, "train")
+    before, after = records(whole, "pretraining"), records(whole, "train")
     assert len(before) == 2
     assert any(record["grad_norm"] > 0 for record in after)
-    for at in ("prelude-000001", "step-000001"):
+    for at in ("pretraining-000001", "step-000001"):
         cut = run(cut_at(whole, tmp_path / at, at), resume=True)
-        assert records(cut, "prelude") == before
+        assert records(cut, "pretraining") == before
         assert records(cut, "train") == after
         for file in ("checkpoints/step-000003/policy.safetensors", "checkpoints/step-000003/optimizer.pt"):
             assert (cut / file).read_bytes() == (whole / file).read_bytes()
@@ -505,12 +505,12 @@ def test_runs_go_on_exactly_where_they_stopped(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("name", "part"), [("dvpo", "global_value"), ("rto", "preference_model")])
 def test_a_second_model_is_frozen_while_the_policy_learns(name: str, part: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "run", METHODS[name], optim={"lr": 1e-2})
-    assert all(record["pairs"] > 0 for record in records(whole, "prelude"))
+    assert all(record["pairs"] > 0 for record in records(whole, "pretraining"))
     first, last = (
         torch.load(whole / "checkpoints" / f"step-{step:06d}" / "data.pt", weights_only=True)["memory"]
         for step in (0, 3)
     )
-    weights = [memory[f"prelude.{part}"]["weights"] for memory in (first, last)]
+    weights = [memory[f"pretrain.{part}"]["weights"] for memory in (first, last)]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     policies = [(whole / "checkpoints" / f"step-{step:06d}" / "policy.safetensors").read_bytes() for step in (0, 3)]
     assert policies[0] != policies[1]
@@ -518,24 +518,24 @@ def test_a_second_model_is_frozen_while_the_policy_learns(name: str, part: str, 
 
 def test_a_star_po_asks_the_whole_set_before_training(tmp_path: Path) -> None:
     whole = run(tmp_path / "run", METHODS["a_star_po"])
-    first = records(whole, "prelude")[0]
+    first = records(whole, "pretraining")[0]
     assert 0 < first["initial_rate"] <= first["initial_solved"] < 1
     data = torch.load(whole / "checkpoints" / "step-000003" / "data.pt", weights_only=True)["memory"]
-    store = data["prelude.initial_answers"]
+    store = data["pretrain.initial_completions"]
     assert len(store["rate"]) == 40
     solved = float((store["rate"] > 0).double().mean())
     assert solved == pytest.approx(
-        (32 * first["initial_solved"] + 8 * records(whole, "prelude")[1]["initial_solved"]) / 40
+        (32 * first["initial_solved"] + 8 * records(whole, "pretraining")[1]["initial_solved"]) / 40
     )
 
 
 def test_value_pretraining_teaches_the_critic_before_the_policy(tmp_path: Path) -> None:
     larger = {"warmup": {"steps": 120, "batch": 32, "lr": 1e-2}, "batch": {"prompts": 16, "group": 8}, "steps": 1}
     whole = run(tmp_path / "run", {"name": "vapo", "value_pretraining": 5, "length_alpha": 5.0}, **larger)
-    before, after = records(whole, "prelude"), records(whole, "train")
+    before, after = records(whole, "pretraining"), records(whole, "train")
     assert before[0]["explained_variance"] == 0
     plain = run(tmp_path / "plain", {"name": "vapo", "value_pretraining": 0, "length_alpha": 5.0}, **larger)
-    assert records(plain, "prelude") == []
+    assert records(plain, "pretraining") == []
     first = records(plain, "train")[0]
     assert first["value_mean"] == first["explained_variance"] == 0
     assert after[0]["explained_variance"] > 0
@@ -546,7 +546,7 @@ def test_value_pretraining_teaches_the_critic_before_the_policy(tmp_path: Path) 
 def test_dph_rl_keeps_what_the_initial_policy_solved_and_asks_the_rest(tmp_path: Path) -> None:
     whole = run(tmp_path / "run", METHODS["dph_rl"])
     data = torch.load(whole / "checkpoints" / "step-000003" / "data.pt", weights_only=True)
-    rate = data["memory"]["prelude.initial_answers"]["rate"]
+    rate = data["memory"]["pretrain.initial_completions"]["rate"]
     requested = {int(index) for index in data["ledger"]["visits"]}
     assert requested
     assert all(rate[index] < 0.25 for index in requested)
@@ -559,5 +559,5 @@ def test_dph_rl_keeps_what_the_initial_policy_solved_and_asks_the_rest(tmp_path:
 
 
 def test_an_endless_task_is_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"data\.questions"):
+    with pytest.raises(InputError, match=r"data\.prompts"):
         run(tmp_path / "run", "a_star_po", data={})

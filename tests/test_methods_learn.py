@@ -67,6 +67,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     position, sample_b = torch.arange(3), (token_bt * torch.tensor([25, 5, 1])).sum(1)
     tempered = {f"logp@{t:g}": (logits / t).log_softmax(-1)[position, token_bt] for t in (0.8, 1.2)}
     certainty_bt = (logits.logsumexp(-1) - logits.mean(-1)).expand(64, 3)
+    collision_bt = logits.softmax(-1).square().sum(-1).expand(64, 3)
     entropy = float(-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).mean())
     gap_btv = torch.nn.functional.one_hot(token_bt, 5) - logits.softmax(-1)
     right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
@@ -103,6 +104,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "certainty": certainty_bt,
             "answer": batch.ref_bt,
             "duration": torch.ones_like(batch.ref_bt),
+            "collision": collision_bt,
             "progress": batch.broadcast(batch.reward_b),
             "influence": (gap_btv * right_tv).sum(-1),
             **tempered,

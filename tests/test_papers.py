@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def test_only_what_is_implemented_has_names_and_commands():
 def test_every_train_command_is_one_that_plan_accepts():
     for each in search():
         for command in each.commands():
-            words = command.split()
+            words = shlex.split(command)
             if words[1] == "train":
                 found = plan(load_config(words[2], words[4::2]))
                 assert found.refusals == (), command

@@ -122,6 +122,18 @@ def test_good_answers_come_back_when_there_are_many_and_then_the_buffer_is_empty
     assert len(context.store(part)["steps"]) == int(second.scores.correct_b[~old].sum())
 
 
+def test_with_a_scale_the_distance_is_divided_by_the_stored_percentile_of_the_spreads() -> None:
+    """Spreads 0.2, 0.4, 0.6, 0.9: their 50th percentile is 0.5, that of the means 0.1, 0.2, 0.4, 0.6 is 0.3."""
+    context, part = FakeDesk([0.5] * 40, prompts=4, completions=8), SelfImitation(size=8, scale="sample_std")
+    imitated(context, part)
+    store = context.store(part)
+    store["means"], store["spreads"] = torch.tensor([0.4, 0.1, 0.6, 0.2]), torch.tensor([0.9, 0.2, 0.4, 0.6])
+    second = imitated(context, part)
+    old = second.source_b == SOURCES["replay"]
+    assert old.sum() == 8
+    assert second.extras["past.advantage"][old] == pytest.approx([(1 - 0.3) / (0.5 + 1e-6)] * 8, rel=1e-6)
+
+
 def test_too_few_good_answers_stay_and_grow_old() -> None:
     context, part = FakeDesk([0.5] * 200, prompts=2, completions=4), SelfImitation(size=64, tolerate=2)
     for _ in range(6):

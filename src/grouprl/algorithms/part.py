@@ -82,6 +82,8 @@ class RunFacts:
     """Whether the task has correct completions to show."""
     forms: int = 2
     """How many forms of answering the task tells from each other."""
+    alphabet: str = ""
+    """The characters of the task's prompts and completions; '' where they are not known."""
     environment: bool = False
     """Whether the task is acted in over turns."""
     turns: int = 1

@@ -108,7 +108,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 ORDER = (
-    *("train", "plan", "eval", "report", "show", "export", "serve"),
+    *("train", "plan", "eval", "report", "show", "laws", "export", "serve"),
     *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "parts", "papers", "metrics"),
 )
 
@@ -162,6 +162,7 @@ def _mount() -> None:
         check_reward,
         evaluate,
         export,
+        laws,
         methods,
         papers,
         parts,
@@ -179,6 +180,7 @@ def _mount() -> None:
     app.command("eval", rich_help_panel=runs)(evaluate.eval_command)
     app.command("report", rich_help_panel=runs)(export.report_command)
     app.command("show", rich_help_panel=runs)(show.show_command)
+    app.command("laws", rich_help_panel=runs)(laws.laws_command)
     app.command("export", rich_help_panel=runs)(export.export_command)
     app.command("serve", rich_help_panel=runs)(serve.serve_command)
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)

@@ -55,7 +55,7 @@ def fit_entropy_law(entropy_n: Sequence[float], reward_n: Sequence[float]) -> En
     h_n, r_n = _points(entropy_n, reward_n, 3, "entropy_n", "reward_n")
     x_n = np.exp(h_n)
     spread = float(((x_n - x_n.mean()) ** 2).sum())
-    if spread == 0:
+    if float(np.ptp(h_n)) == 0:
         raise InputError("all entropies are the same", "a line needs two of them", "Give more steps")
     slope = float(((x_n - x_n.mean()) * (r_n - r_n.mean())).sum()) / spread
     a, b = -slope, float(r_n.mean() - slope * x_n.mean())
@@ -95,6 +95,7 @@ def fit_sigmoid_law(
     start: float,
     skip: float = 0.0,
     ceilings: Sequence[float] | None = None,
+    precision: float = 1e-6,
 ) -> SigmoidLaw:
     """Fit ScaleRL's sigmoid: a grid over the ceiling, B and C_mid for each by a line, the best of them refined.
 
@@ -107,6 +108,7 @@ def fit_sigmoid_law(
         start: R_0, the measured pass rate before training.
         skip: leave out points below this compute (the early transient).
         ceilings: values of A to try; None: 200 from just above the best pass rate to three times the gain.
+        precision: relative step at which the refinement ends.
 
     Raises:
         InputError: fewer than four points, compute not above 0, or no point above `start`.
@@ -123,7 +125,7 @@ def fit_sigmoid_law(
         raise InputError(f"no pass rate exceeds start = {start:g}", "the law is one of growth", "Check start")
     grid = np.linspace(1.001, 3.0, 200) * gain + start if ceilings is None else np.asarray(ceilings, float)
     best = min((_given_ceiling(float(a), c_n, r_n, start) for a in grid if a > start), key=lambda found: found[0])
-    _, ceiling, exponent, midpoint = _refined(best, c_n, r_n, start)
+    _, ceiling, exponent, midpoint = _refined(best, c_n, r_n, start, precision)
     fitted_n = _sigmoid(c_n, start, ceiling, exponent, midpoint)
     return SigmoidLaw(start, ceiling, exponent, midpoint, _r2(r_n, fitted_n))
 
@@ -145,10 +147,10 @@ def _given_ceiling(ceiling: float, c_n: Numbers, r_n: Numbers, start: float) -> 
     return _error(ceiling, exponent, midpoint, c_n, r_n, start), ceiling, exponent, midpoint
 
 
-def _refined(best: Found, c_n: Numbers, r_n: Numbers, start: float) -> Found:
+def _refined(best: Found, c_n: Numbers, r_n: Numbers, start: float, precision: float) -> Found:
     """Walk downhill in (A - R_0, B, C_mid), each by factors that shrink."""
     step = 0.1
-    while step > 1e-6:
+    while step > precision:
         _, a, b, mid = best
         factors = (1 + step, 1 / (1 + step))
         tries = [(start + (a - start) * f, b, mid) for f in factors]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ REASONS = {
     "refill": "dynamic sampling sampled another prompt in its place",
     "replay": "the replay part left it out",
     "masked": "selection, pruning or a loss mask left no token of it",
+    "probe": "it was sampled to measure, to try a hint, as a baseline or to teach a critic, and is no row of the step",
+    "pretraining": "it was sampled before the first step, for what is done once",
 }
 """Why a completion can be dropped, in the order in which it happens."""
 
@@ -45,13 +48,40 @@ ELSEWHERE = {"kept": "kept for later", "sent": "sent to another trainer"}
 """Where a completion can be that is neither used in the step nor lost."""
 
 ENTRIES = (
-    *("prompts_sampled", "prompts_trained", "prompts_kept", "prompts_sent", "prompts_lost/"),
-    *("rows_sampled", "rows_stored", "rows_used", "rows_kept", "rows_sent", "rows_lost/"),
+    *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_kept", "prompts_sent", "prompts_lost/"),
+    *("rows_sampled", "rows_stored", "rows_used", "rows_kept", "rows_sent", "rows_lost/", "tokens_sampled"),
 )
 """How the names of the account's metrics begin."""
 
 NOT_COMPLETED = "not_answered"
 """Why a prompt can be dropped beside that: it was only probed, or passed over by curriculum or allocation."""
+
+
+@dataclass
+class Drawn:
+    """What the policy has sampled since this was last read, whatever became of it: nothing is sampled for free."""
+
+    keys: Counter[Key] = field(default_factory=Counter)
+    """How often a row of each name was sampled."""
+    unnamed: int = 0
+    """Completions without a name: turns sampled to teach a critic, greedy baselines of a sampler that runs ahead."""
+    tokens: int = 0
+
+    def add(self, samples: ScoredSamples) -> None:
+        """Count the rows of `samples`, and the tokens that the policy wrote in them."""
+        self.keys.update(samples.row_keys)
+        self.tokens += int(samples.acted_bt.sum())
+
+    def add_unnamed(self, lengths: Iterable[int]) -> None:
+        """Count completions of these lengths in tokens."""
+        counted = list(lengths)
+        self.unnamed += len(counted)
+        self.tokens += sum(counted)
+
+    @property
+    def rows(self) -> int:
+        """How many rows and completions were sampled."""
+        return self.keys.total() + self.unnamed
 
 
 def dropped(samples: ScoredSamples, *, ahead: bool = False) -> Fates:
@@ -74,38 +104,56 @@ def account(
     fate_b: Fates,
     wanted: ScoredSamples | None,
     prepared: Batch | None,
+    drawn: Drawn | None = None,
 ) -> dict[str, float]:
     """Return the account of a step as metrics.
 
+    Everything that was drawn is used, kept, sent or lost. Rows that nobody drew for this step, such as those of a
+    buffer, demonstrations, and completions shown a second time under another prompt, count as stored.
+
     Args:
-        asked: ordinals of the prompts sampled.
-        sampled: every row sampled in the step (None: none).
-        fate_b: why rows of `sampled` were dropped before training, or where they are; '' where they were judged.
-        wanted: the rows that were judged, stored ones included (None: none).
-        judged: the batch of `wanted` (None: nothing was trained on).
+        requested: ordinals of the prompts sampled.
+        sampled: every row of the step (None: none).
+        fate_b: why rows of `sampled` were dropped before training, or where they are; '' where they have advantages.
+        wanted: the rows that got advantages, stored ones included (None: none).
+        prepared: the batch of `wanted` (None: nothing was trained on).
+        drawn: all that was sampled; None: the rows of `sampled`.
     """
     fresh: list[Key] = [] if sampled is None else sampled.row_keys
+    drawn = Drawn(Counter(fresh)) if drawn is None else drawn
     keys: list[Key] = [] if wanted is None else wanted.row_keys
     active_b = np.zeros(len(keys), dtype=bool) if prepared is None else prepared.active_bt.any(1).numpy()
     used = {key for key, active in zip(keys, active_b.tolist(), strict=True) if active}
     here = set(fresh)
     why = [fate or ("" if key in used else "masked") for key, fate in zip(fresh, fate_b.tolist(), strict=True)]
     stored = [key for key in keys if key not in here]
+    seen = Counter(key for key in fresh if key in drawn.keys)
     lost = Counter(reason for reason in why if reason) + Counter("masked" for key in stored if key not in used)
+    lost += Counter(probe=drawn.rows - seen.total())
     rows = {
-        "rows_sampled": len(fresh),
-        "rows_stored": len(stored),
+        "rows_sampled": drawn.rows,
+        "rows_stored": len(stored) + len(fresh) - seen.total(),
         "rows_used": int(active_b.sum()),
+        "tokens_sampled": drawn.tokens,
         **_where("rows", lost),
     }
-    return {name: float(count) for name, count in (rows | _examples(requested, fresh, why)).items()}
+    prompts = _prompts(requested, [*fresh, *stored], [*why, *("" if key in used else "masked" for key in stored)])
+    return {name: float(count) for name, count in (rows | prompts).items()}
+
+
+def account_before(prompts: int, drawn: Drawn) -> dict[str, float]:
+    """Return the account of what is done once before the first step: nothing of it is trained on by a step."""
+    found = {"prompts_sampled": prompts, "rows_sampled": drawn.rows, "tokens_sampled": drawn.tokens}
+    found |= {"prompts_stored": 0, "prompts_trained": 0, "rows_stored": 0, "rows_used": 0}
+    found |= _where("prompts", {"pretraining": prompts}) | _where("rows", {"pretraining": drawn.rows})
+    return {name: float(count) for name, count in found.items()}
 
 
 def totals(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the sums of the accounts of a run's records of training steps."""
+    """Return the sums of the accounts of a run's records of training steps and of what came before the first."""
     sums: Counter[str] = Counter()
     for record in records:
-        if record.get("phase", "train") == "train":
+        if record.get("phase", "train") in ("train", "pretraining"):
             sums.update({name: int(n) for name, n in record.items() if name.startswith(ENTRIES)})
     return dict(sums)
 
@@ -115,7 +163,8 @@ def in_words(account: Mapping[str, int]) -> str:
     if not {"prompts_sampled", "rows_sampled"} <= account.keys():
         return ""
     stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""
-    examples = f"{account['prompts_sampled']:,} prompts sampled: {account['prompts_trained']:,} trained on"
+    past = f" and {account['prompts_stored']:,} stored" if account.get("prompts_stored") else ""
+    examples = f"{account['prompts_sampled']:,} prompts sampled{past}: {account['prompts_trained']:,} trained on"
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
     return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}."
 
@@ -135,12 +184,14 @@ def _where(what: str, fates: Mapping[str, int]) -> dict[str, int]:
     return {metric: fates[name] for name, metric in names.items() if fates.get(name)}
 
 
-def _examples(requested: Iterable[int], rows: Sequence[Key], why: Sequence[str]) -> dict[str, int]:
-    """Account of the prompts: lost to whatever took away the last of their completions."""
+def _prompts(requested: Iterable[int], rows: Sequence[Key], why: Sequence[str]) -> dict[str, int]:
+    """Account of the prompts, those of stored rows included: lost to whatever took away the last completion."""
     order = [*REASONS, *ELSEWHERE, ""]
     last: dict[int, int] = {}
     for (ordinal, *_), reason in zip(rows, why, strict=True):
         last[ordinal] = max(last.get(ordinal, 0), order.index(reason))
-    fates = Counter(order[last[ordinal]] if ordinal in last else NOT_COMPLETED for ordinal in requested)
-    trained, total = fates.pop("", 0), fates.total()
-    return {"prompts_sampled": trained + total, "prompts_trained": trained, **_where("prompts", fates)}
+    new = list(requested)
+    stored = last.keys() - set(new)
+    fates = Counter(order[last[ordinal]] if ordinal in last else NOT_COMPLETED for ordinal in [*new, *stored])
+    counted = {"prompts_sampled": len(new), "prompts_stored": len(stored), "prompts_trained": fates.pop("", 0)}
+    return {**counted, **_where("prompts", fates)}

@@ -18,8 +18,9 @@ from grouprl.algorithms.part import Part
 from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
+from grouprl.orchestrator.accounting import Drawn
 from grouprl.orchestrator.synchronous import Round, Synchronous
-from grouprl.protocols import SampleSource
+from grouprl.protocols import SampleSource, StoredRows
 from grouprl.records.examples import Prompt
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
@@ -65,6 +66,7 @@ class SessionContext:
         """Where the rows of a step come from."""
         self._chosen_for: int | None = None
         self._notes: dict[str, tuple[Together, list[float]]] = {}
+        self._drawn = Drawn()
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_history = reads_past or bool(data_parts(method.parts()))
         """Whether the visits of prompts are written down: somebody reads them."""
@@ -134,6 +136,11 @@ class SessionContext:
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
+    def read_drawn(self) -> Drawn:
+        """Return what was sampled since this was last called, and begin to count anew."""
+        taken, self._drawn = self._drawn, Drawn()
+        return taken
+
     def take(self, count: int) -> list[RolloutRequest]:
         """Return the next `count` prompts in the order of the stream."""
         return self.source.requests(count, self.group_size)
@@ -148,11 +155,16 @@ class SessionContext:
         """Sample and score the completions that `requests` ask for, by the method's sampling rule."""
         rule = self.method.sampling
         scaling = None if rule is None or greedy else rule.scaling(self)
-        return self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        samples = self.collector.sample(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        if not isinstance(self.task, StoredRows):
+            self._drawn.add(samples)
+        return samples
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Sample one completion or turn behind each of these token ids; nothing is acted out or scored."""
-        return self.collector.act(beginnings, seeds)
+        rollout = self.collector.act(beginnings, seeds)
+        self._drawn.add_unnamed(map(len, rollout.response_ids))
+        return rollout
 
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
@@ -162,7 +174,9 @@ class SessionContext:
 
     def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion to each of `requests` beside the environment."""
-        return self.collector.spoken(requests)
+        samples = self.collector.spoken(requests)
+        self._drawn.add(samples)
+        return samples
 
     def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Return one row per request with `texts` as completions."""

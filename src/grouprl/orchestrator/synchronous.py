@@ -17,6 +17,7 @@ from grouprl.core.errors import RunError
 from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.rollout.collector import reward_of_groups
 
 if TYPE_CHECKING:
     from grouprl.orchestrator.context import SessionContext
@@ -91,5 +92,6 @@ def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:
 
 
 def _with_greedy(context: SessionContext, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
-    reward_b = context.collector.greedy_reward(requests, samples.group_b)
+    greedy = context.sample(requests, greedy=True, count_failures=False)
+    reward_b = reward_of_groups(greedy, samples.group_b)
     return replace(samples, greedy_reward_b=reward_b, kept_b=samples.kept_b & np.isfinite(reward_b))

@@ -2,7 +2,8 @@
 
 Its columns entries, recipes and settings hold names separated by blanks. `entries` is for catalogue entries whose card
 gives the paper another title: those with the same title are found by themselves. `settings` are `--set` changes: what
-covers the paper when there is no entry, else what its entries need beside their name.
+covers the paper when there is no entry, else what its entries need beside their name; `NAME:` before a change keeps it
+to that entry.
 """
 
 from __future__ import annotations

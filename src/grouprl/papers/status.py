@@ -42,11 +42,16 @@ class Standing:
         """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
         trained = [["grouprl", "train", name] for name in self.paper.recipes]
         if self.status == "entry":
-            trained = [_train(f"method={name}", *self.paper.settings) for name in self.entries] + trained
+            trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
         elif self.status == "part":
             trained = [_train(*self.paper.settings)]
         shown = [["grouprl", "methods", "show", name] for name in self.entries]
         return [shlex.join(words) for words in [*shown, *trained]]
+
+    def _settings(self, name: str) -> list[str]:
+        """Changes that the entry `name` needs beside its name: those of all entries, and its own."""
+        split = [setting.partition(":") for setting in self.paper.settings]
+        return [change if owner == name else owner + sign + change for owner, sign, change in split if _of(owner, name)]
 
     def text(self) -> str:
         """Return everything that a search looks at."""
@@ -87,6 +92,11 @@ def plain(title: str) -> str:
     return "".join(c for c in title.casefold() if c.isalnum())
 
 
+def _of(owner: str, name: str) -> bool:
+    """Whether a setting is for the entry `name`: what stands before its first ':' is a setting's beginning or that."""
+    return "=" in owner or owner == name
+
+
 def _status(paper: Listing, entries: Sequence[str]) -> str:
     if entries:
         return "entry"
@@ -109,14 +119,22 @@ def _entries_by_title() -> dict[str, list[str]]:
 
 @cache
 def _train(*changes: str) -> list[str]:
-    """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused."""
+    """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused.
+
+    Of those that are not refused, the first in which every part of the method can act; else the first.
+    """
     from grouprl.config.run import load_config
     from grouprl.plan.plan import plan
 
     once, few = "batch.minibatches=1", "data.prompts=512"
+    accepted = []
     for more in ((), (once,), (few,), (once, few), ("task=ponder",)):
-        if not plan(load_config("addition", [*changes, *more, "model.device=cpu"])).refusals:
+        found = plan(load_config("addition", [*changes, *more, "model.device=cpu"]))
+        if not found.refusals and not found.idle:
             return ["grouprl", "train", "addition", *_sets(*changes, *more)]
+        accepted += [] if found.refusals else [more]
+    if accepted:
+        return ["grouprl", "train", "addition", *_sets(*changes, *accepted[0])]
     return ["grouprl", "plan", "addition", *_sets(*changes)]
 
 

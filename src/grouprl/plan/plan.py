@@ -227,6 +227,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
         examples=count,
         demonstrations=size != 0 and task.solution(task.example("train", 0)) is not None,
         forms=len(task.forms),
+        alphabet=task.alphabet or "",
         kinds=_kinds(task, count),
         environment=environments(task) is not None,
         turns=task.max_turns,

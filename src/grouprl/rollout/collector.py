@@ -326,9 +326,7 @@ class Collector:
 
     def greedy_reward(self, requests: Sequence[RolloutRequest], group_b: np.ndarray) -> np.ndarray:
         """[B] reward of the greedy completion of the prompt of each row; NaN where it could not be scored."""
-        greedy = self.sample(requests, greedy=True, count_failures=False)
-        found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
-        return np.array([found.get(group, np.nan) for group in group_b.tolist()])
+        return reward_of_groups(self.sample(requests, greedy=True, count_failures=False), group_b)
 
     def _generate(self, rows: Rows, budgets: Sequence[int], *, greedy: bool, scaling: EntropyScaling | None) -> Rollout:
         sampling = self.config.sampling
@@ -360,6 +358,12 @@ class Collector:
         columns = [example.columns for example in examples]
         with self.watch("score"):
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
+
+
+def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:
+    """[B] reward of the one completion in `greedy` of each row's group; NaN where there is none."""
+    found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
+    return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
 
 def under(policy: Any, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:

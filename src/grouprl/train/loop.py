@@ -31,7 +31,7 @@ from grouprl.methods.registry import method as catalogue_method
 from grouprl.monitor.display import Display, Sample
 from grouprl.monitor.glossary import check_names
 from grouprl.monitor.metrics import memory_mb, prepared_metrics, sample_metrics, write_rollouts
-from grouprl.orchestrator.accounting import NO_ROWS, account
+from grouprl.orchestrator.accounting import NO_ROWS, Drawn, account, account_before
 from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
@@ -178,11 +178,13 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
     display.phase("pretraining", len(pieces), session.step)
     while session.step < len(pieces) and not stop.requested:
         part, number = pieces[session.step]
+        first = session.source.sampled
         with clock.step:
             metrics = one_of(part, dict, part.piece, number, session.context)
             session.step += 1
             session.publish()
-        _log(session, display, clock, "pretraining", {**metrics, **session.context.read_notes()})
+        sampled = account_before(session.source.sampled - first, session.context.read_drawn())
+        _log(session, display, clock, "pretraining", {**metrics, **session.context.read_notes(), **sampled})
         if session.step % session.config.run.checkpoint_every == 0 and session.step < len(pieces):
             session.save()
     if session.step == len(pieces):
@@ -258,12 +260,23 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
 def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
     """What became of the prompts sampled in this step; of those whose completions arrived, where they are asked
     ahead."""
-    ahead = session.context.rounds.ahead
+    ahead, drawn = session.context.rounds.ahead, session.context.read_drawn()
     if gathered is None:
-        return account(() if ahead else requested, None, NO_ROWS, None, None)
+        return account(() if ahead else requested, None, NO_ROWS, None, None, drawn)
+    if ahead:
+        drawn = _arrived(gathered)
     sampled = gathered.sampled if gathered.rounds else None
     ordinals = set(gathered.sampled.ordinal_b.tolist()) if ahead else requested
-    return account(ordinals, sampled, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, prepared)
+    return account(ordinals, sampled, gathered.fate_b if gathered.rounds else NO_ROWS, gathered.wanted, prepared, drawn)
+
+
+def _arrived(gathered: Gathered) -> Drawn:
+    """What other processes sampled of this step's rows."""
+    drawn = Drawn()
+    drawn.add(gathered.sampled)
+    if gathered.sampled.greedy_reward_b is not None:
+        drawn.unnamed = len(set(gathered.sampled.ordinal_b.tolist()))
+    return drawn
 
 
 def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -32,7 +32,8 @@ class DecoupledComponents(Advantage):
     weights: Mapping[str, float] = Field(default_factory=dict)
     eps: Annotated[float, Field(ge=0)] = 1e-6
     alone: Alone = "zero"
-    equation = "A = Σ_k w_k (r_k - mean_g r_k) / (std_g r_k + {eps:g})"
+    scale: Literal["sample_std", "none"] = "sample_std"
+    """"none" only takes the mean off each component (verl's norm_adv_by_std_in_grpo false)."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """A = Σ_k w_k·A_k."""
@@ -40,7 +41,12 @@ class DecoupledComponents(Advantage):
         for weight, value_b in self._components(batch):
             counts_b = (batch.stats_b & value_b.isfinite()).to(batch.dtype)
             judged_b = levels.relative(
-                value_b.nan_to_num(0.0), batch.group_b, eps=self.eps, alone=self.alone, weight_n=counts_b
+                value_b.nan_to_num(0.0),
+                batch.group_b,
+                scale=self.scale,
+                eps=self.eps,
+                alone=self.alone,
+                weight_n=counts_b,
             )
             total_b = total_b + weight * judged_b
         return batch.broadcast(total_b)
@@ -66,9 +72,15 @@ class DecoupledComponents(Advantage):
         return tuple(f"rewards.{name}" for name, weight in self.weights.items() if weight != 0)
 
     @override
+    def formula(self) -> str:
+        below = f" / (std_g r_k + {self.eps:g})" if self.scale == "sample_std" else ""
+        return f"A = Σ_k w_k (r_k - mean_g r_k){below}"
+
+    @override
     def words(self) -> str:
         which = ", ".join(f"{weight:g} · {name}" for name, weight in self.weights.items()) or "all of them, weight 1"
-        return f"each component of the reward relative to its group, divided by its own spread, added up ({which})"
+        spread = "divided by its own spread, " if self.scale == "sample_std" else ""
+        return f"each component of the reward relative to its group, {spread}added up ({which})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""

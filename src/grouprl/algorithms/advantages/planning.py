@@ -72,5 +72,13 @@ class PlanningBoost(Normalize):
         return f"A ← A + {self.alpha:g}·|A| if {where}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No boost."""
-        return ["planning_boost has no effect: alpha is 0"] if self.alpha == 0 else []
+        """No boost, or phrases that no completion can hold."""
+        if self.alpha == 0:
+            return ["planning_boost has no effect: alpha is 0"]
+        if not run.alphabet or any(set(phrase) <= set(run.alphabet) for phrase in self.phrases):
+            return []
+        rest = " but for the most uncertain tokens" if self.rule == "verl" else ""
+        return [
+            f"planning_boost has no effect{rest}: none of its phrases ({', '.join(self.phrases[:3])} …) can occur, the "
+            f"task is written in {run.alphabet!r}. Set phrases to signs of planning in its completions"
+        ]

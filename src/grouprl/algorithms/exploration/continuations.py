@@ -52,7 +52,7 @@ class Continuations(Augmentation):
                     number_b[row] = self.count * samples.scores.correct_b[row]
                     continue
                 room = context.max_new_tokens - len(beginning)
-                changes = {"answers": self.count, "lead": (*prefix, *beginning), "max_new_tokens": room}
+                changes = {"completions": self.count, "prefix": (*prefix, *beginning), "max_new_tokens": room}
                 requests.append(again(samples, row, place * self.count, **changes))
                 requested.append(row)
         if requests:
@@ -108,7 +108,7 @@ class PlanTree(Augmentation):
                 if more == 0 or room < 1:
                     continue
                 plan = samples.rollout.response_ids[row][: ends_b[row]]
-                changes = {"answers": more, "lead": (*prefix, *plan), "max_new_tokens": room}
+                changes = {"completions": more, "prefix": (*prefix, *plan), "max_new_tokens": room}
                 requests.append(again(samples, row, place * more, **changes))
                 roots.append(row)
         return requests, roots

@@ -122,8 +122,8 @@ class GroupHints(OnDeadGroup):
         if self.place == "prompt":
             shown["prompt"] = context.task.with_hint(samples.examples[rows[0]], hint)
         else:
-            shown["lead"] = context.encode(hint)
-            shown["max_new_tokens"] = max(1, context.max_new_tokens - len(shown["lead"]))
+            shown["prefix"] = context.encode(hint)
+            shown["max_new_tokens"] = max(1, context.max_new_tokens - len(shown["prefix"]))
         return again(samples, rows[0], level * len(rows), completions=len(rows), source=GUIDED, **shown)
 
     def _placed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -45,11 +45,17 @@ class KLInReward(RewardTransform):
         if self.coef == 0:
             return batch
         log_bt = batch.need("old_bt", self.name) - batch.need("ref_bt", self.name)
-        penalty_bt = torch.where(batch.mask_bt, -self.coef * estimate(log_bt.clamp(-20, 20), self.estimator), 0)
+        penalty_bt = torch.where(
+            batch.mask_bt, -self.weight(batch) * estimate(log_bt.clamp(-20, 20), self.estimator), 0
+        )
         if self.level == "sequence":
             return batch.replace(reward_b=batch.reward_b + penalty_bt.sum(1))
         before_bt = batch.token_reward_bt
         return batch.replace(token_reward_bt=penalty_bt if before_bt is None else before_bt + penalty_bt)
+
+    def weight(self, batch: Batch) -> Any:
+        """β, a number or [B,1]."""
+        return self.coef
 
     @override
     def needs(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from grouprl.algorithms.reductions.aggregate import (
     TokenSum,
 )
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
+from grouprl.algorithms.regularizers.kl_control import AdaptiveKLInReward
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss, OwnAggregate
 from grouprl.algorithms.rewards.shaping import KLInReward, SoftOverlong
 from grouprl.core.numbers import NonNegative, Positive
@@ -39,6 +40,7 @@ from grouprl.methods.settings import ClipLow
 DualOn = Annotated[float, Field(gt=1)]
 AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 KLPenalty = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
+KLControl = Literal["fixed", "adaptive"]
 KLType = Literal[
     "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"
 ]
@@ -55,7 +57,10 @@ SWITCHES = {
     "kl_loss_coef": "ActorConfig.kl_loss_coef",
     "kl_loss_type": "ActorConfig.kl_loss_type: low_var_kl is k3; '+' takes the gradient of k2",
     "use_kl_in_reward": "AlgoConfig.use_kl_in_reward",
-    "kl_coef": "AlgoConfig.kl_ctrl.kl_coef (type fixed)",
+    "kl_coef": "AlgoConfig.kl_ctrl.kl_coef",
+    "kl_ctrl": "AlgoConfig.kl_ctrl.type: adaptive moves kl_coef towards target_kl",
+    "target_kl": "AlgoConfig.kl_ctrl.target_kl, read by kl_ctrl adaptive alone",
+    "horizon": "AlgoConfig.kl_ctrl.horizon, read by kl_ctrl adaptive alone",
     "kl_penalty": "AlgoConfig.kl_penalty: kl is k1",
     "clip_ratio_low": "ActorConfig.clip_ratio_low",
     "clip_ratio_high": "ActorConfig.clip_ratio_high",
@@ -133,11 +138,15 @@ def switches(
     use_kl_in_reward: bool = False,
     kl_coef: NonNegative = 0.001,
     kl_penalty: KLPenalty = "kl",
+    kl_ctrl: KLControl = "fixed",
+    target_kl: Positive = 0.1,
+    horizon: Annotated[int, Field(ge=1)] = 10_000,
 ) -> Method:
     """Set what verl has for every loss: how it adds up, entropy, KL in the loss, KL in the reward."""
     made = aggregate(loss_agg_mode, loss_scale_factor)
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, None)
-    shape = (*method.reward_transform, *_in_reward(use_kl_in_reward, kl_coef, kl_penalty))
+    in_reward = _in_reward(use_kl_in_reward, kl_coef, kl_penalty, kl_ctrl, target_kl, horizon)
+    shape = (*method.reward_transform, *in_reward)
     return method.with_parts(aggregate=made, regularize=terms, reward_transform=shape)
 
 
@@ -152,10 +161,14 @@ def switches_apart(
     use_kl_in_reward: bool = False,
     kl_coef: NonNegative = 0.001,
     kl_penalty: KLPenalty = "kl",
+    kl_ctrl: KLControl = "fixed",
+    target_kl: Positive = 0.1,
+    horizon: Annotated[int, Field(ge=1)] = 10_000,
 ) -> Method:
     """Set the same where the policy loss has a mean of its own and loss_agg_mode decides for entropy and KL alone."""
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, _MEANS[loss_agg_mode])
-    shape = (*method.reward_transform, *_in_reward(use_kl_in_reward, kl_coef, kl_penalty))
+    in_reward = _in_reward(use_kl_in_reward, kl_coef, kl_penalty, kl_ctrl, target_kl, horizon)
+    shape = (*method.reward_transform, *in_reward)
     return method.with_parts(regularize=terms, reward_transform=shape)
 
 
@@ -167,10 +180,15 @@ def _terms(
     return (*bonus, *kl)
 
 
-def _in_reward(use_kl_in_reward: bool, kl_coef: float, kl_penalty: KLPenalty) -> tuple[KLInReward, ...]:
+def _in_reward(
+    use_kl_in_reward: bool, kl_coef: float, kl_penalty: KLPenalty, kl_ctrl: KLControl, target_kl: float, horizon: int
+) -> tuple[KLInReward, ...]:
     if not use_kl_in_reward or kl_coef == 0:
         return ()
-    return (KLInReward(coef=kl_coef, estimator=cast(ValueEstimator, estimator(kl_penalty))),)
+    which = cast(ValueEstimator, estimator(kl_penalty))
+    if kl_ctrl == "fixed":
+        return (KLInReward(coef=kl_coef, estimator=which),)
+    return (AdaptiveKLInReward(coef=kl_coef, estimator=which, target=target_kl, horizon=horizon),)
 
 
 @dialect(

@@ -448,6 +448,7 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
         "S_i = Σ_k w_k (r_ik - mean)/(std + 1e-6)",
         defaults={
             "gdpo_reward_keys": "AlgoConfig.gdpo_reward_keys: None takes every component",
+            "norm_adv_by_std_in_grpo": "AlgoConfig.norm_adv_by_std_in_grpo",
             "gdpo_reward_weights": "AlgoConfig.gdpo_reward_weights: None weighs every key 1",
         },
         differs=["Whitened over tokens, so long completions count more in mean and variance", DUAL, LONE],
@@ -470,6 +471,7 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
 def gdpo_verl(
     gdpo_reward_keys: list[str] | None = None,
     gdpo_reward_weights: list[float] | None = None,
+    norm_adv_by_std_in_grpo: bool = True,
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
     clip_ratio_c: DualOn = 3.0,
@@ -480,9 +482,10 @@ def gdpo_verl(
         raise InputError(
             f"{len(weights)} gdpo_reward_weights for {len(keys)} gdpo_reward_keys", "each key has one weight"
         )
+    scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
     named = dict(zip(keys, weights or [1.0] * len(keys), strict=True))
     return Method(
-        advantage=DecoupledComponents(weights=named, eps=1e-6, alone="raw"),
+        advantage=DecoupledComponents(weights=named, scale=scale, eps=1e-6, alone="raw"),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample", eps=1e-8),),
         objective=vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c),
         aggregate=TokenMean(),

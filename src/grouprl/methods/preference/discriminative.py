@@ -196,8 +196,6 @@ def pacs(
         differs=[
             "Prompts weigh by their number of completions (the mean is over completions): where groups differ in "
             "size, large ones weigh more. With groups of one size it is the paper's mean over prompts.",
-            "Prompts whose completions are all right or all wrong leave the denominator too; the authors' code "
-            "counts them there, as zeros.",
             "K is averaged over each completion's tokens, then over completions; the authors' code takes the "
             "mean over tokens.",
             "The authors' scripts dispatch to other variants than their names say; the formulas are the paper's here.",

@@ -44,7 +44,20 @@ define(
     "training prompts sampled in this step; each is trained on or lost for one reason, so that the account closes",
     "batch.prompts, more where prompts are probed or sampled again",
 )
-define("prompts_trained", "prompts", "groups", "those of them with a completion in the loss", "near prompts_sampled")
+define(
+    "prompts_stored",
+    "prompts",
+    "groups",
+    "prompts sampled in earlier steps, or stored observations, whose rows joined this step",
+    "0 without a buffer",
+)
+define(
+    "prompts_trained",
+    "prompts",
+    "groups",
+    "those of them, sampled or stored, with a completion in the loss",
+    "near prompts_sampled + prompts_stored",
+)
 define("prompts_kept", "prompts", "groups", "those of them whose completions all wait in a store", "see rows_kept")
 define(
     "prompts_sent",
@@ -65,23 +78,53 @@ define(
     "rows_sampled",
     "completions",
     "groups",
-    "completions sampled in this step for training",
-    "batch.prompts x batch.group_size",
+    "completions that the policy sampled in this step: for training, as hints, probes, baselines or trials, and what "
+    "a critic is taught with",
+    "batch.prompts x batch.group_size, and what the method samples besides (grouprl plan says it)",
 )
-define("rows_stored", "completions", "groups", "stored completions that joined them", "0 without replay")
+define(
+    "tokens_sampled",
+    "tokens",
+    "groups",
+    "tokens of those completions (greedy baselines of a run that samples ahead are counted as rows alone)",
+    "the cost of a step's sampling: compare methods at equal sums of it",
+)
+define(
+    "rows_stored",
+    "rows",
+    "groups",
+    "rows that joined them without being sampled: stored ones, demonstrations, a completion shown again under another "
+    "prompt",
+    "0 without a buffer, demonstrations or pairs",
+)
+define(
+    "kl_coef",
+    "weight",
+    "groups",
+    "weight of the KL to the reference in this step, where a controller moves it (adaptive_kl, adaptive_kl_in_reward)",
+    "it settles where kl_controlled is near the target. Growing on and on: the policy runs away; lower optim.lr",
+)
+define(
+    "kl_controlled",
+    "nats",
+    "groups",
+    "KL of the sampled completions to the reference by which the controller moves kl_coef: mean over completions of "
+    "their token mean",
+    "near the controller's target",
+)
 define(
     "rows_used",
     "completions",
     "groups",
     "completions with a token in the loss",
-    "rows_drawn + rows_stored, less the others",
+    "rows_sampled + rows_stored, less the others",
 )
 define(
     "rows_kept",
     "completions",
     "groups",
     "completions that wait in a store, from which later steps learn",
-    "rows_drawn, where a method learns from stored actions alone (archer)",
+    "rows_sampled, where a method learns from stored actions alone (archer)",
 )
 define(
     "rows_sent",
@@ -96,8 +139,9 @@ define(
     "groups",
     "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
     "failed completion "
-    "in the same group), no_action, baseline, late, exploration, refill, replay, masked",
-    "see questions_lost/*",
+    "in the same group), no_action, baseline, late, exploration, refill, replay, masked, probe (sampled to measure, to "
+    "try or to teach; no row of the step), pretraining (sampled before the first step)",
+    "see prompts_lost/*",
 )
 define(
     "refill_rounds",
