@@ -49,6 +49,7 @@ zoo: $(READY)  ## let every method learn and show its effect, and record both (a
 
 kills: $(READY)  ## kill runs at every point of the code, and compare what they end with
 	$(BIN)/python scripts/kills.py
+	$(BIN)/python scripts/kills.py --catalogue --afresh
 
 soak: $(READY)  ## let runs suffer random faults for an hour
 	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60

@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from grouprl.core.errors import GrouprlError
+from grouprl.envs.playing import demonstrated_actions, over, worth
 from grouprl.evaluation.sampling import example_text
 from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
 from grouprl.rewards.golds import own_answer
 from grouprl.rewards.stepwise import line_step_rewards, step_rewards
-from grouprl.tasks import load_task, task_names
+from grouprl.tasks import Task, load_task, task_names
 
 PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
+TURN = "\x1e"
+"""What parts the turns of an episode that is played as a whole."""
+TRIES = 50
+TOOLS = ("python_tool",)
+"""Tasks of turns that run programs: they have a matrix of their own."""
 PROGRAMS = ("passes_tests", "code", "speed")
 """Graders that run programs."""
 LIBRARY = (
@@ -90,6 +97,7 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
     try:
         task = load_task(name)
         if task.environment() is not None:
+            yield from _played(name, task)
             return
         example = task.example("train", 0)
     except GrouprlError:  # an adapter without something to adapt
@@ -100,6 +108,46 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
         task.reward,
         [Case(example.id, example_text(example), example.columns, (right,) if right else ())],
     )
+
+
+@dataclass(frozen=True)
+class Played:
+    """The reward of a task that is played: a completion is its turns, or one text that is said in every turn."""
+
+    task: Task
+    examples: tuple[Any, ...] = ()
+
+    def __call__(self, completion: str, place: int) -> dict[str, float]:
+        """Play one episode: the sum of all its rewards, and whether it ended well."""
+        environment, example = self.task.environment(), self.task.example("train", place)
+        assert environment is not None
+        turns = completion.split(TURN) if TURN in completion else [completion] * self.task.max_turns
+        try:
+            environment.reset(example, 0)
+            total = 0.0
+            for action in turns:
+                step = environment.step(action)
+                total += step.reward
+                if over(step):
+                    break
+            score = environment.score()
+            return {"reward": total + worth(score), "correct": float(score.get("correct", 0.0) == 1)}
+        finally:
+            environment.close()
+
+
+def _played(name: str, task: Task) -> Iterator[tuple[str, Any, list[Case]]]:
+    """Yield a task of turns with an episode that it demonstrates, if that is one that ends well."""
+    if name in TOOLS:
+        return
+    reward, rng = Played(task), random.Random(0)
+    example = task.example("train", 0)
+    for _ in range(TRIES):
+        actions = demonstrated_actions(task.environment, example, rng, task.max_turns)  # type: ignore[arg-type]
+        if actions and reward(whole := TURN.join([*actions, ""]), 0)["correct"]:
+            yield f"turns of {name}", reward, [Case(example.id, example_text(example), {"place": 0}, (whole,))]
+            return
+    raise AssertionError(f"'{name}' demonstrates no episode that ends well in {TRIES}")
 
 
 def tried(reward: Any, cases: list[Case]) -> tuple[AttackReport, bool]:
@@ -133,17 +181,17 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 # Attacks on graders
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
-built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
-and junk texts, the prompt copied into every kind of completion, near misses and hedges around the gold, words to
-the grader,
-numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
-Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
+built-in task, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty and junk texts, the prompt
+copied into every kind of completion, near misses and hedges around the gold, words to the grader, numbers that are
+none, endless computations, programs that try to write a file, and texts that are deep, long or no Unicode.
+`grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 
 A hack **wins** if it is called correct, is paid as much as a correct completion, or its program runs; near misses may
 be paid by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises,
 gives no finite number or does not end. **Controls** are correct completions, scored before and after all hacks;
 *refused* are those that were not paid. Rewards of programs run in the sandbox and have cases of their own
-(docs/sandbox.md).
+(docs/sandbox.md). In a task that is played in turns a hack is said in every turn, and the control is an episode that
+the task demonstrates itself.
 
 What the library does not show: that a grader understands its subject. A grader that reads the last number of a text
 pays for a guessed number, and a grader of one word among few pays for guessing.

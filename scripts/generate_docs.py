@@ -1,6 +1,7 @@
-"""Write docs/methods/ (an index and one page per entry), docs/papers.md and what `grouprl methods` lists.
+"""Write docs/methods/ (an index and one page per entry), docs/papers.md, docs/configuration.md, the counts of
+the README and what `grouprl methods` lists.
 
-They are made from the cards and the list of papers.
+They are made from the cards, the list of papers, the schema of the configuration and the records of runs.
 
 Run `python scripts/generate_docs.py` after changing a card; with `--check` it only says which files are not as the
 cards have them (`make docs-check`, a step of its own: tests do not need the committed files to be those of the cards).
@@ -14,6 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from configuration import configuration_page
+from counts import with_counts
+
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.render import value_words
@@ -22,6 +26,8 @@ from grouprl.tasks import describe_tasks
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER.parent / "papers.md"
+CONFIGURATION = FOLDER.parent / "configuration.md"
+README = FOLDER.parents[1] / "README.md"
 LISTING = FOLDER.parents[1] / "src" / "grouprl" / "methods" / "listing.json"
 TASKS = LISTING.parents[1] / "tasks" / "listing.json"
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
@@ -174,6 +180,7 @@ def listing_of_tasks() -> str:
 def files() -> dict[Path, str]:
     """Return the text of every file that is made from the cards, the list of papers and the tasks."""
     made = {FOLDER / name: text for name, text in pages().items()}
+    made |= {CONFIGURATION: configuration_page(), README: with_counts(README.read_text(encoding="utf-8"))}
     return {**made, PAPERS: papers_page(), LISTING: listing(), TASKS: listing_of_tasks()}
 
 

@@ -150,7 +150,7 @@ def listed(lines: list[str]) -> str:
     return "\n".join(f"- {text}" for text in lines)
 
 
-PAGE = """# Every method learns
+PAGE = """# Which methods learn
 
 Recorded by `make zoo` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one core of a
 machine that did other things beside, {date}. All runs of a task begin with the same tiny model, warmed up on imperfect
@@ -166,7 +166,7 @@ The control, GRPO with a coin for a reward, must not meet it:
 {control}
 
 Methods that are only right on-policy make one update per rollout, the others two. Nothing was tuned per method: this
-says that each works, not which is best.
+says which ones work here, not which is best.
 
 ![pass@1 of the completions sampled in training, by step](learning.png)
 

@@ -61,7 +61,7 @@ POINTS: dict[str, tuple[str, str, bool]] = {
     "rollout": ("grouprl.rollout.sampler", "LocalSampler.sample", False),
     "episodes": ("grouprl.rollout.collector", "play", False),
     "scoring": ("grouprl.rollout.collector", "score", False),
-    "judging": ("grouprl.method", "Method.judge", True),
+    "judging": ("grouprl.algorithms.method", "Method.compute_advantages", True),
     "backward": ("grouprl.train.update", "accumulate", True),
     "optimiser step": ("torch.optim", "AdamW.step", True),
     "before memory": ("grouprl.train.loop", "remember", False),
@@ -83,7 +83,7 @@ POINTS: dict[str, tuple[str, str, bool]] = {
     "evaluated": ("grouprl.train.loop", "evaluate", True),
     "before.json": ("grouprl.train.loop", "write_before", True),
     "phase begins": ("grouprl.train.session", "Session.begin", True),
-    "pretrain": ("grouprl.train.session", "Session.prelude_pieces", True),
+    "pretrain": ("grouprl.train.session", "Session.pretraining_pieces", True),
     "ending": ("grouprl.train.loop", "conclude", False),
     "final model": ("grouprl.policy.causal_lm", "CausalPolicy.save", True),
     "report": ("grouprl.train.ending", "write_report", False),
@@ -91,7 +91,7 @@ POINTS: dict[str, tuple[str, str, bool]] = {
 }
 """Where a process can be killed: module, name in it, and whether after the call rather than before it."""
 
-PHASES = ("begin", "warmup", "prelude", "train")
+PHASES = ("begin", "warmup", "pretraining", "train")
 
 Place = tuple[int, int]
 """Number of the phase, finished steps of it."""
@@ -110,15 +110,15 @@ def settings(name: str) -> dict[str, Any]:
     """The configuration of the run of one of METHODS."""
     config: dict[str, Any] = {
         "task": {"name": "reverse", "length": 2},
-        "data": {"questions": 12},
+        "data": {"prompts": 12},
         "model": TINY,
         "method": METHODS[name],
         "steps": 5,
         "seed": 3,
-        "warmup": {"steps": 40, "batch": 16, "rise": 2, "lr": 1e-2},
-        "batch": {"prompts": 4, "group": 4, "minibatches": 1 if name in ONE_STEP else 2},
-        "optim": {"lr": 1e-3, "rise": 2},
-        "eval": {"every": 2, "questions": 4, "final_prompts": 8},
+        "warmup": {"steps": 40, "batch": 16, "warmup_steps": 2, "lr": 1e-2},
+        "batch": {"prompts": 4, "group_size": 4, "minibatches": 1 if name in ONE_STEP else 2},
+        "optim": {"lr": 1e-3, "warmup_steps": 2},
+        "eval": {"every": 2, "prompts": 4, "final_prompts": 8},
         "run": {"checkpoint_every": 2, "keep": 2, "threads": 1},
     }
     if name == "gigpo":
@@ -135,7 +135,7 @@ def launch(config: Path, folder: Path, moment: Moment | None = None, count: Path
     return process
 
 
-FORKS = multiprocessing.get_context("forkserver")
+FORKS: Any = multiprocessing.get_context("forkserver")
 """Processes that have their imports done."""
 FORKS.set_forkserver_preload(
     [
@@ -144,6 +144,12 @@ FORKS.set_forkserver_preload(
         "grouprl.methods",
         "transformers.models.llama.modeling_llama",
         "pyarrow.parquet",
+        "torch._dynamo",
+        "transformers.generation",
+        "grouprl.plan.plan",
+        "grouprl.view.report",
+        "grouprl.policy.causal_lm",
+        "grouprl.orchestrator.build",
     ]
 )
 
@@ -344,3 +350,10 @@ def difference(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 def clear(home: Path) -> None:
     """Remove the runs of a method."""
     shutil.rmtree(home, ignore_errors=True)
+
+
+def count_tensors(folder: Path) -> int:
+    """Return how many tensors the optimiser of a run's last checkpoint remembers that are not all zero."""
+    last = max((folder / "checkpoints").glob("step-*"))
+    state = torch.load(last / "optimizer.pt", weights_only=True)["state"]
+    return sum(bool(value.any()) for each in state.values() for value in each.values() if torch.is_tensor(value))

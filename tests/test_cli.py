@@ -271,7 +271,7 @@ def test_eval_gives_the_numbers_of_the_run(finished):
 
 
 def test_eval_options(finished):
-    text = call("eval", str(finished), "--k", "1,2", "--questions", "3", "--checkpoint", "1", "--show", "2").stdout
+    text = call("eval", str(finished), "--k", "1,2", "--prompts", "3", "--checkpoint", "1", "--show", "2").stdout
     assert "3 held-out prompts, greedy, 2 sampled at temperature 1" in text
     assert "pass@2 sampled" in text
     assert "checkpoint 1" in text
@@ -287,9 +287,7 @@ def test_eval_options(finished):
 
 def test_eval_of_an_exported_model_on_another_task(finished, here):
     assert "the final model" in call("export", str(finished), "model").stdout
-    data = json.loads(
-        call("eval", "model", "--task", "{name: addition, digits: 1}", "--questions", "3", "--json").stdout
-    )
+    data = json.loads(call("eval", "model", "--task", "{name: addition, digits: 1}", "--prompts", "3", "--json").stdout)
     assert len(data["samples"][0]["question"]) == len("1+2=")
     assert "exists already" in error("export", str(finished), "model")
 

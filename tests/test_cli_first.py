@@ -81,7 +81,7 @@ def test_what_the_package_offers_is_there_though_it_is_loaded_late():
     code = (
         "import sys, grouprl, grouprl.core.errors\n"
         "assert 'torch' not in sys.modules\n"
-        "import grouprl.method, grouprl.methods.registry\n"
+        "import grouprl.algorithms.method, grouprl.methods.registry\n"
         "assert callable(grouprl.method) and callable(grouprl.methods)\n"
         "assert grouprl.method('grpo').name == 'grpo' and 'grpo' in grouprl.methods()\n"
         "from grouprl import *\n"

@@ -144,7 +144,7 @@ def test_the_live_screen_shows_everything_in_80_by_24():
         "reward  0.537",
         "from 0.501",
         "greedy 0.930",
-        "zero-variance groups 38 %",
+        "zero-var.   38 % (31 right, 7 wrong)",
     ):
         assert part in text, part
     for part in (

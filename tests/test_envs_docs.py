@@ -39,12 +39,12 @@ def test_the_configurations_name_tasks_that_can_be_played():
     own, gym = (parse_config(yaml.safe_load(block)) for block in blocks("yaml"))
     for config, turns in ((own, 8), (gym, 20)):
         task = load_task(config.task if isinstance(config.task, (str, dict)) else config.task.model_dump())
-        question = task.example("train", 0)
-        actions = task.demonstration(question, 0)
+        example = task.example("train", 0)
+        actions = task.demonstration(example, 0)
         assert task.max_turns == turns
         assert 1 <= len(actions.splitlines()) <= turns
-        assert set(question.prompt + actions.replace("\n", "")) <= set(task.alphabet)
-        assert isinstance(task.reward(actions, **question.columns), float)
+        assert set(example.prompt + actions.replace("\n", "")) <= set(task.alphabet)
+        assert isinstance(task.reward(actions, **example.columns), float)
 
 
 def test_the_table_names_the_built_in_environments():

@@ -46,8 +46,8 @@ SMALL = {
     "model": TINY,
     "steps": 2,
     "sampling": {"max_new_tokens": 8},
-    "batch": {"prompts": 2, "group": 2},
-    "eval": {"every": 0, "questions": 4, "final_prompts": 4},
+    "batch": {"prompts": 2, "group_size": 2},
+    "eval": {"every": 0, "prompts": 4, "final_prompts": 4},
     "run": {"threads": 1},
 }
 
@@ -70,8 +70,8 @@ def test_the_learning_rate_is_that_of_the_kind_of_model():
     rates = [parse_config(data).optim.lr for data in kinds]
     assert rates == [RATES["tiny"].lr, RATES["full"].lr, RATES["lora"].lr] == [1e-3, 1e-6, 1e-5]
     assert parse_config({"model": "tiny", "optim": {"lr": 1e-6}}).optim.lr == 1e-6
-    assert parse_config({"model": "tiny", "optim": {"rise": 3}}).optim.warmup_steps == 3
-    assert "lr" not in parse_config({"optim": {"rise": 3}}).optim.model_fields_set
+    assert parse_config({"model": "tiny", "optim": {"warmup_steps": 3}}).optim.warmup_steps == 3
+    assert "lr" not in parse_config({"optim": {"warmup_steps": 3}}).optim.model_fields_set
 
 
 def test_the_plan_says_where_the_rate_comes_from():
@@ -247,7 +247,7 @@ def test_an_own_reward_on_prompts_alone_needs_no_answer_column(work):
     (work / "mine.py").write_text("def mine(completion):\n    return 1.0\n")
     task = rows(work / "prompts.jsonl")
     assert plan(parse_config({**SMALL, "task": task, "reward": {"function": "mine.py:mine"}})).refusals == ()
-    with pytest.raises(InputError, match="needs the column 'completion'"):
+    with pytest.raises(InputError, match="needs the column 'answer'"):
         plan(parse_config({**SMALL, "task": task}))
 
 
@@ -355,7 +355,7 @@ def test_a_grace_ends_with_the_run(monkeypatch):
 
 
 def test_an_evaluation_that_was_cut_short_is_made_up_for(work, monkeypatch):
-    config = parse_config({**SMALL, "steps": 4, "eval": {"every": 2, "questions": 4, "final_prompts": 4}})
+    config = parse_config({**SMALL, "steps": 4, "eval": {"every": 2, "prompts": 4, "final_prompts": 4}})
     whole = train(config, folder=work / "whole", console=quiet()).folder
     real = loop.evaluate
 
@@ -427,7 +427,7 @@ def test_a_model_folder_that_is_only_in_the_working_directory_is_not_taken_silen
         absolute_paths({"model": "mymodel"}, work / "elsewhere")
 
 
-def test_questions_do_not_depend_on_where_a_file_lies(work):
+def test_prompts_do_not_depend_on_where_a_file_lies(work):
     (work / "a").mkdir()
     (work / "b").mkdir()
     found = []
@@ -439,7 +439,7 @@ def test_questions_do_not_depend_on_where_a_file_lies(work):
 
 
 def test_folder_names_are_safe_everywhere():
-    assert folder_name("jsonl:/data/my prompts.jsonl", "grpo@trl", "s0") == "jsonl-my-questions.jsonl-grpo@trl-s0"
+    assert folder_name("jsonl:/data/my prompts.jsonl", "grpo@trl", "s0") == "jsonl-my-prompts.jsonl-grpo@trl-s0"
     assert folder_name("env:nim.py:Nim", "grpo", "s1") == "env-nim.py-Nim-grpo-s1"
     for odd in ("a:b?c*d", 'x<>"|', "ä" * 300, "con", "...", "/"):
         name = folder_name(odd)
@@ -471,7 +471,7 @@ def test_a_changed_reward_is_refused_with_the_difference_and_may_be_accepted(wor
 
 
 def test_a_finished_run_can_be_extended_and_only_so(work):
-    config = parse_config({**SMALL, "eval": {"every": 2, "questions": 4, "final_prompts": 4}})
+    config = parse_config({**SMALL, "eval": {"every": 2, "prompts": 4, "final_prompts": 4}})
     run = train(config, folder=work / "r", console=quiet()).folder
     chosen = choose(str(run), ["steps=3"], None, True)
     train(chosen.config, folder=chosen.folder, resume=True, changes=chosen.changes, console=quiet())

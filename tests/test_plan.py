@@ -51,7 +51,10 @@ def examples(tmp_path):
 
 def test_batch_arithmetic_by_hand():
     config = parse_config(
-        {"steps": 100, "batch": {"prompts": 8, "group": 4, "minibatches": 2, "epochs": 3, "tokens_per_microbatch": 100}}
+        {
+            "steps": 100,
+            "batch": {"prompts": 8, "group_size": 4, "minibatches": 2, "epochs": 3, "tokens_per_microbatch": 100},
+        }
     )
     a = batch_arithmetic(config, prompt_tokens=6, max_new_tokens=24, refill_rounds=1)
     assert (a.completions, a.rows_per_update, a.updates_per_rollout, a.updates) == (32, 16, 6, 600)
@@ -60,7 +63,7 @@ def test_batch_arithmetic_by_hand():
 
 
 def test_a_row_longer_than_a_pass_is_a_pass():
-    config = parse_config({"batch": {"prompts": 2, "group": 2, "tokens_per_microbatch": 10}})
+    config = parse_config({"batch": {"prompts": 2, "group_size": 2, "tokens_per_microbatch": 10}})
     assert batch_arithmetic(config, 6, 24, 1).passes_per_update == 4
 
 
@@ -104,7 +107,7 @@ def test_a_folder_is_sized_without_its_weights(folder):
 
 
 def test_memory_by_hand():
-    config = parse_config({"batch": {"prompts": 2, "group": 3}})
+    config = parse_config({"batch": {"prompts": 2, "group_size": 3}})
     model, _ = read_model(config, load_task("addition"))
     batch = batch_arithmetic(config, 10, 20, 1)
     size = {cost.what: cost.bytes for cost in memory(model, batch, reference=True)}
@@ -137,7 +140,7 @@ def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, inte
         output = policy.logp(tokens, grad=True)
     measured = sum(size for place, size in kept.items() if place not in weights)
     assert output.logp_bt.requires_grad
-    config = parse_config({"model": {"tiny": size}, "batch": {"prompts": 16, "group": 1}})
+    config = parse_config({"model": {"tiny": size}, "batch": {"prompts": 16, "group_size": 1}})
     model, _ = read_model(config, load_task("addition"))
     costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=False)
     estimate = next(cost.bytes for cost in costs if cost.what == "activations of a pass")
@@ -209,13 +212,13 @@ def test_every_setting_of_the_configuration_is_listed_once():
 
 def test_plain_data_is_json():
     data = json.loads(json.dumps(make().as_data()))
-    assert data["batch"]["answers"] == 512
+    assert data["batch"]["completions"] == 512
     assert data["config"]["task"] == "addition"
     assert data["peak"] > data["costs"][0]["bytes"]
 
 
 def test_run_facts():
-    config = parse_config({"batch": {"group": 4, "minibatches": 2}, "model": {"dtype": "bfloat16"}})
+    config = parse_config({"batch": {"group_size": 4, "minibatches": 2}, "model": {"dtype": "bfloat16"}})
     addition = load_task("addition")
     facts = run_facts(config, compose("grpo").method, 16, addition)
     assert facts == RunFacts(
@@ -227,10 +230,10 @@ def test_run_facts():
         forms=0,
         kinds={"level": 1, "answer": 27},
     )
-    few = run_facts(parse_config({"data": {"questions": 7}}), compose("grpo").method, 16, addition)
+    few = run_facts(parse_config({"data": {"prompts": 7}}), compose("grpo").method, 16, addition)
     assert few.examples == 7
     mixed = load_task({"name": "reverse", "length": 3, "shortest": 2})
-    assert run_facts(parse_config({"data": {"questions": 40}}), compose("grpo").method, 5, mixed).kinds["level"] == 2
+    assert run_facts(parse_config({"data": {"prompts": 40}}), compose("grpo").method, 5, mixed).kinds["level"] == 2
     with_kl = compose({"name": "grpo", "kl_coef": 0.04}).method
     assert run_facts(parse_config({}), with_kl, 16, addition).has_reference
     assert not run_facts(parse_config({"model": {"reference": "none"}}), with_kl, 16, addition).has_reference
@@ -247,13 +250,13 @@ def test_a_sound_run_is_not_refused():
 
 
 def test_group_of_one_with_a_group_baseline():
-    found = make(method="grpo", batch={"group": 1})
-    with pytest.raises(InputError, match=r"batch\.group is 1.*Use batch\.group of 2 or more"):
+    found = make(method="grpo", batch={"group_size": 1})
+    with pytest.raises(InputError, match=r"batch\.group_size is 1.*Use batch\.group_size of 2 or more"):
         found.raise_if_refused()
 
 
 def test_all_reasons_are_told_at_once():
-    found = make(method={"name": "grpo", "kl_coef": 0.1}, batch={"group": 1}, model={"reference": "none"})
+    found = make(method={"name": "grpo", "kl_coef": 0.1}, batch={"group_size": 1}, model={"reference": "none"})
     assert len(found.refusals) == 2
     with pytest.raises(InputError, match=r"this run cannot work:\n.*group baseline.*\n.*reference"):
         found.raise_if_refused()
@@ -308,7 +311,7 @@ def test_every_catalogue_entry_can_be_planned():
     """No entry but one of turns needs what a run of single completions lacks, and each says what it does."""
     from grouprl.methods import CATALOGUE
 
-    config, task = parse_config({"data": {"questions": 512}}), load_task("ponder")
+    config, task = parse_config({"data": {"prompts": 512}}), load_task("ponder")
     for name, entry in CATALOGUE.items():
         method: Method = entry.build()
         found = refusals(config, method, run_facts(config, method, 16, task), task)
@@ -347,7 +350,7 @@ def test_answers_that_do_not_fit():
     assert "Lower sampling.max_new_tokens to 13" in reason
 
 
-def test_a_task_without_questions(examples):
+def test_a_task_without_prompts(examples):
     found = make(task={"name": f"jsonl:{examples}", "eval_fraction": 0.0}, model={"name": "tiny"})
     assert any("has no held-out prompts" in reason for reason in found.refusals)
     (examples.parent / "empty.jsonl").write_text("")
@@ -414,15 +417,15 @@ def test_a_model_that_is_not_here_is_said():
     [
         ({"batch": {"minibatches": 1}}, "cannot act: with one update per rollout"),
         ({"warmup": {"lr": 0.1}}, "warmup.lr has no effect: warmup.steps is 0"),
-        ({"optim": {"schedule": "constant", "final": 0.1}}, "optim.min_lr_ratio has no effect"),
-        ({"optim": {"rise": 500}}, "optim.lr is never reached"),
-        ({"eval": {"every": 0, "questions": 9}}, "eval.prompts has no effect"),
+        ({"optim": {"schedule": "constant", "min_lr_ratio": 0.1}}, "optim.min_lr_ratio has no effect"),
+        ({"optim": {"warmup_steps": 500}}, "optim.lr is never reached"),
+        ({"eval": {"every": 0, "prompts": 9}}, "eval.prompts has no effect"),
         ({"eval": {"every": 300}}, "eval.every has no effect"),
         ({"model": {"reference": "initial"}}, "never reads it"),
         ({"model": {"reference": "none"}}, "model.reference none has no effect"),
         ({"sampling": {"top_k": 1}}, "all completions of a group are the same"),
         ({"reward": {"on_error": "raise", "max_failed_fraction": 0.5}}, "max_failed_fraction has no effect"),
-        ({"steps": 0, "batch": {"group": 4}}, "batch.* has no effect: steps is 0"),
+        ({"steps": 0, "batch": {"group_size": 4}}, "batch.* has no effect: steps is 0"),
     ],
 )
 def test_settings_without_effect_are_named(data, words):
@@ -469,7 +472,7 @@ def test_notes():
     ],
 )
 def test_the_plan_says_what_else_is_drawn(method, said):
-    found = make(method=method, batch={"prompts": 2, "group": 3}, data={"questions": 64}).further
+    found = make(method=method, batch={"prompts": 2, "group_size": 3}, data={"prompts": 64}).further
     assert bool(found) == bool(said)
     assert not said or found[0].startswith(said)
 
@@ -499,7 +502,7 @@ def test_a_long_question_far_behind_is_found_before_it_is_asked(tmp_path):
     task = load_task(given["task"])
     place = next(i for i in range(task.size("train")) if len(task.example("train", i).prompt) == 90)
     assert place > 32
-    assert make(**given | {"data": {"questions": place}}).refusals == ()
+    assert make(**given | {"data": {"prompts": place}}).refusals == ()
 
 
 def test_hints_need_room():

@@ -25,7 +25,7 @@ def test_the_library_example_runs() -> None:
     example = next(block for block in blocks("python") if "grouprl.Batch" in block)
     names: dict = {}
     exec(example, names)
-    assert names["judged"].advantage_bt[:, 0].tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-4)
+    assert names["prepared"].advantage_bt[:, 0].tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-4)
     assert names["logp_bt"].grad.abs().sum() > 0
 
 

@@ -105,7 +105,7 @@ def test_the_command_says_what_passes_and_exits_by_it(tmp_path):
     own = tmp_path / "mine.py"
     own.write_text("def f(completion, answer):\n    return float(str(answer) in completion)\n")
     assert run("exact_match").exit_code == 0
-    found = run(f"{own}:f", "--task", "addition", "--questions", "1", "--json")
+    found = run(f"{own}:f", "--task", "addition", "--examples", "1", "--json")
     assert found.exit_code == 1
     data = json.loads(found.stdout)
     assert data["attacks"] >= 100
@@ -122,7 +122,7 @@ def test_the_command_notices_a_program_that_ran(tmp_path):
     )
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "a", "answer": "0.5"}\n{"prompt": "b", "answer": "0.5"}\n')
-    found = run(f"{own}:f", "--task", f"jsonl:{rows}", "--questions", "1", "--timeout", "1")
+    found = run(f"{own}:f", "--task", f"jsonl:{rows}", "--examples", "1", "--timeout", "1")
     assert found.exit_code == 1
     assert (
         "ran a completion as a program" in " ".join(found.stdout.split()).replace("│", "")

@@ -68,7 +68,7 @@ def scaled(completion, by=1.0):
 class Mine(Task):
     name = "mine"
     reward = staticmethod(scaled)
-    def question(self, split, index):
+    def example(self, split, index):
         return Example(str(index), "?")
     def size(self, split):
         return 1

@@ -230,7 +230,7 @@ def test_a_reward_may_import_from_the_package_itself(tmp_path: Path) -> None:
 
 def test_a_reward_may_begin_with_any_module_of_the_package(tmp_path: Path) -> None:
     path = tmp_path / "deep.py"
-    imports = "from grouprl.algorithms.data_part import Desk\nfrom grouprl import method\n"
+    imports = "from grouprl.algorithms.data_part import RunContext\nfrom grouprl import method\n"
     path.write_text(imports + "def f(completion):\n    return float(method.__name__ == 'method')\n")
     workers = RewardWorkers(load_reward(f"{path}:f"), 1, timeout=60, memory_gb=4)
     assert scores_of(workers, ["a"]).reward_b.tolist() == [1.0]

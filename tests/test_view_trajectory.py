@@ -69,7 +69,7 @@ def _place(row: Any, number: int) -> int:
 def test_the_text_tells_everything(team: Path) -> None:
     each = called(team)
     text = shown(each)
-    assert f"prompt {each.example} · completion {each.answer} · step 2" in text
+    assert f"prompt {each.prompt} · completion {each.sample} · step 2" in text
     assert "row 0 (boss): reward" in text
     assert "thrift -0.01" in text
     assert f"over because: {each.ended}" in text
@@ -133,13 +133,13 @@ def test_the_command_finds_lists_and_complains(team: Path) -> None:
     assert listed.exit_code == 0
     assert listed.output.count("ask/train/") == 18
     one = called(team)
-    found = run.invoke(app, ["show", str(team), "--question", one.example, "--answer", str(one.answer)])
+    found = run.invoke(app, ["show", str(team), "--prompt", one.prompt, "--sample", str(one.sample)])
     assert "turn 2 · helper" in found.output
     assert run.invoke(app, ["show", str(team)]).exit_code == 0
     for given, words in (
         (["--step", "9"], "step 9 is not stored"),
-        (["--question", "ask/train/x"], "Did you mean"),
-        (["--answer", "77"], "has no completion 77 in step 2. It has 0, 1"),
+        (["--prompt", "ask/train/x"], "Did you mean"),
+        (["--sample", "77"], "has no completion 77 in step 2. It has 0, 1"),
     ):
         refused = run.invoke(app, ["show", str(team), *given])
         assert refused.exit_code == 2

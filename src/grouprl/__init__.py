@@ -1,57 +1,101 @@
-"""Group-relative reinforcement learning for language models: every method verified, every choice visible.
+"""Group-relative reinforcement learning for language models: every choice visible, every method's checks on its card.
 
-What is listed in `__all__` is imported when it is first used: the command line responds before torch is loaded.
+What is listed in `__all__` is imported when it is first used, so that the command line answers before torch is loaded.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from grouprl import methods as methods
+    from grouprl.algorithms.advantages.advantage import Advantage
+    from grouprl.algorithms.data_part import (
+        Allocation,
+        Augmentation,
+        Curriculum,
+        DataPart,
+        Pretraining,
+        Replay,
+        RunContext,
+        SamplingRule,
+    )
     from grouprl.algorithms.method import Loss, Method
+    from grouprl.algorithms.objectives.objective import Objective
+    from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
+    from grouprl.algorithms.reductions.aggregate import Aggregate
+    from grouprl.algorithms.regularizers.regularize import Regularizer
     from grouprl.core.batch import Batch
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
-    from grouprl.methods import entry, method, methods
+    from grouprl.core.metric import Metric
+    from grouprl.methods import Card, entry, method
+    from grouprl.methods.compose import Resolved, compose
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advantage",
+    "Aggregate",
+    "Allocation",
+    "Augmentation",
     "Batch",
+    "Card",
+    "Curriculum",
+    "DataPart",
     "GrouprlError",
     "InputError",
     "Loss",
     "Method",
+    "Metric",
     "MissingExtra",
+    "Objective",
+    "Part",
+    "Pretraining",
+    "Regularizer",
+    "Replay",
+    "Resolved",
+    "RunContext",
     "RunError",
+    "RunFacts",
+    "SamplingRule",
+    "TokenLoss",
     "__version__",
+    "compose",
     "entry",
     "method",
     "methods",
+    "part",
 ]
+_DATA_PARTS = (
+    *("Allocation", "Augmentation", "Curriculum", "DataPart", "Pretraining", "Replay", "RunContext"),
+    "SamplingRule",
+)
 _HOMES = {
+    "Advantage": "grouprl.algorithms.advantages.advantage",
+    **dict.fromkeys(_DATA_PARTS, "grouprl.algorithms.data_part"),
+    **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
+    "Objective": "grouprl.algorithms.objectives.objective",
+    **dict.fromkeys(("Part", "RunFacts", "TokenLoss", "part"), "grouprl.algorithms.part"),
+    "Aggregate": "grouprl.algorithms.reductions.aggregate",
+    "Regularizer": "grouprl.algorithms.regularizers.regularize",
     "Batch": "grouprl.core.batch",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
-    **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
-    **dict.fromkeys(("entry", "method"), "grouprl.methods"),
+    "Metric": "grouprl.core.metric",
+    **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
+    **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
 }
 
 
-class _Package(ModuleType):
-    """This package; what it offers is looked for when it is first asked for."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "methods":  # the package of the catalogue, which can be called
-            return importlib.import_module("grouprl.methods")
-        if name not in _HOMES:
-            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        found = getattr(importlib.import_module(_HOMES[name]), name)
-        setattr(self, name, found)
-        return found
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__})
+def __getattr__(name: str) -> Any:
+    """Import what is listed in `__all__` when it is first used."""
+    if name == "methods":
+        return importlib.import_module("grouprl.methods")
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return found
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    """List what is imported and what can be."""
+    return sorted({*globals(), *__all__})

@@ -13,8 +13,9 @@ from torch import Tensor
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.filters.selection import unmasked
 from grouprl.algorithms.objectives.objective import Objective
-from grouprl.algorithms.part import Part
+from grouprl.algorithms.part import KINDS, Part
 from grouprl.algorithms.reductions.aggregate import Aggregate
+from grouprl.algorithms.stages import changed_batch, check_part, token_loss, token_values
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
@@ -72,6 +73,14 @@ class Method:
     """Whether the method is only right with exactly one update per rollout."""
     name: str = "custom"
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no part of its stage."""
+        for stage in KINDS:
+            value = getattr(self, stage)
+            for each in value if isinstance(value, tuple) else (value,):
+                if each is not None or stage in ("objective", "advantage", "aggregate"):
+                    check_part(stage, each, self.name)
 
     def parts(self) -> Iterator[Part]:
         """Yield every part in the order in which it acts."""
@@ -134,30 +143,30 @@ class Method:
 
     @torch.no_grad()
     def compute_advantages(self, batch: Batch) -> Batch:
-        """Transform rewards, filter rows and compute advantages and multipliers, with statistics of the whole batch."""
+        """Transform rewards, filter rows and compute advantages and multipliers with statistics of the whole batch."""
         batch = _blank_outside(batch).replace(raw_reward_b=batch.reward_b)
-        for transform in self.reward_transform:
-            batch = transform(batch)
-        for keep in self.filter:
-            batch = keep(batch)
+        for step in (*self.reward_transform, *self.filter):
+            batch = changed_batch(step, batch)
         if self.critic is not None:
-            batch = batch.replace(return_bt=self.critic.targets(batch))
-        adv_bt = self.advantage(batch)
+            return_bt = token_values(self.critic, batch.active_bt, self.critic.targets, batch)
+            batch = batch.replace(return_bt=return_bt)
+        adv_bt = token_values(self.advantage, batch.active_bt, self.advantage, batch)
         for normalize in self.advantage_transform:
-            adv_bt = normalize(adv_bt, batch)
+            adv_bt = token_values(normalize, batch.active_bt, normalize, adv_bt, batch)
         batch = batch.replace(advantage_bt=torch.where(batch.active_bt, adv_bt, 0))
         for prune in self.prune:
-            batch = prune(batch)
+            batch = changed_batch(prune, batch)
             batch = batch.replace(advantage_bt=torch.where(batch.active_bt, batch.need("advantage_bt", "prune"), 0))
         for weight in self.token_weight:
-            factor_bt = weight(batch) if batch.multiplier_bt is None else batch.multiplier_bt * weight(batch)
-            batch = batch.replace(multiplier_bt=factor_bt)
+            factor_bt = token_values(weight, batch.mask_bt, weight, batch)
+            known_bt = batch.multiplier_bt
+            batch = batch.replace(multiplier_bt=factor_bt if known_bt is None else known_bt * factor_bt)
         return batch
 
     @torch.no_grad()
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
-        weight_bt = unmasked(self.aggregate(batch), batch)
+        weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, batch), batch)
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
         for term in self.regularize:
             batch = term.compute_loss_weights(batch)
@@ -172,9 +181,9 @@ class Method:
         `cross_bt` is Σ_a sg(softmax(z/κ))_a log π(a), with κ the method's `cross`; it reaches the parts as
         batch.stats['cross'].
 
-        `batch` holds rows of a batch that went through `prepare` (or `judge` and `compute_loss_weights`). Values and
-        metrics of the micro-batches of one step add up to those of the whole step; a method with `couples` 'group'
-        needs whole groups, one with 'batch' the whole step.
+        `batch` holds rows of a batch that went through `prepare` (or `compute_advantages` and `compute_loss_weights`).
+        Values and metrics of the micro-batches of one step add up to those of the whole step; a method with `couples`
+        'group' needs whole groups, one with 'batch' the whole step.
 
         Raises:
             InputError: wrong shapes; a group or a step that is incomplete where the loss couples its rows.
@@ -188,14 +197,14 @@ class Method:
             entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
         if cross_bt is not None:
             batch = batch.replace(stats={**batch.stats, "cross": torch.where(batch.mask_bt, cross_bt, 0)})
-        surrogate = self.objective(logp_bt, batch)
+        surrogate = token_loss(self.objective, batch, self.objective, logp_bt, batch)
         policy_bt = weight_bt * surrogate.loss_bt
         if batch.multiplier_bt is not None:
             policy_bt = policy_bt * batch.multiplier_bt
         value = policy_bt.sum()
         metrics = {"policy_loss": value.detach(), **_averages(surrogate.metrics, batch), **_drift(logp_bt, batch)}
         for term in self.regularize:
-            extra = term(whole_bt if term.beyond else logp_bt, batch, entropy_bt)
+            extra = token_loss(term, batch, term, whole_bt if term.beyond else logp_bt, batch, entropy_bt)
             term_value = (unmasked(term.weights(batch), batch) * extra.loss_bt).sum()
             value = value + term_value
             name = term.name.removesuffix("_loss")
@@ -206,7 +215,7 @@ class Method:
         """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
         if self.critic is None:
             raise InputError(f"method '{self.name}' has no critic", "only a method with a critic has a value loss")
-        out = self.critic(torch.where(batch.mask_bt, value_bt, 0), batch)
+        out = token_loss(self.critic, batch, self.critic, torch.where(batch.mask_bt, value_bt, 0), batch)
         value = (batch.need("weight_bt", "value_loss") * out.loss_bt).sum()
         return Loss(value, {"value_loss": value.detach(), **_averages(out.metrics, batch)})
 

@@ -17,8 +17,10 @@ Where the sentence itself depends on the settings, the part overrides `words`, `
 
 from __future__ import annotations
 
+import os
 import re
 import string
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
@@ -29,6 +31,8 @@ from typing_extensions import dataclass_transform
 
 from grouprl.core.discovery import Discovered
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.metric import Metric, declare
+from grouprl.core.renamed import note_renamed
 
 KINDS: dict[str, str] = {
     "reward_transform": "Batch -> Batch: changes rewards",
@@ -53,6 +57,9 @@ KINDS: dict[str, str] = {
 
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
 """Class attributes of a part, and the method that fills in the settings of each."""
+
+OLD_PARTS = {"question_advantage": "prompt_advantage", "initial_answers": "initial_completions"}
+"""What parts were called in the version before."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
 
@@ -102,6 +109,8 @@ class Part:
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     also: ClassVar[Mapping[str, str]] = {}
     """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
+    metrics: ClassVar[Mapping[str, Metric]] = {}
+    """What the part logs that is not in the glossary yet, by name; it is added as the part is registered."""
     own_policies: ClassVar[bool] = False
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
@@ -171,14 +180,46 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
     """Class decorator: make a frozen, type-checked record of settings and register it under its snake-case name."""
 
     def decorate(cls: P) -> P:
+        _check_class(kind, cls)
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
         made.kind, made.name = kind, name or snake_case(cls.__name__)
         _check_templates(made)
+        _check_free(made)
+        declare(f"the {kind} part '{made.name}'", made.metrics)
         PARTS[kind][made.name] = made
         return made
 
     return decorate
+
+
+def _check_class(kind: str, cls: type) -> None:
+    """Refuse a kind that does not exist and a class that is no part."""
+    if kind not in KINDS:
+        raise InputError(f"{cls.__name__}: there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
+    if not issubclass(cls, Part):
+        raise InputError(
+            f"{cls.__name__} is no part",
+            f"a part of kind {kind} ({KINDS[kind]}) derives from grouprl.Part or from one of its kinds",
+            f"See docs/extend, and grouprl parts --kind {kind}",
+        )
+
+
+def _check_free(made: Any) -> None:
+    """Refuse a name that another class has: a method must not change because something was imported."""
+    known = dict.get(PARTS[made.kind], made.name)  # what is registered so far; imports nothing
+    if known is not None and _written(known) != _written(made):
+        raise InputError(
+            f"there are two {made.kind} parts '{made.name}': in {known.__module__} and in {made.__module__}",
+            "a part's name means one thing",
+            f'Choose another name: @part("{made.kind}", "my_{made.name}")',
+        )
+
+
+def _written(cls: type) -> tuple[str, str]:
+    """File and name of a class: a file that is imported as a module and by its path is one."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return os.path.realpath(file) if file else cls.__module__, cls.__qualname__
 
 
 def names_in(template: str) -> list[str]:
@@ -211,6 +252,9 @@ def snake_case(name: str) -> str:
 
 def build_part(kind: str, name: str, settings: Mapping[str, Any]) -> Any:
     """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
+    if name not in PARTS[kind] and name in OLD_PARTS:
+        note_renamed(name, OLD_PARTS[name])
+        name = OLD_PARTS[name]
     if name not in PARTS[kind]:
         raise InputError(f"unknown {kind} part '{name}'", remedy=suggest(name, PARTS[kind]))
     cls = PARTS[kind][name]

@@ -109,7 +109,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 ORDER = (
     *("train", "plan", "eval", "report", "show", "export", "serve"),
-    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "papers", "metrics"),
+    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "parts", "papers", "metrics"),
 )
 
 app = typer.Typer(
@@ -164,6 +164,7 @@ def _mount() -> None:
         export,
         methods,
         papers,
+        parts,
         plan,
         sandbox,
         serve,
@@ -185,6 +186,7 @@ def _mount() -> None:
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
     app.command("check-reward", rich_help_panel=catalogue)(check_reward.check_reward_command)
     app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
+    app.command("parts", rich_help_panel=catalogue)(parts.parts_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)
     app.command("metrics", rich_help_panel=catalogue)(tasks.metrics_command)
     app.add_typer(methods.app, name="methods", rich_help_panel=catalogue)

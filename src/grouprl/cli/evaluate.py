@@ -34,7 +34,7 @@ def eval_command(
         str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, or a model: a folder or a Hub id.")
     ],
     task: Annotated[str | None, typer.Option(help="The task (default: the run's own). A model needs one.")] = None,
-    examples: Annotated[
+    prompts: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Held-out prompts (default: the run's final_prompts, else 1024)."),
     ] = None,
@@ -94,7 +94,7 @@ def eval_command(
         found = evaluate(
             subject.policy,
             subject.task,
-            examples=examples or defaults["prompts"],
+            examples=prompts or defaults["prompts"],
             samples=0 if greedy is True else samples or max(max(ks), defaults["samples"] if k is None else 1),
             k=ks,
             temperature=defaults["temperature"] if temperature is None else temperature,

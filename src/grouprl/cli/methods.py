@@ -14,7 +14,9 @@ from grouprl.core.terminal import Terminal
 
 app = typer.Typer(rich_markup_mode="rich")
 Json = Annotated[bool, typer.Option("--json", help="Print plain data for programs.")]
-Name = Annotated[str, typer.Argument(help="A method's name.", autocompletion=names)]
+Name = Annotated[
+    str, typer.Argument(help="A method's name, or yours: FILE.py:FUNCTION, MODULE:FUNCTION.", autocompletion=names)
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -33,6 +35,7 @@ def list_methods(
     grouprl methods --names                names alone, for scripts
     grouprl methods show dapo              a card
     grouprl methods diff grpo dr_grpo      what differs, in numbers
+    grouprl methods check mine.py:mine     whether a method of yours keeps the rules
     """
     if context.invoked_subcommand is not None:
         return
@@ -56,9 +59,11 @@ def show(name: Name, as_json: Json = False) -> None:
     [bold]Examples[/]
     grouprl methods show gspo
     grouprl methods show grpo@trl --json
+    grouprl methods show my_method.py:mine
     """
-    from grouprl.methods import CATALOGUE, find
+    from grouprl.methods import CATALOGUE
     from grouprl.methods.describe import AMBIGUOUS, describe
+    from grouprl.methods.naming import entry_of
     from grouprl.methods.render import card, claims
 
     name = _plain(name)
@@ -66,7 +71,8 @@ def show(name: Name, as_json: Json = False) -> None:
         found = AMBIGUOUS[name]
         _answer([c.data() for c in found] if as_json else claims(name, found), as_json)
     else:
-        _answer(describe(find(name)) if as_json else card(find(name)), as_json)
+        found_one = entry_of(name)
+        _answer(describe(found_one) if as_json else card(found_one), as_json)
 
 
 @app.command("diff")
@@ -76,17 +82,47 @@ def diff(a: Name, b: Name, as_json: Json = False) -> None:
     [bold]Examples[/]
     grouprl methods diff grpo dr_grpo
     grouprl methods diff grpo@trl grpo@verl --json
+    grouprl methods diff grpo my_method.py:mine
     """
-    from grouprl.methods import find
     from grouprl.methods.contrast import contrast
+    from grouprl.methods.naming import entry_of
     from grouprl.methods.render import difference
 
-    one, two = find(_plain(a)), find(_plain(b))
+    one, two = entry_of(_plain(a)), entry_of(_plain(b))
     _answer(contrast(one, two) if as_json else difference(one, two), as_json)
 
 
+@app.command("check")
+def check(name: Name, as_json: Json = False) -> None:
+    """Hold a method against the rules that the trainer relies on, without training: for methods of your own.
+
+    Its parts act on small known batches: shapes, finite numbers, declared
+    metrics and needs, micro-batches that add up, padding that changes
+    nothing. Exit code 2 where a rule is broken.
+
+    [bold]Examples[/]
+    grouprl methods check my_method.py:mine
+    grouprl methods check my_package.methods:mine --json
+    """
+    from grouprl.methods.check import check_method
+    from grouprl.methods.naming import entry_of
+
+    findings = check_method(entry_of(_plain(name)))
+    if as_json:
+        rows = [{"rule": each.rule, "kept": each.kept, "words": each.words} for each in findings]
+        print(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
+    else:
+        for each in findings:
+            mark = ("✓ ", "green") if each.kept else ("✗ ", "bold red")
+            Terminal().print(Text.assemble(mark, each.rule, f"\n    {each.words}" if each.words else ""))
+    if not all(each.kept for each in findings):
+        raise typer.Exit(2)
+
+
 def _plain(name: str) -> str:
-    """Names as people write them: 'Dr-GRPO' is dr_grpo."""
+    """Names as people write them: 'Dr-GRPO' is dr_grpo; those of files and modules are left as they are."""
+    if ":" in name:
+        return name.strip()
     return name.strip().lower().replace("-", "_")
 
 

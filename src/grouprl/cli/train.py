@@ -184,6 +184,6 @@ def _fingerprint(path: Path) -> str | None:
     from grouprl.config.run import load_config
 
     try:
-        return load_config(str(path)).fingerprint()
+        return load_config(str(path), plugins=False).fingerprint()
     except InputError:
         return None

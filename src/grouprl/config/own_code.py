@@ -28,7 +28,9 @@ def own_code(config: Config) -> dict[str, str]:
     Call it when task, method and reward are loaded. Imported are modules that lie in the folder of a named file or
     below it; installed packages are not looked at.
     """
-    named = {path.resolve() for text in _texts(config.model_dump(mode="json")) for path in _files(text)}
+    texts = list(_texts(config.model_dump(mode="json")))
+    named = {path.resolve() for text in texts for path in _files(text)}
+    named |= {path.resolve() for plugin in config.plugins for path in _plugin(plugin)}
     roots = {path.parent for path in named}
     beside = {path for path in _imported() if any(root in path.parents for root in roots)}
     return {str(path): text for path in sorted(named | beside) if (text := _read(path)) is not None}
@@ -96,13 +98,25 @@ def _files(text: str) -> Iterator[Path]:
     if found := OWN_CODE.fullmatch(text):
         yield Path(found["file"])
     elif ":" in text:
-        module = sys.modules.get(text.rpartition(":")[0])
-        file = None if module is None else getattr(module, "__file__", None)
-        if file and _is_own(Path(file).resolve()):
-            yield Path(file)
+        yield from _of_module(text.rpartition(":")[0])
     elif program:
         with suppress(ValueError):
             yield from (Path(word) for word in shlex.split(text) if word.endswith(".py"))
+
+
+def _plugin(name: str) -> Iterator[Path]:
+    """Yield the file of a plugin: a path, or a module of the user's."""
+    if name.endswith(".py"):
+        yield Path(name)
+    else:
+        yield from _of_module(name)
+
+
+def _of_module(name: str) -> Iterator[Path]:
+    module = sys.modules.get(name)
+    file = None if module is None else getattr(module, "__file__", None)
+    if file and _is_own(Path(file).resolve()):
+        yield Path(file)
 
 
 def _imported() -> set[Path]:

@@ -24,7 +24,7 @@ def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """Return a configuration as plain data with every path in it absolute; relative ones begin at `base`.
 
     Paths are: files of your own code (`file.py:name`), of a `jsonl:` task, folders and files of an `hf:` task, model
-    folders, and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
+    folders, `plugins` that are files, and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
 
     Raises:
         InputError: a model folder that is not at `base`, but is in the working directory.
@@ -35,6 +35,8 @@ def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
             found[key] = place(found[key], base)
     if "model" in found:
         found["model"] = _model(found["model"], base)
+    if "plugins" in found:
+        found["plugins"] = _plugins(found["plugins"], base)
     found = _below(found, "reward", "function", lambda value: _code(value, base))
     return _below(found, "run", "folder", lambda value: _at(value, base))
 
@@ -62,6 +64,13 @@ def _code(value: Any, base: Path) -> Any:
         return [_code(each, base) for each in value]
     found = OWN_CODE.fullmatch(value) if isinstance(value, str) else None
     return value if found is None else f"{_at(found['file'], base)}:{found['name']}"
+
+
+def _plugins(plugins: Any, base: Path) -> Any:
+    """Make the files among plugins absolute; the names of modules stay."""
+    if isinstance(plugins, list | tuple):
+        return [_plugins(each, base) for each in plugins]
+    return _at(plugins, base) if isinstance(plugins, str) and plugins.endswith(".py") else plugins
 
 
 def _task(task: Any, base: Path) -> Any:

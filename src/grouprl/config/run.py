@@ -35,17 +35,21 @@ from grouprl.config.sections import (
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
+from grouprl.core.plugins import load_plugins
 
 
 class Config(Section):
     """A whole run."""
 
     task: str | dict[str, Any] = "addition"
+    """What is trained on: a name, or a mapping of a name and the task's own options."""
     model: Model = Model()
     method: str | dict[str, Any] = "grpo"
+    """A name of the catalogue, a mapping of a name or `base` and changes, or `file.py:function`."""
     steps: WrittenWhole = 200
     """Rollouts to train on."""
     seed: Seed = 0
+    """Of everything: the same seed gives the same bytes."""
     warmup: Warmup = Warmup()
     batch: BatchPlan = BatchPlan()
     data: Data = Data()
@@ -55,6 +59,14 @@ class Config(Section):
     reward: Reward = Reward()
     environment: Acting = Acting()
     run: Run = Run()
+    plugins: tuple[str, ...] = ()
+    """Modules and Python files of yours, imported before anything is looked up: they register parts, methods and
+    metrics."""
+
+    @pydantic.field_validator("plugins", mode="before")
+    @classmethod
+    def _one_plugin(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
 
     @pydantic.field_validator("model", mode="before")
     @classmethod
@@ -108,6 +120,8 @@ class Config(Section):
     def fingerprint(self) -> str:
         """Hash of everything that changes results (not of folders, records or threads)."""
         plain = self.model_dump(mode="json", exclude={"run": True, "eval": True, "environment": True})
+        if not self.plugins:
+            del plain["plugins"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -118,18 +132,21 @@ def recipe_names() -> list[str]:
     return sorted(p.name[:-5] for p in _recipes().iterdir() if p.name.endswith(".yaml"))
 
 
-def load_config(source: str, changes: Sequence[str] = ()) -> Config:
+def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = True) -> Config:
     """Read a YAML file or an embedded recipe and apply `key=value` changes (dots for depth, values in YAML).
 
     Paths in the file are relative to it, those of changes to the working directory; all become absolute. (A run's own
     config.yaml of earlier versions has paths that are relative to the working directory.)
 
-    Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions.
+    Its plugins are imported, unless `plugins` is False.
+
+    Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions, and for
+    plugins that cannot be imported.
     """
     data = _read(source)
     for change in changes:
         _apply(data, change)
-    return parse_config(absolute_paths(data, Path.cwd()) if changes else data)
+    return parse_config(absolute_paths(data, Path.cwd()) if changes else data, plugins=plugins)
 
 
 def with_absolute_paths(config: Config) -> Config:
@@ -139,12 +156,15 @@ def with_absolute_paths(config: Config) -> Config:
     return config if found == data else parse_config(found)
 
 
-def parse_config(data: Mapping[str, Any]) -> Config:
-    """Build a Config from plain data; InputError names the key, the value and the rule."""
+def parse_config(data: Mapping[str, Any], *, plugins: bool = True) -> Config:
+    """Build a Config from plain data and import its plugins; InputError names the key, the value and the rule."""
     try:
-        return Config.model_validate(data)
+        config = Config.model_validate(data)
     except pydantic.ValidationError as error:
         raise _in_words(error) from None
+    if plugins:
+        load_plugins(config.plugins)
+    return config
 
 
 def _recipes() -> Any:

@@ -68,20 +68,30 @@ class Tiny(Section):
     """Size of the model that `model: tiny` builds from scratch."""
 
     hidden: WrittenCount = 64
+    """Width of the residual stream."""
     layers: WrittenCount = 3
+    """Transformer layers."""
     heads: WrittenCount = 4
+    """Attention heads; they divide `hidden`."""
     kv_heads: WrittenCount | None = None
+    """Heads of keys and values; none: as many as `heads`."""
     intermediate: WrittenCount = 176
+    """Width of the feed-forward layers."""
     max_positions: WrittenCount = 512
+    """Most tokens of prompt and completion together."""
 
 
 class Lora(Section):
     """Low-rank adapters instead of full training (extra `lora`)."""
 
     r: WrittenCount = 16
+    """Rank of the adapters."""
     alpha: WrittenPositive = 32.0
+    """The adapters' output is scaled by alpha / r."""
     dropout: WrittenShare = 0.0
+    """Dropout before the adapters, in training passes."""
     target_modules: str | tuple[str, ...] = "all-linear"
+    """Names of the modules that get adapters, a regular expression, or `all-linear`."""
 
 
 class Model(Section):
@@ -91,13 +101,19 @@ class Model(Section):
     """
 
     name: str = "tiny"
+    """As above; `tiny` is built from scratch with the characters of the task."""
     settings: dict[str, Any] = {}
     """Arguments of a policy that is no language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
+    """The size of `tiny`."""
     lora: Lora | None = None
+    """Adapters in place of training every weight; none: every weight."""
     device: str = "auto"
+    """`auto`: a GPU where torch sees one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    """Type of the weights; `auto`: bfloat16 on a GPU that has it, else float32."""
     engine: Literal["auto", "lean", "transformers"] = "auto"
+    """Which code runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it fits."""
     packing: Switch = "auto"
     """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
     shared_prefix: Switch = "auto"
@@ -117,8 +133,11 @@ class Warmup(Section):
     old_names = {"rise": "warmup_steps"}
 
     steps: WrittenWhole = 0
+    """Supervised steps; 0: none."""
     batch: WrittenCount = 128
+    """Demonstrations per step."""
     lr: WrittenPositive = 3e-3
+    """Largest learning rate of the warm-up."""
     warmup_steps: WrittenWhole = 30
     """Steps over which the learning rate rises linearly; then it falls linearly to a tenth."""
 
@@ -153,10 +172,13 @@ class Sampling(Section):
     """How completions are sampled in training."""
 
     temperature: WrittenPositive = 1.0
+    """Logits are divided by it, in sampling and in every log-prob."""
     max_new_tokens: WrittenCount | None = None
     """None: the task's own budget."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the most likely tokens that hold this much probability; 1: from all."""
     top_k: WrittenWhole = 0
+    """Sample from so many most likely tokens; 0: from all."""
     stop: tuple[str, ...] = ()
     """Texts that end a completion, or a turn, as an end token does, beside those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
@@ -176,6 +198,7 @@ class Optim(Section):
     lr: WrittenPositive = 1e-6
     """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How the learning rate goes on after `warmup_steps`."""
     min_lr_ratio: WrittenShare = 0.05
     """Learning rate at the end, as a share of `lr` (linear and cosine)."""
     warmup_steps: WrittenWhole = 0
@@ -183,6 +206,7 @@ class Optim(Section):
     betas: tuple[WrittenShare, WrittenShare] = (0.9, 0.95)
     """Of optimisers that have betas."""
     weight_decay: WrittenNonNegative = 0.0
+    """Decoupled weight decay, of optimisers that have it."""
     grad_clip: WrittenNonNegative = 1.0
     """Largest norm of the gradient; 0 turns clipping off."""
 
@@ -249,6 +273,7 @@ class Run(Section):
     folder: str | None = None
     """None: `runs/<task>-<method>-s<seed>` (a number is appended when it exists)."""
     checkpoint_every: WrittenCount = 20
+    """Steps between checkpoints."""
     keep: WrittenCount = 2
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1

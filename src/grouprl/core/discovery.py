@@ -7,6 +7,8 @@ import pkgutil
 from collections.abc import Iterator
 from typing import TypeVar
 
+from grouprl.core.plugins import load_announced
+
 V = TypeVar("V")
 
 
@@ -30,6 +32,7 @@ class Discovered(dict[str, V]):
             self._state = "filling"  # modules that are being imported may look into what there is already
             try:
                 import_all(self._package)
+                load_announced()
             except BaseException:
                 self._state = "new"
                 raise

@@ -150,8 +150,9 @@ def staged(method: Method) -> list[tuple[str, Any]]:
 def settings_of(entry: Entry) -> list[dict[str, Any]]:
     """Return name, default, type in words and source of each setting."""
     hints = typing.get_type_hints(entry.compose, include_extras=True)
+    types, sources = {name: type_words(hints.get(name, Any)) for name in entry.settings}, entry.card.defaults
     return [
-        {"name": name, "default": default, "type": type_words(hints[name]), "source": entry.card.defaults.get(name, "")}
+        {"name": name, "default": default, "type": types[name], "source": sources.get(name, "")}
         for name, default in entry.settings.items()
     ]
 
@@ -174,7 +175,7 @@ def type_words(hint: Any) -> str:
         return ", or ".join(type_words(a) for a in args)
     if hint is types.NoneType:
         return "none"
-    plain = {float: "number", int: "whole number", bool: "true | false", str: "text"}
+    plain = {Any: "anything", float: "number", int: "whole number", bool: "true | false", str: "text"}
     return plain.get(hint, inspect.formatannotation(hint))
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import inspect
-import sys
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.plugins import load_file, load_module
 from grouprl.methods.card import Card
 from grouprl.methods.registry import CATALOGUE, Entry, find
 
@@ -37,18 +32,18 @@ def read_names(spec: Any) -> tuple[str, Entry | None, dict[str, Any]]:
                 "a catalogue name means one thing",
                 "Give the changed method a name of its own",
             )
-        return (name if name != base else "") or "", _base(base), rest
+        return (name if name != base else "") or "", entry_of(base), rest
     if name is None or (name not in CATALOGUE and ":" not in name and any(stage in rest for stage in KINDS)):
         return name or "custom", None, rest
-    return "", _base(name), rest
+    return "", entry_of(name), rest
 
 
-def _base(name: str) -> Entry:
+def entry_of(name: str) -> Entry:
     """Return the entry of a catalogue name or of an import path `module:function` / `file.py:function`."""
     if ":" not in name:
         return find(name)
     where, _, attribute = name.rpartition(":")
-    module = _load_file(where) if where.endswith(".py") else _load_module(where)
+    module = (load_file if where.endswith(".py") else load_module)(where, _IMPORT_RULE)
     function = getattr(module, attribute, None)
     if not callable(function) or inspect.isclass(function):
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
@@ -80,40 +75,3 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 _IMPORT_RULE = "a method's import path is module:function or file.py:function"
-
-
-def _load_module(where: str) -> ModuleType:
-    if not all(name.isidentifier() for name in where.split(".")):
-        raise InputError(f"'{where}' is not a module's name", _IMPORT_RULE)
-    with _importing(where):
-        return importlib.import_module(where)
-
-
-def _load_file(where: str) -> ModuleType:
-    path = Path(where).expanduser().resolve()
-    module_name = f"grouprl_user_{path.stem}_{zlib.crc32(str(path).encode())}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    if not path.is_file():
-        raise InputError(f"there is no file '{path}'", _IMPORT_RULE)
-    made = importlib.util.spec_from_file_location(module_name, path)
-    if made is None or made.loader is None:
-        raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
-    module = sys.modules[module_name] = importlib.util.module_from_spec(made)
-    try:
-        with _importing(where):
-            made.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[module_name]
-        raise
-    return module
-
-
-@contextmanager
-def _importing(where: str) -> Iterator[None]:
-    """Say in words what went wrong when a user's code was imported."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"cannot import '{where}': {reason}", _IMPORT_RULE) from error

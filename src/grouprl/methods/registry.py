@@ -74,8 +74,9 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """Family of the catalogue that holds the entry: the folder of its module."""
-        return self.function.__module__.rsplit(".", 2)[-2]
+        """Family of the catalogue that holds the entry: the folder of its module; 'own' for code of the user's."""
+        module = self.function.__module__
+        return module.rsplit(".", 2)[-2] if module.startswith("grouprl.") else "own"
 
     @property
     def dialect_of(self) -> str:

@@ -246,10 +246,10 @@ def _numbers(record: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((label, form(record[name]) + more))
 
     longest = f" (longest {record['length_max']:.0f})" if "length_max" in record else ""
-    kinds = {kind: record.get(f"groups_dead_{kind}") for kind in ("right", "wrong")}
+    kinds = {kind: record.get(f"groups_all_{kind}") for kind in ("right", "wrong")}
     dead = ", ".join(f"{100 * x:.0f} {kind}" for kind, x in kinds.items() if isinstance(x, (int, float)))
     add("length", "length_mean", "{:.1f}".format, longest)
-    add("zero-variance groups", "groups_zero_variance", percent, f" ({dead})" if dead else "")
+    add("zero-var.", "groups_zero_variance", percent, f" ({dead})" if dead else "")
     add("truncated", "truncated_fraction", percent)
     add("clipped", "clip_fraction", percent)
     add("capped", "capped_fraction", percent)

@@ -15,6 +15,7 @@ import torch
 from grouprl.algorithms.data_part import Together, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
+from grouprl.algorithms.stages import call
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
 from grouprl.orchestrator.synchronous import Round, Synchronous
@@ -191,7 +192,7 @@ class SessionContext:
     def observe(self, samples: ScoredSamples, prepared: Batch | None) -> None:
         """Let every data part see a finished step."""
         for part in data_parts(self.method.parts()):
-            part.observe(samples, prepared, self)
+            call(part, part.observe, samples, prepared, self)
 
     def state(self) -> dict[str, Any]:
         """Everything remembered, for a checkpoint: plain containers and tensors."""

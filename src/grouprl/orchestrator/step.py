@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grouprl.algorithms.stages import call
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.orchestrator.accounting import Fates, dropped
 from grouprl.orchestrator.context import SessionContext
@@ -47,7 +48,7 @@ def gather(context: SessionContext) -> Gathered | None:
         whole, fate_b = part if gone is None else join([part, gone]), dropped(part, ahead=context.rounds.ahead)
         kept = subset(part, part.kept_b)
         if refill is not None and len(kept):
-            wanted_b = refill.wanted(context.batch(kept)).numpy()
+            wanted_b = call(refill, refill.wanted, context.batch(kept)).numpy()
             fate_b[np.flatnonzero(part.kept_b)[~wanted_b]] = "refill"
             kept = subset(kept, wanted_b)
         parts.append(whole)
@@ -60,7 +61,7 @@ def gather(context: SessionContext) -> Gathered | None:
         return None
     wanted = join(good) if good else None
     if replay is not None:
-        wanted = replay.mix(wanted, context)
+        wanted = call(replay, replay.mix, wanted, context)
     if wanted is None:
         return None
     sampled, fate_b = (join(parts), np.concatenate(fates)) if parts else (wanted, np.full(len(wanted), "", "<U14"))

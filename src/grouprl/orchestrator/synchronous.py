@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grouprl.algorithms.stages import all_of, one_of
 from grouprl.core.errors import RunError
 from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
 from grouprl.records.requests import RolloutRequest
@@ -46,7 +47,7 @@ class Synchronous:
             samples = _with_greedy(context, requests, samples)
         plain, fate_b = samples, dropped(samples)
         for part in context.method.augment:
-            samples = part(samples, context)
+            samples = one_of(part, ScoredSamples, part, samples, context)
             if not len(samples):
                 raise RunError(f"{part.name} left no row of {len(requests)} prompts; a step needs at least one")
             fate_b[(fate_b == "") & ~among(plain, samples)] = part.takes
@@ -71,12 +72,16 @@ class Synchronous:
 def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
     """Choose `count` prompts, with how often and in what way each is answered; fewer where there are no more."""
     method = context.method
+    curriculum, allocation, sampling = method.curriculum, method.allocation, method.sampling
     requests: Sequence[RolloutRequest] = (
-        context.take(count) if method.curriculum is None else method.curriculum.choose(count, context)
+        context.take(count)
+        if curriculum is None
+        else all_of(curriculum, RolloutRequest, curriculum.choose, count, context)
     )
-    if method.allocation is not None:
-        requests = [request for request in method.allocation.allot(requests, context) if request.completions > 0]
-    return requests if method.sampling is None else method.sampling.adjust(requests, context)
+    if allocation is not None:
+        allotted = all_of(allocation, RolloutRequest, allocation.allot, requests, context)
+        requests = [request for request in allotted if request.completions > 0]
+    return requests if sampling is None else all_of(sampling, RolloutRequest, sampling.adjust, requests, context)
 
 
 def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:

@@ -189,7 +189,7 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
     warmup, optim, evaluation = config.warmup, config.optim, config.eval
     if not warmup.steps:
         yield from (f"warmup.{name} has no effect: warmup.steps is 0" for name in _set(config, "warmup") - {"steps"})
-    if optim.schedule == "constant" and "final" in optim.model_fields_set:
+    if optim.schedule == "constant" and "min_lr_ratio" in optim.model_fields_set:
         yield "optim.min_lr_ratio has no effect: with optim.schedule constant the learning rate never falls"
     if optim.warmup_steps >= config.steps:
         yield (

@@ -19,6 +19,7 @@ from grouprl.algorithms.pretraining.second_model import SecondModel
 from grouprl.config.rates import default_rate, foreseen
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
+from grouprl.core.plugins import load_plugins
 from grouprl.envs.stage_workers import open_stage
 from grouprl.evaluation.sampling import example_text
 from grouprl.methods.compose import Resolved, compose
@@ -131,6 +132,7 @@ def plan(config: Config) -> Plan:
         InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
+    load_plugins(config.plugins)
     resolved = compose(config.method)
     task = load_task(config.task, config.seed)
     chosen_reward(config.reward, task)

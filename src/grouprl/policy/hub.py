@@ -12,7 +12,8 @@ from grouprl.core.errors import InputError
 
 RULE = "A model is 'tiny', a folder or a Hub id"
 ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
-MARKS = ("config.json", "config.yaml")
+RUN_MARK = "config.yaml"
+MARKS = ("config.json", RUN_MARK)
 """What lies in the folder of a model, or of a run."""
 SECONDS = 10.0
 """How long the Hub has to say whether it knows a model."""
@@ -35,6 +36,13 @@ def check_on_hub(spec: str) -> None:
 
     if isinstance(try_to_load_from_cache(spec, "config.json"), str):
         return
+    beside = Path(spec).parent
+    if beside != Path() and any((each / RUN_MARK).is_file() for each in _inside(beside)):
+        raise InputError(
+            f"There is no folder {spec}, and {beside} holds runs, so the Hub is not asked",
+            RULE,
+            folder_meant(spec) or f"It has {', '.join(each.name for each in _inside(beside)[:5])}",
+        )
     try:
         HfApi().model_info(spec, timeout=SECONDS)
         return

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
 from grouprl.records.scores import By
 
 Columns: TypeAlias = Mapping[str, Any]
@@ -38,6 +38,10 @@ class KnownExample:
     completion: str
     columns: Columns
     correct: bool
+
+
+class Crowded(RunError):
+    """A verdict for which the machine, not the completion, took too long; asked again it may come."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,8 @@ def _attempt(call: Callable[[], Any]) -> Any | Failure:
 
 
 def _failure(error: BaseException) -> Failure:
+    if isinstance(error, Crowded):
+        return Failure(str(error)[:LONGEST_MESSAGE], status="timeout")
     what, trace = f"the reward raised {type(error).__name__}: {error}", traceback.format_exc()
     return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 

@@ -25,8 +25,8 @@ LONGEST_VALUE = 1 << 16
 FORBIDDEN = ("os.", "subprocess.", "socket.", "shutil.", "ctypes.", "pty.", "tempfile.", "webbrowser.", "sqlite3.")
 READING = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.listxattr", "os.getxattr")
 FORBIDDEN_EXIT = 97
-BLAMED = 0.25
-"""Share of its processor time from which on a call, not the machine, is to blame for the time on the wall."""
+SPENT = 0.95
+"""Share of its processor time from which on a call has used it up: the kernel's two clocks differ a little."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -82,8 +82,8 @@ def call(function: Any, arguments: tuple[Any, ...], limits: tuple[float, float, 
     if not in_time:
         os.kill(child, signal.SIGKILL)
     _, status, used = os.wait4(child, 0)
-    if not in_time:  # on a crowded machine a call that hangs may not get all of its processor time
-        return ["overdue", "cpu" if used.ru_utime + used.ru_stime > BLAMED * limits[0] else "wall"]
+    if not in_time:  # a machine that is crowded did not give the call its time: nobody knows what it would have said
+        return ["overdue", "cpu" if used.ru_utime + used.ru_stime > SPENT * limits[0] else "wall"]
     return _outcome(found, status)
 
 

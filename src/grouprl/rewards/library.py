@@ -78,6 +78,8 @@ FORMS = {
 }
 """What an answer looks like where a question has several right ones, or the library forgives small differences."""
 
+SIGNS = " .,;:!?*_'\"`$"
+"""What may stand around an answer without changing it."""
 JUNK = ("", "x", "nan", "-", "[[[]]]", "{}", "True False", "9" * 5000, "\0")
 """No dataset's answers: what is paid for one of these is paid for nothing."""
 
@@ -127,10 +129,19 @@ def believed(name: str, text: str, entry: Mapping[str, Any], found: Any) -> floa
     """Return the library's score if it can be believed, else 0."""
     if not isinstance(found, float) or not 0 <= found <= 1:
         return 0.0
-    if found < FULL or _plain(text) == _plain(str(entry["answer"])) or _same_number(text, str(entry["answer"])):
+    own = str(entry["answer"])
+    if _plain(text) == _plain(own) or _same_number(text, own):
         return found
+    if found < FULL:
+        return 0.0 if hedged(text, own) else found
     form = FORMS.get(name, "(?!)")
     return found if form == JSON or re.fullmatch(form, text) else 0.0
+
+
+def hedged(text: str, own: str) -> bool:
+    """Whether a text is the library's answer with more around it than signs: its scorers pay that by its share."""
+    bare = [_plain(each).strip(SIGNS) for each in (text, own)]
+    return bool(bare[1]) and bare[1] in bare[0] and bare[0] != bare[1]
 
 
 def problems(name: str, score: Callable[[str, Any], float], entries: list[Mapping[str, Any]]) -> list[str]:

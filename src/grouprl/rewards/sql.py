@@ -6,12 +6,13 @@ functions outside a short list, a bounded number of steps and rows.
 
 from __future__ import annotations
 
+import random
 import re
 import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
@@ -27,16 +28,25 @@ LENGTH, PATTERN = 10_000, 200
 LONGEST = 2000
 LONGEST_VALUE = 1_000_000
 """Bytes of a text or a row that a query may make, lest it take the memory (before Python 3.11: SQLite's 10⁹)."""
+HEAP = 64 << 20
+"""Bytes that SQLite may take in this process: nested columns (x||x of x||x of …) unfold while a query is only read."""
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")
+NUMBER, TEXT = re.compile(r"(?<![\w.])\d{1,15}(?![\w.])"), re.compile(r"'[^']*'")
+VARIANTS, COMPARED, FEWEST = 40, 8, 8
+"""Tables that are tried where a right query finds nothing, how many are compared, and the rows of a table in them."""
 PARTIAL = {"execution": 3.0, "syntax": 1.0, "schema": 1.0, "ngram": 1.0}
 """Weights of Reasoning-SQL (Pourreza et al. 2025, arXiv 2503.23157) without its judge; normalised to a sum of 1."""
+
+
+Tables = Mapping[str, Mapping[str, Sequence[Any]]]
+"""Name of a table -> name of a column -> values."""
 
 
 class QueryError(ValueError):
     """A query that cannot be run; the message is SQLite's."""
 
 
-def run_query(query: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> list[tuple[Any, ...]]:
+def run_query(query: str, tables: Tables) -> list[tuple[Any, ...]]:
     """Return the rows that a query gives on `tables` (name -> column -> values).
 
     Raises:
@@ -48,6 +58,7 @@ def run_query(query: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> 
     try:
         for name, columns in tables.items():
             _fill(connection, name, columns)
+        connection.execute(f"pragma hard_heap_limit={HEAP}")
         connection.set_authorizer(_authorise)
         if sys.version_info >= (3, 11):
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
@@ -68,25 +79,75 @@ def run_query(query: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> 
         connection.close()
 
 
-def sql_components(query: str, gold: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, float]:
+def sql_components(query: str, gold: str, tables: Tables) -> dict[str, float]:
     """Return what Reasoning-SQL pays for, each in [0, 1]; a right query has 1 everywhere.
 
-    `execution`: the same rows as the right query, in any order unless that one has "order by". `syntax`: it runs.
+    `execution`: the same rows as the right query, in any order unless that one has "order by"; where the right query
+    finds nothing, any query that finds nothing would have them, so the two are compared on other rows too (`is_right`).
+    `syntax`: it runs.
     `schema`: Jaccard index of the tables and columns used. `ngram`: Jaccard index of pairs of tokens.
     """
-    wanted = run_query(gold, tables)
-    try:
-        found: list[tuple[Any, ...]] | None = run_query(query, tables)
-    except QueryError:
-        found = None
+    found = _rows(query, tables)
     names = {*tables, *(column for columns in tables.values() for column in columns)}
     ours, theirs = sql_tokens(query), sql_tokens(gold)
     return {
-        "execution": float(found is not None and same_rows(found, wanted, ordered="order by" in gold.lower())),
+        "execution": float(found is not None and is_right(query, gold, tables)),
         "syntax": float(found is not None),
         "schema": jaccard(names & set(ours), names & set(theirs)),
         "ngram": jaccard(set(pairwise(ours)), set(pairwise(theirs))),
     }
+
+
+def is_right(query: str, gold: str, tables: Tables) -> bool:
+    """Whether a query gives the rows of the right one, on other values too where that one finds nothing in these.
+
+    Where it finds nothing in any that are tried, the query must be the right one, word for word.
+    """
+    ordered = "order by" in gold.lower()
+    wanted = run_query(gold, tables)
+    tried = [(tables, wanted)]
+    if not _tells(wanted):
+        others = ((other, run_query(gold, other)) for other in (changed(tables, gold, n) for n in range(VARIANTS)))
+        telling = list(islice((pair for pair in others if _tells(pair[1])), COMPARED))
+        if not telling:
+            return sql_tokens(query) == sql_tokens(gold)
+        tried += telling
+    for other, rows in tried:
+        found = _rows(query, other)
+        if found is None or not same_rows(found, rows, ordered=ordered):
+            return False
+    return True
+
+
+def changed(tables: Tables, gold: str, number: int) -> Tables:
+    """Return the tables with other values, of their columns and near those of the query; the same ones for a number."""
+    rng = random.Random(number)
+    named = [int(word) + step for word in NUMBER.findall(gold) for step in (-1, 0, 1)]
+    texts = [text[1:-1] for text in TEXT.findall(gold)]
+    return {
+        name: {column: _mixed(values, named, texts, rng) for column, values in columns.items()}
+        for name, columns in tables.items()
+    }
+
+
+def _mixed(values: Sequence[Any], named: list[int], texts: list[str], rng: random.Random) -> list[Any]:
+    """Return as many values, at least some, of the kind that a column holds."""
+    text = bool(values) and isinstance(values[0], str)
+    pools: list[Sequence[Any]] = [list(values), texts] if text else [list(values), named, range(100)]
+    pools = [pool for pool in pools if pool] or [range(100)]
+    return [rng.choice(rng.choice(pools)) for _ in range(max(len(values), FEWEST))]
+
+
+def _tells(rows: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a result holds anything that a query which finds nothing would not have."""
+    return any(value not in (None, 0, "") for row in rows for value in row)
+
+
+def _rows(query: str, tables: Tables) -> list[tuple[Any, ...]] | None:
+    try:
+        return run_query(query, tables)
+    except QueryError:
+        return None
 
 
 def sql_reward(components: Mapping[str, float], weights: Mapping[str, float] = PARTIAL) -> dict[str, float]:

@@ -75,6 +75,7 @@ class _Batch:
         self.asked, self.rest = asked, rest
         self.waiting: deque[_Job] = deque()
         self.verdicts: dict[int, Verdict] = {}
+        self.again: set[int] = set()
         self.losses = 0
 
     def request(self, number: int, job: _Job, timeout: float) -> bytes:
@@ -261,7 +262,13 @@ class RewardWorkers(Judge):
             slot.process.read_output()
             verdict = replace(verdict, trace=_evidence(verdict.trace, slot.process.printed))
         job.open.remove(place)
-        batch.verdicts[job.rows[place]], batch.losses = verdict, 0
+        row = job.rows[place]
+        if job.mode == "each" and verdict.status == "timeout" and row not in batch.again:
+            batch.again.add(row)  # the machine was crowded: when the others are done it may be less so
+            batch.waiting.append(_Job("each", [row]))
+        else:
+            batch.verdicts[row] = verdict
+        batch.losses = 0
         slot.deadline = slot.deadline if job.mode != "each" else time.monotonic() + limit
         if not job.open:
             slot.job, slot.deadline = None, math.inf

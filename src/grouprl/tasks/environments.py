@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from grouprl.core.alarm import TooLong, alarm
 from grouprl.core.errors import InputError, raised
 from grouprl.core.hashing import generator
 from grouprl.core.importing import import_object
@@ -26,6 +27,8 @@ from grouprl.tasks.task import Task, check_request, split_of
 
 PATIENCE = 10.0
 """Seconds that an environment that is not this package's has to say how a prompt begins."""
+MAKING = 60.0
+"""Seconds within which an environment is made, once, to see whether it can be."""
 METHODS = ("reset", "step", "score", "close")
 
 
@@ -181,8 +184,14 @@ class OwnEnvironment(SeededTask):
         self._make = import_object(self.path, "custom environment")
         if not callable(self._make):
             raise InputError(f"'{self.path}' is no environment", "it is a class or a function that returns one")
-        with self._named("cannot be made", "its constructor raises nothing"):
-            environment = self._build()
+        try:
+            with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
+                environment = self._build()
+        except TooLong:
+            rule = f"its constructor returns within {MAKING:g} seconds, for every episode makes one"
+            raise InputError(
+                f"The environment '{self.path}' is not made in time", rule, "Load what is large once, with the module"
+            ) from None
         if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
             raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")
         self._spaces = getattr(environment, "spaces", None)

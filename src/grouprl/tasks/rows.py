@@ -21,6 +21,8 @@ from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.task import check_request, with_system
 
 ROLES = ("system", "user", "assistant", "tool")
+LONGEST = 1_000_000
+"""Characters of a prompt, as many as an environment may say at once."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,12 @@ class RowTask(OptionTask):
 
     def _shown(self, prompt: Any, label: str) -> str | tuple[Message, ...]:
         """Return a prompt of the table as it is shown, with the system message."""
+        if isinstance(prompt, str) and len(prompt) > LONGEST:
+            raise InputError(
+                f"The prompt in {label} has {len(prompt):,} characters",
+                f"a prompt has at most {LONGEST:,}: no model reads more, and every step would encode it",
+                "Cut it, or leave the row out",
+            )
         if isinstance(prompt, str) and prompt:
             return with_system(prompt, self.system) if self.chat or self.system is not None else prompt
         if isinstance(prompt, (list, tuple)) and prompt:

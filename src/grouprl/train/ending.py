@@ -13,6 +13,7 @@ from grouprl.evaluation.evaluate import Evaluation
 from grouprl.evaluation.sampling import Sample
 from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.summary import side_by_side, summary_table
+from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import totals
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.train.session import Session, versions
@@ -53,6 +54,7 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
     if after is not None and before is not None:
         console.print(summary_table(before[0], after.record()))
         console.print(side_by_side(before[1], after.samples))
+        console.print(verdict(before[0], after.record()).words, soft_wrap=True)
     elif after is None:
         console.print(f"Interrupted in {session.phase} after step {session.step}; a checkpoint is written.")
         console.print(f"Go on with: grouprl train {run.path} --resume", soft_wrap=True)

@@ -10,7 +10,7 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
+from grouprl.algorithms.stages import one_of
 from grouprl.config.rates import learning_rate, update_ratio
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
@@ -178,7 +179,7 @@ def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunC
     while session.step < len(pieces) and not stop.requested:
         part, number = pieces[session.step]
         with clock.step:
-            metrics = part.piece(number, session.context)
+            metrics = one_of(part, dict, part.piece, number, session.context)
             session.step += 1
             session.publish()
         _log(session, display, clock, "pretraining", {**metrics, **session.context.read_notes()})
@@ -232,6 +233,7 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
         if gathered is not None:
             remember(session.context, gathered, prepared)
         session.step += 1
+        session.graded |= gathered is not None and gathered.sampled.scores.graded
         if gathered is not None and config.run.rollouts_every and session.step % config.run.rollouts_every == 0:
             _store(session, gathered.sampled, gathered.wanted, prepared)
         session.publish()
@@ -243,7 +245,14 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
         metrics |= sample_metrics(gathered.sampled)
         if session.method.refill is not None:
             metrics["refill_rounds"] = float(gathered.rounds)
-    _log(session, display, clock, "train", {**metrics, "lr": rate}, _shown(gathered.sampled) if gathered else [])
+    _log(
+        session,
+        display,
+        clock,
+        "train",
+        {**metrics, "lr": rate},
+        _shown(_marked(session, gathered.sampled)) if gathered else [],
+    )
 
 
 def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
@@ -268,7 +277,7 @@ def _batch(session: Session, wanted: ScoredSamples) -> Batch | None:
     if session.reference is not None and ("ref_bt" in method.needs() or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=session.reference.logp(inputs).logp_bt.cpu())
     for part in data_parts(method.parts()):
-        batch = part.fill(batch, wanted, session.context)
+        batch = one_of(part, Batch, part.fill, batch, wanted, session.context)
     return add_statistics(session.policy, batch, method.needs())
 
 
@@ -301,6 +310,7 @@ def _moved(session: Session, metrics: dict[str, float]) -> dict[str, float]:
 def _store(session: Session, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None) -> None:
     """Write the rollouts of the step, with advantages where rows were trained on."""
     found: dict[tuple[int, int, int], list[float]] = {}
+    sampled = _marked(session, sampled)
     if prepared is not None:
         values = prepared.need("advantage_bt", "the rollout record").tolist()
         rows = zip(wanted.row_keys, values, wanted.rollout.response_ids, strict=True)
@@ -344,6 +354,7 @@ def _evaluate(
             sampler=session.sampler,
         )
     session.evaluated = session.step
+    session.graded |= found.graded
     _log(session, display, clock, "eval", found.record())
     return found
 
@@ -365,6 +376,11 @@ def _log(
     check_names(record)
     session.record(record)
     display.step(record, samples, session.health.findings())
+
+
+def _marked(session: Session, samples: ScoredSamples) -> ScoredSamples:
+    """Return the samples with what the run knows of its reward: a step of zeros and ones may belong to a graded one."""
+    return replace(samples, scores=replace(samples.scores, graded=session.graded))
 
 
 def _shown(samples: ScoredSamples) -> list[Sample]:

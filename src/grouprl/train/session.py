@@ -73,6 +73,8 @@ class Session:
     """Step in which the reference last became the policy anew; None: it is the policy after the warm-up."""
     evaluated: int = 0
     """The step after which the policy was evaluated last."""
+    graded: bool = False
+    """Whether a reward of this run was graded: from then on nothing of it is marked right or wrong."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -127,6 +129,7 @@ class Session:
             "metrics_size": run.metrics.stat().st_size,
             "evaluated_before": run.before.is_file(),
             "evaluated": self.evaluated,
+            "graded": self.graded,
             "torch_rng": torch.get_rng_state().tolist(),
         }
         weights = self.policy.trainable_state()
@@ -332,6 +335,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     policy.load_trainable_state(checkpoint.weights)
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
+    session.graded = state.get("graded", False)
     session.optimizer = make_optimizer(config, policy, session.phase)
     session.optimizer.load_state_dict(checkpoint.optimizer)
     session.source.restore(state["source"])

@@ -58,6 +58,11 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
     return [round(k * gap, 12) for k in range(first, floor(high / gap + 1e-9) + 1)]
 
 
+def whole_ticks(low: float, high: float, count: int) -> list[float]:
+    """Round whole numbers within [low, high]: there is no half of a step."""
+    return [tick for tick in ticks(low, high, count) if tick == int(tick)]
+
+
 def number(value: float) -> str:
     """Write a number short: 0.031, 12.4, 5.2k, 1.3e-7."""
     size = abs(value)
@@ -134,7 +139,7 @@ class _Frame:
             _, py = self.at(self.x0, y)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{py}" y2="{py}"></line>')
             parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{py + 3.5}">{number(y)}</text>')
-        for x in ticks(self.x0, self.x1, self.width // 60):
+        for x in whole_ticks(self.x0, self.x1, self.width // 60):
             px, _ = self.at(x, self.y0)
             parts.append(f'<text class="tick x" x="{px}" y="{self.height - 8}">{number(x)}</text>')
         parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{self.height - 8}">step</text>')

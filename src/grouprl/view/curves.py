@@ -26,6 +26,8 @@ class Picture:
     about: str = ""
 
 
+COLOURS = 8
+"""Curves of a chart that can be told apart."""
 SHOWN_AGES = 5
 """Ages of tokens in steps, from 0, that share a chart; each older one has a chart in the fold of further metrics."""
 PICTURES = (
@@ -89,8 +91,24 @@ def held_out_rewards(run: RunData) -> str:
     series = [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."
-    drawn = [s for s in series if s.y]
+    drawn = [s for s in series if s.y][:COLOURS]
     return chart("Held-out reward", words, drawn, None) if drawn else ""
+
+
+def components(run: RunData) -> str:
+    """Return the chart of the reward's components in training; nothing where a reward has none."""
+    names = component_names(run)
+    series = [s for name in names if (s := _series(run.of_phase("train"), name, name.removeprefix("reward/"))).y]
+    words = "Mean of each component of the reward over the completions of a step, before weights are added up."
+    return chart("Components of the reward", words, series, None) if series else ""
+
+
+def component_names(run: RunData) -> list[str]:
+    """Return the metrics of reward components, as many as there are colours; the others have charts in the fold."""
+    names = dict.fromkeys(
+        n for r in run.of_phase("train") for n, v in r.items() if n[:7] == "reward/" and _is_number(v)
+    )
+    return list(names)[:COLOURS]
 
 
 def pictures(run: RunData) -> list[str]:
@@ -100,7 +118,7 @@ def pictures(run: RunData) -> list[str]:
 
 def further(run: RunData) -> list[str]:
     """Sample every other metric of the training records, one chart each."""
-    shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE
+    shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
     names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
     charts = (_draw(run.of_phase("train"), Picture(name, {name: name}, floor=None)) for name in names)
     return [drawn for drawn in charts if drawn]

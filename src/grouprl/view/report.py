@@ -43,7 +43,7 @@ def page(run: RunData) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{style}</style></head><body>"
-        f'<header><h1>{title}</h1><nav aria-label="Sections">{links}</nav></header>'
+        f'<header><h1>{title}</h1></header><nav aria-label="Sections">{links}</nav>'
         f'<main>{missing(run)}{body}</main><div id="tip" role="status" hidden></div>'
         f"<script>{script}</script></body></html>\n"
     )

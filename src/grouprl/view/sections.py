@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from grouprl.monitor.verdict import verdict
 from grouprl.orchestrator.accounting import in_words, totals
 from grouprl.view.charts import number
-from grouprl.view.curves import further, held_out_rewards, pictures, success
+from grouprl.view.curves import components, further, held_out_rewards, pictures, success
 from grouprl.view.runfiles import RunData
+from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
@@ -30,8 +32,9 @@ LEGEND = (
 
 
 def headline(run: RunData) -> str:
-    """Numbers before → after, with intervals, and what kind of run this was."""
+    """The verdict, the numbers before → after with intervals, and what kind of run this was."""
     before, after = evaluations(run)
+    found = verdict(before, after)
     cards = [_card(name, label, before, after) for name, label in _headline_rows(after)]
     facts = [
         f"{key} <b>{escape(str(run.summary[key]))}</b>"
@@ -51,7 +54,8 @@ def headline(run: RunData) -> str:
         if cards
         else _none("No evaluation yet.")
     )
-    return f'<p class="facts">{" · ".join(facts)}</p>{state}{body}'
+    said = f'<p class="verdict-line {found.kind}">{escape(found.words)}</p>' if cards else ""
+    return f'{said}<p class="facts">{" · ".join(facts)}</p>{state}{body}'
 
 
 def evaluations(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -67,7 +71,7 @@ def curves(run: RunData) -> str:
     """Learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    main, small, more = success(run), [held_out_rewards(run), *pictures(run)], further(run)[:FURTHER]
+    main, small, more = success(run), [held_out_rewards(run), components(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
     return f'{main}<div class="charts">{"".join(small)}</div>{fold if more else ""}'
 
@@ -107,11 +111,12 @@ def rollouts(run: RunData) -> str:
     )
     played = any(row.get("turns") for row in run.rollouts)
     groups = "".join((episode_groups if played else rollout_groups)(run.rollouts, run.folder))
-    more = " <code>grouprl show</code> prints any other." * played
+    more = " <code>grouprl show</code> prints any other."
     return (
         f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. Point at a token for its numbers.'
         f"{more}</p>"
         f'<fieldset class="colours"><legend>Colour by</legend>{radios}</fieldset>{LEGEND}{groups}'
+        f"{stored_steps(run.folder)}"
     )
 
 
@@ -142,7 +147,7 @@ def settings(run: RunData) -> str:
     versions = run.summary.get("versions")
     rows = _pairs_table(versions) if isinstance(versions, Mapping) else _none("No versions recorded.")
     return (
-        f"<details open><summary>Resolved configuration</summary>{config}</details>"
+        f"<details><summary>Resolved configuration</summary>{config}</details>"
         f"<details><summary>Environment</summary>{rows}</details>"
         f"<details><summary>Where the time went</summary>{_times(run)}</details>"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -86,6 +86,7 @@ class CoachAfterPlayer(DataPart, Update):
     coach: Whole = 1
     exam: Count = 64
     completions: Whole = 0
+    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
     scale: float = 100.0
     falls: Whole = 15
     falls_from: Whole = 100

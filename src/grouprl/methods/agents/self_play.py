@@ -176,6 +176,7 @@ def ssp(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
+    renamed={"answers": "completions"},
 )
 def cpmobius(
     base: Method,

@@ -317,6 +317,7 @@ def bapo(
     ),
     base="grpo",
     keeps=CLIPS,
+    renamed={"heat": "temperature"},
 )
 def hapo(
     base: Method,

@@ -1,4 +1,4 @@
-"""What an entry of the glossary is.
+"""Entries of the glossary are looked up here, and every record is held against them.
 
 A metric has an entry here before it is logged; `check_names` enforces it for each record of `metrics.jsonl`.
 Names with a `*` are families: `reward/*` stands for every reward component.
@@ -7,42 +7,12 @@ Names with a `*` are families: `reward/*` stands for every reward component.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.metric import GLOSSARY, GROUPS, Metric, define
 
-GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
-"""Sections of the glossary, in the order in which they are shown."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One entry: `words` says what is measured, `good` how a healthy run looks and what is a bad sign."""
-
-    name: str
-    unit: str
-    words: str
-    good: str
-    group: str
-
-    @property
-    def family(self) -> bool:
-        """Whether the name is a pattern that stands for several metrics."""
-        return "*" in self.name
-
-
-GLOSSARY: dict[str, Metric] = {}
-
-
-def define(name: str, unit: str, group: str, words: str, good: str) -> Metric:
-    """Add an entry, for example for a part of your own. Raises InputError on a name that is taken or a wrong group."""
-    if name in GLOSSARY:
-        raise InputError(f"metric '{name}' is defined twice", "a metric has one meaning", "Choose another name")
-    if group not in GROUPS:
-        raise InputError(f"metric '{name}' is in group '{group}'", f"groups are {', '.join(GROUPS)}", "Choose one")
-    GLOSSARY[name] = Metric(name, unit, words, good, group)
-    return GLOSSARY[name]
+__all__ = ["GLOSSARY", "GROUPS", "Metric", "check_names", "define", "lookup"]
 
 
 def lookup(name: str) -> Metric:
@@ -64,5 +34,6 @@ def check_names(record: Iterable[str]) -> None:
             raise InputError(
                 f"metric '{name}' has no glossary entry",
                 "a metric is defined before it is logged",
-                f"Add it with grouprl.monitor.glossary.define. {suggest(name, GLOSSARY)}",
+                f'Declare it on the part that logs it: metrics = {{"{name}": grouprl.Metric(words="…")}}. '
+                f"{suggest(name, GLOSSARY)}",
             ) from unknown

@@ -1,0 +1,229 @@
+"""The examples of README and docs, run as the pages show them: recorded in docs/examples.json and docs/examples.md.
+
+A model that the Hub would have to send is replaced by a tiny one, and data that a reader would bring is made here; both
+are said in the table. A run that is recorded is not repeated while the example stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from grouprl.config.run import Config, parse_config
+from grouprl.storage.run_folder import write_json, write_text
+from grouprl.train.loop import train
+
+Settings = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+JSON, PAGE = ROOT / "docs" / "examples.json", ROOT / "docs" / "examples.md"
+HELD_OUT = 512
+"""Held-out prompts before and after, where an example does not say how many."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One configuration of a page: its YAML block, the code it needs, what a reader would bring."""
+
+    name: str
+    page: str
+    block: int
+    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Files and the Python blocks of the page, in order, that they hold."""
+    brought: Settings = field(default_factory=dict)
+    """What stands in for the reader's own model and data: settings that replace those of the block."""
+    rows: Callable[[], list[Settings]] | None = None
+    needs: str = ""
+    """The package without which it cannot run."""
+    recorded: bool = True
+    """Whether it is trained to its end; otherwise it is only run small, by a test."""
+
+
+def letters() -> list[Settings]:
+    """Return prompts of three letters, to be written backwards, and demonstrations that are mostly wrong."""
+    luck, rows = random.Random(0), []
+    for prompt in sorted({"".join(luck.choices("abcdefghij", k=3)) for _ in range(2000)}):
+        answer = prompt[::-1]
+        shown = "".join(luck.choice("abcdefghij") if luck.random() < 0.25 else letter for letter in answer)
+        rows.append({"question": f"{prompt}>", "answer": answer, "demonstration": shown})
+    return rows
+
+
+def purchases() -> list[Settings]:
+    """Return how much so many apples or pears are."""
+    prices = {"apple": 3, "pear": 4}
+    return [
+        {"prompt": f"{item} {count}", "answer": str(count * price)}
+        for item, price in prices.items()
+        for count in range(2, 200)
+    ]
+
+
+TINY = {"name": "tiny", "tiny": {"layers": 2}}
+EXAMPLES = (
+    Example(
+        "own data and reward",
+        "README.md",
+        0,
+        {"my_rewards.py": (0,)},
+        {
+            "model": TINY,
+            "task": {
+                "name": "jsonl:questions.jsonl",
+                "prompt": "question",
+                "demonstration": "demonstration",
+                "eval_fraction": 0.4,
+            },
+            "warmup": {"steps": 200, "batch": 64},
+            "optim": {},
+            "steps": 40,
+        },
+        letters,
+    ),
+    Example("environment of thirty lines", "docs/environments.md", 0, {"nim.py": (0,)}),
+    Example("Gymnasium", "docs/environments.md", 1, needs="gymnasium"),
+    Example("own tool", "docs/tools.md", 1, {"my_tools.py": (0, 1)}, rows=purchases),
+    Example("agent program", "docs/agents.md", 0, {"my_agent.py": (0,)}, needs="openai", recorded=False),
+)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the fenced blocks of a page in a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def stage(example: Example, folder: Path) -> Settings:
+    """Write the files of an example into a folder and return its configuration, with paths relative to that folder."""
+    code = blocks(example.page, "python")
+    for name, numbers in example.files.items():
+        (folder / name).write_text("\n\n".join(code[i] for i in numbers), encoding="utf-8")
+    if example.rows is not None:
+        lines = "\n".join(map(json.dumps, example.rows()))
+        (folder / "questions.jsonl").write_text(lines, encoding="utf-8")
+    return {**yaml.safe_load(blocks(example.page, "yaml")[example.block]), **example.brought}
+
+
+def version(example: Example) -> str:
+    """Return a hash of everything the example is made of."""
+    code = blocks(example.page, "python")
+    parts = [blocks(example.page, "yaml")[example.block], *(code[i] for ids in example.files.values() for i in ids)]
+    parts += [json.dumps(example.brought, sort_keys=True), json.dumps(example.rows() if example.rows else None)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def run(example: Example, seed: int = 0) -> Settings:
+    """Train an example on one thread and return what came of it; seconds are of processor time."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            config = configured(stage(example, Path(folder)), seed)
+            begun = time.process_time()
+            outcome = train(config, folder=Path(folder) / "run", console=Console(file=io.StringIO()))
+            return record(example, config, seed, outcome.folder, time.process_time() - begun)
+        finally:
+            os.chdir(before)
+
+
+def configured(data: Settings, seed: int) -> Config:
+    """Return the configuration of a recorded run: one thread, evaluation before and after."""
+    held_out = {"every": 0, "final_prompts": HELD_OUT, **data.get("eval", {})}
+    return parse_config({**data, "seed": seed, "eval": held_out, "run": {"threads": 1}})
+
+
+def record(example: Example, config: Config, seed: int, folder: Path, seconds: float) -> Settings:
+    """Return the numbers of a finished run."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    held_out = [line for line in lines if line["phase"] == "eval"]
+    return {
+        "name": example.name,
+        "version": version(example),
+        "seed": seed,
+        "steps": config.steps,
+        "measure": "reward" if held_out[0]["eval/graded"] else "pass@1",
+        "before": numbers(held_out[0]),
+        "after": numbers(held_out[-1]),
+        "seconds": round(seconds),
+    }
+
+
+def numbers(line: Settings) -> Settings:
+    """Return the figures of an evaluation that the table shows."""
+    kinds = [f"{kind}{end}" for kind in ("reward", "pass@1", "greedy") for end in ("", "_low", "_high")]
+    return {**{kind: round(line[f"eval/{kind}"], 4) for kind in kinds}, "prompts": line["eval/prompts"]}
+
+
+def learned(found: Settings) -> bool:
+    """Whether the interval afterwards lies above the interval before."""
+    low, high = f"{found['measure']}_low", f"{found['measure']}_high"
+    return bool(found["after"][low] > found["before"][high])
+
+
+def page(records: list[Settings]) -> str:
+    """Return docs/examples.md."""
+    by_name = {found["name"]: found for found in records}
+    lines = [
+        "<!-- Made from docs/examples.json by scripts/examples.py. -->",
+        "# What the examples do",
+        "",
+        "Examples of these pages, run and recorded by `scripts/examples.py`: seed 0, one core that did other things",
+        "beside, seconds of processor time with warm-up and evaluation. Where a page names a model of the Hub, a tiny",
+        "one stands in its place, warmed up on demonstrations that are mostly wrong. Sampled completions to held-out",
+        "prompts, 95 % intervals in brackets; a run *learned* if the intervals do not overlap.",
+        "",
+        "| example | page | steps | measure | before | after | learned | seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(row(example, by_name[example.name]) for example in EXAMPLES if example.name in by_name),
+    ]
+    return "\n".join(
+        [*lines, "", "Recipes are recorded [elsewhere](recipes.md), and so are [methods](learning.md).", ""]
+    )
+
+
+def row(example: Example, found: Settings) -> str:
+    """Return one example's line of the table."""
+    link = f"[{example.page}]({os.path.relpath(ROOT / example.page, PAGE.parent)})"
+    measure = found["measure"]
+    cells = [
+        "{:.3f} [{:.3f}, {:.3f}]".format(*(found[side][f"{measure}{end}"] for end in ("", "_low", "_high")))
+        for side in ("before", "after")
+    ]
+    yes = "yes" if learned(found) else "no"
+    return (
+        f"| {example.name} | {link} | {found['steps']} | {measure} | {' | '.join(cells)} | {yes} | {found['seconds']} |"
+    )
+
+
+def main(names: Annotated[list[str] | None, typer.Argument(help="Examples; all if none is named.")] = None) -> None:
+    """Run what is not recorded as it is, and write docs/examples.json and docs/examples.md."""
+    records: list[Settings] = json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else []
+    current = {example.name: version(example) for example in EXAMPLES}
+    records = [found for found in records if current.get(found["name"]) == found["version"]]
+    for example in EXAMPLES:
+        if (
+            not example.recorded
+            or (names and example.name not in names)
+            or any(found["name"] == example.name for found in records)
+        ):
+            continue
+        records.append(run(example))
+        write_json(JSON, records)
+        write_text(PAGE, page(records))
+        typer.echo(row(example, records[-1]))
+
+
+if __name__ == "__main__":
+    typer.run(main)

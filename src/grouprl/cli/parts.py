@@ -1,0 +1,100 @@
+"""`grouprl parts`: the pieces that methods are composed of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from grouprl.core.errors import InputError, suggest
+from grouprl.core.terminal import Terminal
+
+if TYPE_CHECKING:
+    from grouprl.methods.parts import Described
+
+
+def parts_command(
+    name: Annotated[str, typer.Argument(help="A part's name; without one all are listed.")] = "",
+    kind: Annotated[str, typer.Option(metavar="KIND", help="Only one kind, such as 'advantage' or 'objective'.")] = "",
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A file or module of yours to import; repeat for more."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
+) -> None:
+    """List the parts that methods are composed of, or explain one: settings, formula, what it reads.
+
+    A part stands under its kind in a configuration:
+    method: {base: grpo, advantage: {part: relative, scale: none}}
+
+    [bold]Examples[/]
+    grouprl parts                          every part, kind by kind
+    grouprl parts --kind advantage         one kind
+    grouprl parts clipped                  settings, defaults, formula
+    grouprl parts --plugin my_parts.py     with yours
+    """
+    from grouprl.algorithms.part import KINDS
+    from grouprl.core.plugins import load_plugins
+    from grouprl.methods.parts import described
+
+    load_plugins([str(Path(each)) if each.endswith(".py") else each for each in plugin or []])
+    if kind and kind not in KINDS:
+        raise InputError(f"there are no parts of kind '{kind}'", remedy=suggest(kind, KINDS))
+    found = [each for each in described() if kind in ("", each.kind)]
+    if name:
+        known, found = {each.name for each in found}, [each for each in found if each.name == name]
+        if not found:
+            raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
+    if as_json:
+        print(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))
+    elif name:
+        Terminal().print(Group(*(_card(each) for each in found)))
+    else:
+        Terminal().print(_listing(found, KINDS))
+
+
+def _listing(found: list[Described], kinds: dict[str, str]) -> RenderableType:
+    width = max(len(each.name) for each in found)
+    blocks: list[RenderableType] = []
+    for kind, rule in kinds.items():
+        rows = [each for each in found if each.kind == kind]
+        if rows:
+            title = Text.assemble((kind, "bold"), (f"  {rule}", "dim"))
+            table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
+            table.add_column("part", style="cyan", no_wrap=True, width=width)
+            table.add_column("what it does", ratio=2)
+            table.add_column("settings", style="dim", ratio=1)
+            for each in rows:
+                table.add_row(each.name, Text(each.summary), Text(", ".join(row["name"] for row in each.settings)))
+            blocks.append(table)
+    return Group(*blocks, Text("grouprl parts NAME", style="dim"))
+
+
+def _card(part: Described) -> RenderableType:
+    blocks: list[Any] = [Text.assemble((part.name, "bold cyan"), f"  {part.kind}", (f"  {part.rule}", "dim"))]
+    blocks.append(Text(part.explanation))
+    rows = [("does", part.words), ("formula", part.formula), ("reads", ", ".join(part.needs))]
+    rows += [("couples", f"rows of a {part.couples}" if part.couples != "sequence" else "")]
+    rows += [(f"logs {name}", words) for name, words in part.metrics.items()]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(ratio=1)
+    for label, words in rows:
+        if words:
+            grid.add_row(label, Text(words))
+    blocks += [Text(), grid]
+    if part.settings:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("setting", "default", "type"):
+            table.add_column(column, overflow="fold")
+        for row in part.settings:
+            table.add_row(row["name"], Text(row["shown"]), Text(row["type"]))
+        blocks.append(table)
+    blocks += [Text(f"From {part.module}", style="dim"), Text(f"Write: {part.example}", style="dim"), Text()]
+    return Group(*blocks)

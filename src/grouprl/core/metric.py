@@ -1,0 +1,74 @@
+"""What an entry of the glossary is: what a logged number means, its unit, and how a healthy run looks.
+
+A metric has an entry before it is logged. Those of grouprl are defined in `grouprl.monitor.glossary`; a part declares
+those of its own with itself. Names with a `*` are families: `reward/*` stands for every reward component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from grouprl.core.errors import InputError
+
+GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
+"""Sections of the glossary, in the order in which they are shown."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One entry: `words` says what is measured, `good` how a healthy run looks and what is a bad sign.
+
+    A part that declares it need not repeat the name: `metrics = {"gate": Metric(unit="share", words="…")}`.
+    """
+
+    name: str = ""
+    unit: str = "number"
+    words: str = ""
+    good: str = "whatever the part that logs it is meant to do"
+    group: str = "policy"
+    owner: str = ""
+    """The part that declares it; '' for those that grouprl logs itself."""
+
+    @property
+    def family(self) -> bool:
+        """Whether the name is a pattern that stands for several metrics."""
+        return "*" in self.name
+
+
+GLOSSARY: dict[str, Metric] = {}
+
+
+def define(name: str, unit: str, group: str, words: str, good: str) -> Metric:
+    """Add an entry. Raises InputError on a name that is taken or a wrong group."""
+    return _add(Metric(name, unit, words, good, group))
+
+
+def declare(owner: str, metrics: Mapping[str, Metric]) -> None:
+    """Add the metrics that a part logs. Declaring the same twice is declaring it once.
+
+    Raises:
+        InputError: a name that means something else already, no words, a wrong group, a value that is no Metric.
+    """
+    for name, metric in metrics.items():
+        if not isinstance(metric, Metric) or not metric.words.strip() or metric.name not in ("", name):
+            raise InputError(
+                f"{owner}: metrics[{name!r}] = {metric!r}",
+                "a metric is declared by its name and what it measures",
+                f'metrics = {{"{name}": Metric(unit="share", words="tokens whose …")}}',
+            )
+        made = replace(metric, name=name, owner=owner)
+        if GLOSSARY.get(name) != made:
+            _add(made)
+
+
+def _add(metric: Metric) -> Metric:
+    if metric.name in GLOSSARY:
+        owners = [f" by {each.owner}" for each in (GLOSSARY[metric.name], metric) if each.owner]
+        what = f"metric '{metric.name}' is defined twice{','.join(owners)}"
+        raise InputError(what, "a metric has one meaning", "Choose another name")
+    if metric.group not in GROUPS:
+        what = f"metric '{metric.name}' is in group '{metric.group}'"
+        raise InputError(what, f"groups are {', '.join(GROUPS)}", "Choose one")
+    GLOSSARY[metric.name] = metric
+    return metric

@@ -1,0 +1,87 @@
+"""Code of the user's: modules by name, files by path, and packages that announce themselves as plugins."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from grouprl.core.errors import InputError
+
+ENTRY_POINTS = "grouprl.plugins"
+"""Group of entry points under which an installed package announces modules that register parts, methods, metrics."""
+PLUGIN_RULE = "a plugin is the name of a module or the path of a Python file"
+
+_announced: list[str] = []
+
+
+def load_module(where: str, rule: str) -> ModuleType:
+    """Import the module named `where`; InputError, which says the `rule`, where that fails."""
+    if not all(name.isidentifier() for name in where.split(".")):
+        raise InputError(f"'{where}' is not a module's name", rule)
+    with _importing(where, rule):
+        return importlib.import_module(where)
+
+
+def load_file(where: str, rule: str) -> ModuleType:
+    """Import the Python file at the path `where`, once; InputError, which says the `rule`, where that fails."""
+    path = Path(where).expanduser().resolve()
+    module_name = f"grouprl_user_{path.stem}_{zlib.crc32(str(path).encode())}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    if not path.is_file():
+        raise InputError(f"there is no file '{path}'", rule)
+    made = importlib.util.spec_from_file_location(module_name, path)
+    if made is None or made.loader is None:
+        raise InputError(f"'{path}' cannot be imported", "it must be a Python file")
+    module = sys.modules[module_name] = importlib.util.module_from_spec(made)
+    try:
+        with _importing(where, rule):
+            made.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def load_plugins(plugins: Iterable[str]) -> list[ModuleType]:
+    """Import modules and files that register parts, methods or metrics; each is imported once in a process.
+
+    Raises:
+        InputError: one cannot be imported.
+    """
+    return [(load_file if each.endswith(".py") else load_module)(each, PLUGIN_RULE) for each in plugins]
+
+
+def load_announced() -> None:
+    """Import, once, what installed packages announce as entry points of the group `grouprl.plugins`.
+
+    One that cannot be imported is left out with a warning: it must not stop a run that does not use it.
+    """
+    if _announced:
+        return
+    _announced.append(ENTRY_POINTS)
+    for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            each.load()
+        except Exception as error:
+            warnings.warn(f"the plugin {each.name} ({each.value}) is left out: {error!r}", stacklevel=2)
+        else:
+            _announced.append(each.name)
+
+
+@contextmanager
+def _importing(where: str, rule: str) -> Iterator[None]:
+    """Say in words what went wrong when a user's code was imported."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"cannot import '{where}': {reason}", rule) from error

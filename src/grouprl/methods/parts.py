@@ -1,0 +1,90 @@
+"""Every registered part as plain data: what `grouprl parts` shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grouprl.algorithms.part import KINDS, PARTS, Part
+from grouprl.methods.compose import LISTS
+from grouprl.methods.describe import type_words
+from grouprl.methods.render import value_words
+
+REQUIRED = "required"
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of a part. `words`, `formula` and `needs` are those at its defaults, empty where it has none."""
+
+    name: str
+    kind: str
+    rule: str
+    """What a part of its kind is given and returns."""
+    summary: str
+    explanation: str
+    words: str
+    formula: str
+    needs: tuple[str, ...]
+    couples: str
+    settings: tuple[dict[str, Any], ...]
+    metrics: Mapping[str, str]
+    module: str
+    example: str
+    """How a configuration names it."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def described() -> list[Described]:
+    """Return every registered part, kind by kind, by name."""
+    return [describe_part(PARTS[kind][name]) for kind in KINDS for name in sorted(PARTS[kind])]
+
+
+def describe_part(part: type[Part]) -> Described:
+    """Return what is known of the class of a part."""
+    settings = tuple(_settings(part))
+    plain = None if any(row["default"] == REQUIRED for row in settings) else part()
+    doc = inspect.cleandoc(part.__doc__ or "")
+    words = plain.words() if plain else ""
+    item = f"{{part: {part.name}}}"
+    place = f"add: {{{part.kind}: [{item}]}}" if part.kind in LISTS else f"{part.kind}: {item}"
+    return Described(
+        name=part.name,
+        kind=part.kind,
+        rule=KINDS[part.kind],
+        summary=doc.split("\n\n")[0].replace("\n", " ") or words,
+        explanation=doc or words,
+        words=words,
+        formula=plain.formula() if plain else "",
+        needs=tuple(plain.needs()) if plain else (),
+        couples=part.couples,
+        settings=settings,
+        metrics={name: metric.words for name, metric in part.metrics.items()},
+        module=part.__module__,
+        example=f"method: {{base: grpo, {place}}}",
+    )
+
+
+def _settings(part: type[Part]) -> list[dict[str, Any]]:
+    """Return name, default, default in words and type of each setting."""
+    hints = typing.get_type_hints(part, include_extras=True)
+    rows = []
+    for field in dataclasses.fields(part):  # type: ignore[arg-type]
+        default = _default(field)
+        shown = REQUIRED if default == REQUIRED else value_words(default)
+        types = type_words(hints.get(field.name, Any))
+        rows.append({"name": field.name, "default": default, "shown": shown, "type": types})
+    return rows
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()

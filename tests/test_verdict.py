@@ -1,0 +1,177 @@
+"""What a stranger is told first: the verdict of a run, marks of graded rewards, refusals that do not wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+
+import pyarrow.parquet
+import pytest
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.monitor.verdict import verdict
+from grouprl.policy.hub import check_on_hub
+from grouprl.tasks import environments, load_task
+from grouprl.tasks.rows import LONGEST
+from grouprl.train.loop import train
+from grouprl.train.session import resume
+from grouprl.view.charts import whole_ticks
+from grouprl.view.report import write_report
+
+TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}}
+
+
+def evaluated(half: float = 0.03, graded: bool = False, **values: float) -> dict:
+    ends = {"": 0.0, "_low": -half, "_high": half}
+    numbers = {f"eval/{name}{end}": value + by for name, value in values.items() for end, by in ends.items()}
+    return {**numbers, "eval/graded": float(graded)}
+
+
+def quiet() -> Console:
+    return Console(file=open(os.devnull, "w"))
+
+
+# --- the verdict --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_learned_if_the_intervals_do_not_overlap() -> None:
+    before, after = evaluated(**{"pass@1": 0.29}), evaluated(**{"pass@1": 0.97})
+    found = verdict(before, after)
+    assert found.kind == "learned"
+    assert found.words == ("Learned: held-out sampled pass@1 0.29 → 0.97, 95 % interval [0.26, 0.32] → [0.94, 1.00].")
+    assert verdict(after, before).kind == "worse"
+    assert verdict(before, before).kind == "unclear"
+    assert verdict(before, evaluated(**{"pass@1": 0.34})).kind == "unclear"  # 0.31 lies below 0.32
+    assert verdict(before, evaluated(**{"pass@1": 0.36})).kind == "learned"
+
+
+def test_graded_rewards_are_judged_by_their_mean() -> None:
+    before = evaluated(graded=True, reward=0.05, **{"pass@1": 0.0})
+    after = evaluated(graded=True, reward=0.78, **{"pass@1": 0.0})
+    assert verdict(before, after).words.startswith("Learned: held-out mean reward 0.05 → 0.78")
+
+
+def test_a_run_without_an_end_has_no_verdict() -> None:
+    one = evaluated(**{"pass@1": 0.29})
+    assert verdict({}, one).kind == verdict(one, {}).kind == "unfinished"
+    assert verdict(one, evaluated(greedy=0.5)).kind == "unfinished"  # nothing in common
+    assert verdict({"eval/pass@1": 0.2}, one).kind == "unfinished"  # no interval
+
+
+def test_steps_are_whole() -> None:
+    assert whole_ticks(0, 1, 6) == [0, 1]
+    assert whole_ticks(0, 3, 6) == [0, 1, 2, 3]
+    assert whole_ticks(0, 100, 6) == [0, 20, 40, 60, 80, 100]
+
+
+# --- a graded run is graded from then on ------------------------------------------------------------------------------
+
+REWARD = """
+def shades(completion):
+    return 0.5 if completion.startswith("a") else 0.0
+
+
+def plain(completion):
+    return 0.0
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(REWARD)
+    return tmp_path
+
+
+def settings(function: str) -> dict:
+    return {
+        "task": {"name": "reverse", "length": 2},
+        "model": TINY,
+        "steps": 4,
+        "batch": {"prompts": 1, "group_size": 2},
+        "eval": {"every": 0, "final_prompts": 32},
+        "reward": {"function": f"mine.py:{function}", "workers": 0},
+        "run": {"threads": 1, "checkpoint_every": 2},
+    }
+
+
+def correct(run, step: int) -> set:
+    return set(pyarrow.parquet.read_table(run / "rollouts" / f"step-{step:06d}.parquet")["correct"].to_pylist())
+
+
+def test_a_step_of_zeros_in_a_graded_run_is_not_called_wrong(work) -> None:
+    graded = train(parse_config(settings("shades")), folder=work / "graded", console=quiet()).folder
+    rewards = [
+        pyarrow.parquet.read_table(path)["reward"].to_pylist() for path in sorted(graded.glob("rollouts/*.parquet"))
+    ]
+    assert any(set(step) == {0.0} for step in rewards), "a step that by itself looks like right or wrong"
+    assert all(correct(graded, step) == {None} for step in (1, 2, 3, 4))
+    session = resume(graded)
+    assert session.graded
+    session.leave()
+    plain = train(parse_config(settings("plain")), folder=work / "plain", console=quiet()).folder
+    assert all(correct(plain, step) == {False} for step in (1, 2, 3, 4))
+
+
+def test_the_page_has_a_verdict_every_stored_step_and_a_folded_configuration(work) -> None:
+    run = train(parse_config(settings("shades")), folder=work / "graded", console=quiet()).folder
+    page = write_report(run).read_text()
+    assert page.index('class="verdict-line') < page.index('class="cards"')
+    assert page.index("</header>") < page.index("<nav")  # beside the sections, so that it can stay while they scroll
+    assert "position: sticky" in page
+    assert "<details><summary>Resolved configuration" in page
+    assert all(f"<summary>step {step} ·" in page and f"--step {step}</code>" in page for step in (1, 2, 3, 4))
+    (run / "rollouts" / "step-000002.parquet").write_bytes(b"no table")
+    assert "step 2: cannot be read" in write_report(run).read_text()
+
+
+def test_the_components_of_a_reward_have_curves(tmp_path) -> None:
+    records = [{"phase": "train", "step": s, "reward_mean": s, "reward/right": s, "reward/short": 1.0} for s in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, records)))
+    page = write_report(tmp_path).read_text()
+    chart = page[page.index("Components of the reward") :]
+    assert "right" in chart[:400]
+    assert "short" in chart[:400]
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_mistyped_run_is_refused_without_asking_the_hub(work, monkeypatch) -> None:
+    def never(*args, **kwargs):
+        raise AssertionError("somebody asked")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    (work / "runs" / "addition-grpo-s0").mkdir(parents=True)
+    (work / "runs" / "addition-grpo-s0" / "config.yaml").write_text("task: addition\n")
+    for spec, words in (
+        ("runs/addition-grpo-s9", "Did you mean runs/addition-grpo-s0"),
+        ("runs/zzz", "It has addition"),
+    ):
+        begun = time.perf_counter()
+        with pytest.raises(InputError, match=words):
+            check_on_hub(spec)
+        assert time.perf_counter() - begun < 5
+
+
+def test_prompts_that_no_model_could_read_are_refused(tmp_path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": "x" * n, "answer": "1"}) for n in (3, LONGEST + 1)))
+    with pytest.raises(InputError, match=r"line 2 .*has 1,000,001 characters"):
+        load_task(f"jsonl:{path}")
+
+
+def test_a_constructor_that_hangs_is_refused(work, monkeypatch) -> None:
+    (work / "hang.py").write_text(
+        "import time\n\n\nclass Hangs:\n    def __init__(self):\n        try:\n            time.sleep(100)\n"
+        "        except Exception:\n            time.sleep(100)\n"
+    )
+    monkeypatch.setattr(environments, "MAKING", 0.3)
+    begun = time.perf_counter()
+    with pytest.raises(InputError, match=r"is not made in time.*0\.3 seconds"):
+        load_task({"name": "env:hang.py:Hangs", "turns": 2})
+    assert time.perf_counter() - begun < 20
