@@ -1,4 +1,4 @@
-"""What became of everything that a step asked and sampled: trained on, on its way elsewhere, or dropped, and why.
+"""What became of everything that a step requested and sampled: trained on, on its way elsewhere, or dropped, and why.
 
 Two accounts, and both close: prompts sampled = trained on + elsewhere + lost, and completions sampled + completions
 from a store = used + elsewhere + lost, where elsewhere is a store that is trained on later, or another trainer.
@@ -27,13 +27,13 @@ Key = tuple[int, int, int]
 
 REASONS = {
     "error": "the reward or environment failed on it",
-    "bad_value": "the reward returned what is no reward",
+    "bad_value": "the reward returned something that is not a reward",
     "timeout": "the reward or environment took too long on it",
     "not_applicable": "the reward does not apply to it",
     "group": "another completion of its group failed (reward.on_error = drop_group)",
     "no_action": "it holds no action: the episode ended before the policy's turn",
-    "baseline": "the greedy completion of its prompt could not be scored",
-    "late": "weights older than run.async_steps allows sampled it",
+    "baseline": "the greedy completion to its prompt could not be scored",
+    "late": "it was sampled with weights older than run.async_steps allows",
     "exploration": "exploration put other completions in its place, or left it out",
     "refill": "dynamic sampling sampled another prompt in its place",
     "replay": "the replay part left it out",
@@ -51,7 +51,7 @@ ENTRIES = (
 """How the names of the account's metrics begin."""
 
 NOT_COMPLETED = "not_answered"
-"""Why a prompt can be dropped beside that: it was only probed, or passed over by curriculum or allocation."""
+"""Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
 
 
 def dropped(samples: ScoredSamples, *, ahead: bool = False) -> Fates:
@@ -78,11 +78,11 @@ def account(
     """Return the account of a step as metrics.
 
     Args:
-        asked: ordinals of the prompts sampled.
+        requested: ordinals of the prompts sampled.
         sampled: every row sampled in the step (None: none).
-        fate_b: why rows of `sampled` were dropped before training, or where they are; '' where they were judged.
-        wanted: the rows that were judged, stored ones included (None: none).
-        judged: the batch of `wanted` (None: nothing was trained on).
+        fate_b: why rows of `sampled` were dropped before training, or where they are; '' where they were trained on.
+        wanted: the rows to train on, stored ones included (None: none).
+        prepared: the batch of `wanted` (None: nothing was trained on).
     """
     fresh: list[Key] = [] if sampled is None else sampled.row_keys
     keys: list[Key] = [] if wanted is None else wanted.row_keys
@@ -111,13 +111,13 @@ def totals(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def in_words(account: Mapping[str, int]) -> str:
-    """Say what became of the prompts and completions of a run; '' without an account."""
+    """Say in words what became of the prompts and completions of a run; '' without an account."""
     if not {"prompts_sampled", "rows_sampled"} <= account.keys():
         return ""
     stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""
     examples = f"{account['prompts_sampled']:,} prompts sampled: {account['prompts_trained']:,} trained on"
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
-    return f"{examples}{_lost(account, 'questions')}. {rows}{_lost(account, 'rows')}."
+    return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}."
 
 
 def _lost(account: Mapping[str, int], what: str) -> str:
@@ -143,4 +143,4 @@ def _examples(requested: Iterable[int], rows: Sequence[Key], why: Sequence[str])
         last[ordinal] = max(last.get(ordinal, 0), order.index(reason))
     fates = Counter(order[last[ordinal]] if ordinal in last else NOT_COMPLETED for ordinal in requested)
     trained, total = fates.pop("", 0), fates.total()
-    return {"prompts_sampled": trained + total, "prompts_trained": trained, **_where("questions", fates)}
+    return {"prompts_sampled": trained + total, "prompts_trained": trained, **_where("prompts", fates)}

@@ -65,7 +65,7 @@ class SessionContext:
         self._notes: dict[str, tuple[Together, list[float]]] = {}
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_history = reads_past or bool(data_parts(method.parts()))
-        """Whether the visits of prompts are written down: somebody reads them."""
+        """Whether visits of prompts are recorded: some part reads them."""
 
     @property
     def step(self) -> int:
@@ -154,12 +154,12 @@ class SessionContext:
 
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
-        """Let another policy sample."""
+        """Let another policy do the sampling."""
         with self.collector.acting(policy):
             yield
 
     def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion to each of `requests` beside the environment."""
+        """Sample a completion to each of `requests` without its environment."""
         return self.collector.spoken(requests)
 
     def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
@@ -167,7 +167,7 @@ class SessionContext:
         return self.collector.written(requests, texts)
 
     def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
-        """Return the rows shown under other prompts."""
+        """Return the rows with other prompts in place of their own."""
         return under(self.policy, samples, prompts)
 
     def batch(self, samples: ScoredSamples) -> Batch:
