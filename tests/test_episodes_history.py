@@ -89,4 +89,4 @@ def test_the_plan_shows_the_difference() -> None:
 
 def test_single_answers_have_no_history() -> None:
     made = plan(parse_config(run_config(task="addition", sampling={"history": "append"})))
-    assert "sampling.history has no effect: the task is answered at once" in made.idle
+    assert "sampling.history has no effect: the task has a single turn" in made.idle

@@ -119,9 +119,9 @@ def eval_command(
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is asked what: a policy, a task, their name, the settings that hold unless others are given, the reward.
+    """What is evaluated: a policy, a task, their name, the settings that hold unless others are given, the reward.
 
-    `sampling` says how turns end and go on, `acting` where environments act.
+    `sampling` says how turns end and continue, `acting` where environments act.
     """
 
     policy: Policy
@@ -144,7 +144,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
     if task is None:
         raise InputError(
-            f"{source} is no run folder, so it is taken for a model",
+            f"{source} is not a run folder, so it is taken for a model",
             "a model is evaluated on a task",
             folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
         )
@@ -188,7 +188,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:
-    """Return a task as a configuration writes it: a name, or "{name: addition, digits: 3}"."""
+    """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
     return yaml.safe_load(text) if text.startswith("{") else text
 
 
@@ -253,7 +253,7 @@ def _show_completions(found: Evaluation, console: Console) -> None:
     if not found.samples:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("question", "greedy completion" if found.greedy else "first sampled completion", "reward"):
+    for column in ("prompt", "greedy completion" if found.greedy else "first sampled completion", "reward"):
         table.add_column(column, overflow="fold", justify="right" if column == "reward" else "left")
     for prompt, completion, reward, correct in found.samples:
         mark, style = verdict_mark(correct)

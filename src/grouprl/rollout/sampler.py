@@ -1,4 +1,4 @@
-"""The sampler of this process: requests are answered by the policy's own weights, as they are when it is asked."""
+"""The sampler of this process: requests are completed with the policy's own weights, as they are at that moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.rollout.decoding import Pause, Written, alike, decode
 from grouprl.rollout.turn_cache import KeptTurns
 
 KEPT_GB = 2.0
-"""GiB of keys and values that are kept between the turns of episodes."""
+"""GiB of keys and values kept between the turns of episodes."""
 EXACT = (torch.float32, torch.float64)
 """Types of weights in which the decoder and the trainer compute the same log-probs but for rounding."""
 Prompt = tuple[int, ...]
@@ -74,14 +74,14 @@ def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Ro
 
 
 class LocalSampler:
-    """Samples from `policy` in this process: an `Engine` that shares the weights, so that publishing is but a number.
+    """Samples from `policy` in this process: an `Engine` that shares the weights, so publishing only sets a number.
 
-    Requests that differ only in prompt, seed, temperature, budget and what was sampled before are written together,
+    Requests that differ only in prompt, seed, temperature, budget and what was sampled before are decoded together,
     those of different agents by the policy of each.
 
     Args:
         policy: a `CausalPolicy`, or a `Team` of them.
-        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
         kept_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
     """
 
@@ -95,7 +95,7 @@ class LocalSampler:
         return exact_in(self.policy.dtype)
 
     def publish(self, version: int, policy: Any) -> None:
-        """Let the weights as they are be version `version`; they are the policy's own, there is nothing to bring."""
+        """Let the weights as they are be version `version`; they are the policy's own, there is nothing to copy."""
         if policy is not self.policy:
             raise InputError("another policy's weights are published", "this sampler samples from its own policy")
         self.version = later(self.version, version)
@@ -105,7 +105,7 @@ class LocalSampler:
         return self._sample(requests, None)
 
     def session(self) -> AbstractContextManager[LocalSession]:
-        """Keep keys and values by the names of requests, and let go of them at the end."""
+        """Keep keys and values by the names of requests, and release them at the end."""
         return closing(LocalSession(self))
 
     def _sample(
@@ -138,12 +138,12 @@ class LocalSession:
         return self.sampler._sample(requests, self.kept)
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Release what was kept."""
         self.kept.clear()
 
 
 def exact_in(dtype: torch.dtype) -> bool:
-    """Whether weights of this type are sampled from with the log-probs that the trainer computes."""
+    """Whether sampling with weights of this type gives the log-probs that the trainer computes."""
     return dtype in EXACT
 
 
@@ -155,7 +155,7 @@ def later(version: int, new: int) -> int:
 
 
 def acting(policy: Any, agent: int) -> Any:
-    """Return the policy of agent number `agent`; a policy that is no team acts for everybody."""
+    """Return the policy of agent number `agent`; a policy that is not a team acts for every agent."""
     return policy.member(agent) if isinstance(policy, Team) else policy
 
 
@@ -178,7 +178,7 @@ def merged(parts: Sequence[tuple[Sequence[int], Written]], rows: int) -> Written
 
 
 def as_samples(written: Written, *, exact: bool, version: int) -> Samples[int]:
-    """Return completions that one version of the weights wrote, as samples."""
+    """Return completions that one version of the weights sampled, as samples."""
     length_b = np.array([len(ids) for ids in written.ids], dtype=np.int64)
     written_bt = np.arange(written.logp_bt.shape[1]) < length_b[:, None]
     return Samples(
@@ -203,8 +203,8 @@ def generate(
     rows_at_once: int | None = None,
     **settings: Any,
 ) -> Rollout:
-    """Sample `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests that are much
-    alike.
+    """Sample `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests of the same
+    settings.
 
     Args:
         policy: the policy to sample from.
@@ -214,7 +214,7 @@ def generate(
         seeds: one per completion, B = len(prompts) * n, in row order.
         temperature: one for all, or one per completion.
         budgets: tokens at most per completion, [B], where they are fewer than `max_new_tokens`.
-        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
         settings: further settings of `Request`, the same for all: greedy, top_p, top_k, stop, stop_texts …
 
     Raises:
@@ -245,8 +245,8 @@ def requests_of(
         raise InputError(f"max_new_tokens={max_new_tokens}", "A completion has at least one token", "Give 1 or more")
     requested = list(prompts)
     if not requested:
-        raise InputError("No prompts", "There must be something to completion", "Give at least one prompt")
-    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same one often stands there many times
+        raise InputError("No prompts", "There must be something to complete", "Give at least one prompt")
+    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same one often occurs many times
     rows = [known[id(prompt)] for prompt in requested for _ in range(n)]
     if not all(rows):
         raise InputError(

@@ -74,7 +74,7 @@ class KeptTurns:
         return Past(found)
 
     def keep(self, names: Sequence[Hashable], leaves: Sequence[Leaving], rows: Sequence[Sequence[int]]) -> None:
-        """Take over what rows left behind; `rows` are their tokens, the last of which nobody has read."""
+        """Take over what rows left behind; `rows` are their tokens, the last of which has not been read."""
         used = sum(_size(kv) for kv in {id(held.kv): held.kv for held in self._held.values()}.values())
         for leaving in leaves:
             used += _size(leaving.kv)

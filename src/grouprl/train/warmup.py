@@ -27,7 +27,7 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Example, Task
 
 EPOCH = 1_000_003
-"""What the seed grows by from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
+"""How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
 
 
 def demonstration_batch(
@@ -44,10 +44,10 @@ def demonstration_batch(
 ) -> Batch | None:
     """Lay demonstrations out as a Batch: B groups of one, every token of the completion and its end acted.
 
-    `examples` is how many the stream has before it begins anew; None when it never ends. An episode may have several
+    `examples` is how many the stream has before it starts over; None when it never ends. An episode may have several
     rows; they are of one group. `stage` is where environments act; None: in this process. Where there are `teachers`
-    each episode is demonstrated twice, and their lessons join. A demonstration that fails is left out, in every mode
-    of `errors` but "raise", and counted against its budget (None: the first one ends the run); None when all failed.
+    each episode is demonstrated twice, and their lessons are added. Failed demonstrations are left out, in every mode
+    of `errors` but "raise", counted against its budget (None: the first one ends the run); None when all failed.
 
     Raises:
         RunError: naming a demonstration that failed, where `errors` says so.
@@ -79,7 +79,7 @@ def demonstration_batch(
 
 
 def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
-    """Count what was demonstrated, (prompt, completion or failure, what was said), against the budget of failures."""
+    """Count demonstrations (prompt, completion or failure, transcript) against the budget of failures."""
     problems = [
         Problem(f"{name}#demonstration", found.status, found.what, shorten(said), found.trace, found.by)
         for name, found, said in shown
@@ -98,7 +98,7 @@ def _episode_batch(
     teachers: Sequence[DataPart],
     errors: ErrorPolicy,
 ) -> Batch | None:
-    """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a prompt its own."""
+    """Lay out episodes that the environments demonstrate; the ordinal tells passes over a prompt apart."""
     samples_drawn = [*samples_drawn, *(samples_drawn if teachers else ())]
     times = np.arange(len(samples_drawn)) >= len(samples_drawn) / (2 if teachers else 1)
     starts = [
@@ -131,7 +131,7 @@ def _with_lessons(
     ordinals: Sequence[int],
     teachers: Sequence[DataPart],
 ) -> Batch:
-    """Add what `teachers` make of each two episodes of a prompt; episodes of several rows teach nothing."""
+    """Add what `teachers` make of every two episodes of a prompt; episodes of several rows teach nothing."""
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
@@ -165,7 +165,7 @@ def _shown(episodes: Episodes, row: int) -> Shown:
 
 
 def warmup_rate(warmup: Warmup, step: int) -> float:
-    """Learning rate of warm-up step `step` (from 0): linear rise, then linear fall to a tenth."""
+    """Learning rate of warm-up step `step` (from 0): linear warm-up, then linear decay to a tenth."""
     rise = min(1.0, (step + 1) / max(1, warmup.warmup_steps))
     return warmup.lr * rise * max(0.1, 1 - step / warmup.steps)
 

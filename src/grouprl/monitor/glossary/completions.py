@@ -1,26 +1,26 @@
-"""What the completions are like."""
+"""How long completions are, and how they end."""
 
 from grouprl.monitor.glossary.entry import define
 
 define(
     "length_mean",
     "tokens",
-    "answers",
+    "completions",
     "mean number of tokens the policy wrote per completion",
     "steady, or growing together with pass@1. Bad: growing without it, or shrinking to almost nothing",
 )
-define("length_max", "tokens", "answers", "tokens of the longest completion of the step", "below the limit of the run")
+define("length_max", "tokens", "completions", "tokens of the longest completion", "below the limit of the run")
 define(
     "truncated_fraction",
     "share",
-    "answers",
+    "completions",
     "share of completions cut off by the token limit before they ended by themselves",
     "below 0.05. Above 0.10 is a known sign of coming instability (ScaleRL, arXiv:2510.13786)",
 )
 define(
     "tokens",
     "tokens",
-    "answers",
+    "completions",
     "tokens the policy wrote in this step, completions that were later dropped included",
     "the budget really spent; compare methods by this, not by steps",
 )

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from grouprl.core.errors import InputError, suggest
 
-GROUPS = ("outcome", "answers", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
+GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
 """Sections of the glossary, in the order in which they are shown."""
 
 

@@ -6,7 +6,7 @@ define(
     "eval/greedy",
     "share",
     "evaluation",
-    "share of held-out prompts answered correctly with greedy decoding",
+    "share of held-out prompts solved with greedy decoding",
     "rises. The number to quote for 'how good is it'",
 )
 define(
@@ -41,7 +41,7 @@ define(
     "eval/graded",
     "0 or 1",
     "evaluation",
-    "1 where rewards are a matter of degree and nobody says what is right: pass@k and greedy then count rewards of 1",
+    "1 where rewards are graded and no completion is simply right or wrong: pass@k and greedy then count rewards of 1",
     "judge by eval/reward then",
 )
 define(
@@ -51,8 +51,8 @@ define(
     "eval/*_high", "share or reward", "evaluation", "upper end of the 95 % interval of that number", "compare intervals"
 )
 define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out completion", "see length_mean")
-define("eval/prompts", "questions", "evaluation", "held-out prompts behind these numbers", "200 or more")
-define("eval/samples", "answers", "evaluation", "completions sampled for each held-out prompt", "at least k")
+define("eval/prompts", "prompts", "evaluation", "held-out prompts behind these numbers", "200 or more")
+define("eval/samples", "completions", "evaluation", "completions sampled for each held-out prompt", "at least k")
 define(
     "eval/truncated",
     "share",

@@ -1,4 +1,4 @@
-"""What becomes of groups, and what data parts do."""
+"""What happens to groups, and what data parts do."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -32,30 +32,30 @@ define(
 )
 define(
     "rows_dropped",
-    "answers",
+    "completions",
     "groups",
     "completions removed before training, by a selection rule or because they could not be scored",
     "0, or what the method's filter is meant to remove",
 )
 define(
     "prompts_sampled",
-    "questions",
+    "prompts",
     "groups",
     "training prompts sampled in this step; each is trained on or lost for one reason, so that the account closes",
     "batch.prompts, more where prompts are probed or sampled again",
 )
-define("prompts_trained", "questions", "groups", "those of them with a completion in the loss", "near questions_asked")
-define("prompts_kept", "questions", "groups", "those of them whose completions all wait in a store", "see rows_kept")
+define("prompts_trained", "prompts", "groups", "those of them with a completion in the loss", "near prompts_sampled")
+define("prompts_kept", "prompts", "groups", "those of them whose completions all wait in a store", "see rows_kept")
 define(
     "prompts_sent",
-    "questions",
+    "prompts",
     "groups",
     "those of them whose completions all went to another trainer",
     "see rows_sent",
 )
 define(
     "prompts_lost/*",
-    "questions",
+    "prompts",
     "groups",
     "prompts sampled and not trained on, by what took away the last of their completions (reasons as in rows_lost/*; "
     "not_answered: only probed, or passed over by curriculum or allocation)",
@@ -63,41 +63,41 @@ define(
 )
 define(
     "rows_sampled",
-    "answers",
+    "completions",
     "groups",
     "completions sampled in this step for training",
     "batch.prompts x batch.group_size",
 )
-define("rows_stored", "answers", "groups", "stored completions that joined them", "0 without replay")
+define("rows_stored", "completions", "groups", "stored completions added to them", "0 without replay")
 define(
     "rows_used",
-    "answers",
+    "completions",
     "groups",
     "completions with a token in the loss",
-    "rows_drawn + rows_stored, less the others",
+    "rows_sampled + rows_stored, less the others",
 )
 define(
     "rows_kept",
-    "answers",
+    "completions",
     "groups",
     "completions that wait in a store, from which later steps learn",
-    "rows_drawn, where a method learns from stored actions alone (archer)",
+    "rows_sampled, where a method learns from stored actions alone (archer)",
 )
 define(
     "rows_sent",
-    "answers",
+    "completions",
     "groups",
     "completions that another trainer trains on",
     "those of called agents (send_called)",
 )
 define(
     "rows_lost/*",
-    "answers",
+    "completions",
     "groups",
     "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
     "failed completion "
     "in the same group), no_action, baseline, late, exploration, refill, replay, masked",
-    "see questions_lost/*",
+    "see prompts_lost/*",
 )
 define(
     "refill_rounds",
@@ -109,7 +109,7 @@ define(
 
 define(
     "completions_probed",
-    "answers",
+    "completions",
     "groups",
     "completions sampled in this step only to measure prompts; they are not trained on and not counted in tokens",
     "small beside the completions trained on: it is the price of choosing",
@@ -123,13 +123,13 @@ define(
 )
 define(
     "completions_least",
-    "answers",
+    "completions",
     "groups",
-    "completions of the prompt that got fewest in this step",
-    "at least 2 where completions are compared with each other. Equal to answers_most: nothing was allotted",
+    "fewest completions of a prompt in this step",
+    "at least 2 where completions are compared with each other. Equal to completions_most: nothing was allocated",
 )
 define(
-    "completions_most", "answers", "groups", "completions of the prompt that got most in this step", "see answers_least"
+    "completions_most", "completions", "groups", "most completions of a prompt in this step", "see completions_least"
 )
 define(
     "prompts_skipped",
@@ -143,7 +143,7 @@ define(
     "share",
     "groups",
     "share of the training prompts that the curriculum still deals out",
-    "falls slowly as prompts are solved. 0: every prompt is solved, and no more is asked",
+    "falls slowly as prompts are solved. 0: every prompt is solved, and none is sampled any more",
 )
 define(
     "levels_open",
@@ -155,7 +155,7 @@ define(
 define(
     "length_budget",
     "tokens",
-    "answers",
+    "completions",
     "mean token budget of the prompts of this step",
     "falls while prompts stay solved, and jumps back where they do not",
 )
@@ -164,7 +164,7 @@ define(
     "groups_guided",
     "groups",
     "groups",
-    "groups without a correct completion that got rows sampled with a hint or behind solved examples",
+    "groups without a correct completion that got rows sampled with a hint or after solved examples",
     "falls as the policy learns",
 )
 define(
@@ -178,65 +178,65 @@ define(
     "groups_demonstrated",
     "groups",
     "groups",
-    "groups that got the task's right solution because the policy's completions were too weak",
+    "groups that were given the task's own solution because the policy's completions were too weak",
     "falls as the policy learns. All groups all along: this is supervised learning",
 )
 define(
     "continuations",
-    "answers",
-    "answers",
-    "continuations sampled to judge how completions begin",
-    "as many as asked for",
+    "completions",
+    "completions",
+    "continuations sampled to estimate the value of beginnings of completions",
+    "as many as requested",
 )
 define(
     "plans",
-    "answers",
-    "answers",
+    "completions",
+    "completions",
     "completions that hold a plan (the sign that ends one) and were carried out several times",
-    "near the number of completions asked for. 0: the policy does not write plans, and nothing branches",
+    "near the number of completions requested. 0: the policy does not write plans, and nothing branches",
 )
-define("restarts", "questions", "groups", "prompts answered from a beginning of the solution", "as asked for")
+define("restarts", "prompts", "groups", "prompts completed from a beginning of the solution", "as requested")
 define(
     "cut_completions",
-    "answers",
-    "answers",
-    "completions sampled where thoughts were cut",
+    "completions",
+    "completions",
+    "completions sampled where thoughts were cut short",
     "thoughts x budgets x completions each",
 )
 define(
     "extra_rows",
-    "answers",
-    "answers",
-    "good completions sampled at another temperature that joined the step",
+    "completions",
+    "completions",
+    "good completions sampled at another temperature added to the step",
     "above 0. Always 0: no good completion was found at that temperature",
 )
 define(
     "verification_rows",
     "rows",
-    "answers",
-    "rows that ask whether a completion of this step is right",
+    "completions",
+    "rows in which the policy verifies a completion of this step",
     "above 0. Always 0: no group has right and wrong completions",
 )
 
 define(
     "turns_mean",
     "turns",
-    "answers",
+    "completions",
     "mean number of turns of an episode",
     "what the task needs. Growing towards the limit without more pass@1: the policy wanders",
 )
 define(
     "invalid_fraction",
     "share",
-    "answers",
+    "completions",
     "share of actions that the environment did not understand or did not allow",
     "falls early in training and stays near 0. Staying high: the form of an action is not learnt",
 )
 define(
     "rows_per_episode",
     "rows",
-    "answers",
-    "rows that an episode has on average: one for each agent, and one for each time one begins afresh",
+    "completions",
+    "rows that an episode has on average: one for each agent, and one more for each fresh beginning",
     "what the task needs. Growing without more reward: a planner calls its helpers more often than it has to",
 )
 define(

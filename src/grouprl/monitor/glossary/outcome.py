@@ -6,7 +6,7 @@ define(
     "reward_mean",
     "reward",
     "outcome",
-    "mean reward of all sampled completions of the step, as the reward functions gave it (before any shaping)",
+    "mean reward of all sampled completions of the step, as the reward functions returned it (before any shaping)",
     "rises, then levels off. A sudden fall is a collapse. The loss says nothing about progress; this does",
 )
 define(
@@ -14,7 +14,7 @@ define(
     "reward",
     "outcome",
     "standard deviation of the reward over all sampled completions of the step",
-    "clearly above 0: with no spread there is nothing to compare. 0 means every completion was judged alike",
+    "clearly above 0: with no spread there is nothing to compare. 0 means every completion got the same reward",
 )
 define(
     "reward/*",
@@ -28,18 +28,18 @@ define(
     "share",
     "outcome",
     "share of the completions sampled for training that are correct (raw correctness, before any shaping)",
-    "rises towards 1. It is measured on training prompts with exploration on: judge by the eval numbers",
+    "rises towards 1. It is measured on training prompts with exploration on: rely on the eval numbers",
 )
 define(
     "reward_errors",
-    "answers",
+    "completions",
     "outcome",
     "completions of the step whose reward or environment raised, timed out or returned nonsense (never counted as 0)",
     "0. Anything else means that the scorer, not the model, needs attention",
 )
 define(
     "reward_timeouts",
-    "answers",
+    "completions",
     "outcome",
     "completions of the step whose reward took longer than reward.timeout, or whose environment took longer than "
     "environment.timeout (they are among reward_errors)",
@@ -47,7 +47,7 @@ define(
 )
 define(
     "demonstrations_failed",
-    "questions",
+    "prompts",
     "outcome",
     "prompts of a warm-up step that had no demonstration, as it raised or its environment failed",
     "0. The warm-up imitates the others; reward.on_error and reward.max_failed_fraction say when a run stops",

@@ -1,4 +1,4 @@
-"""What the parts of a method do in the update."""
+"""What the parts of a method do during the update."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -73,7 +73,7 @@ define(
     "share",
     "update",
     "share of tokens that sample dropout leaves out of this update (D-PPO)",
-    "near the share that was asked for. 0: the scores are equal, as when nothing has moved yet",
+    "near the requested share. 0: the scores are equal, as when nothing has moved yet",
 )
 define(
     "gate_mean",
@@ -173,9 +173,9 @@ define(
 )
 define(
     "reference_rows",
-    "answers",
+    "completions",
     "update",
-    "completions of the initial policy that joined the step",
+    "completions of the initial policy added to the step",
     "the method's number. 0: the initial policy solved no prompt well enough",
 )
 define(
@@ -196,7 +196,7 @@ define(
     "turns_stored",
     "turns",
     "critic",
-    "turns that the critic of utterances may learn from (ArCHer)",
+    "turns that the utterance critic may learn from (ArCHer)",
     "rises to the store's capacity, then stays",
 )
 define(
@@ -230,95 +230,93 @@ define(
 define(
     "branches",
     "episodes",
-    "answers",
+    "completions",
     "episodes that began with turns of another one",
     "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
 )
-define("reviews", "reviews", "answers", "episodes that the policy was asked to review", "as many as are sampled")
+define("reviews", "reviews", "completions", "episodes that the policy is to review", "as many as are sampled")
 define(
     "reviews_no_room",
     "reviews",
-    "answers",
+    "completions",
     "episodes that are too long to be reviewed: transcript and review do not fit the model's positions",
     "0. Otherwise give the model more positions, or a form of reviews with shorter prompts",
 )
 define(
     "reviews_unread",
     "reviews",
-    "answers",
-    "reviews that cannot be read: neither a verdict nor a turn that there was",
+    "completions",
+    "reviews that cannot be read: neither a verdict nor an existing turn",
     "falls to few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
 )
 define(
     "reviews_content",
     "share",
-    "answers",
+    "completions",
     "share of the reviews that find nothing wrong",
-    "grows with the share of right episodes. 1 from the start: nothing is ever tried again",
+    "grows with the share of right episodes. 1 from the start: nothing is ever retried",
 )
-define(
-    "retries", "episodes", "answers", "episodes begun again because of a review", "some, while there is much to mend"
-)
+define("retries", "episodes", "completions", "episodes begun again because of a review", "some, while much fails")
 define(
     "retries_good",
     "episodes",
-    "answers",
-    "second attempts from which is learnt how to review and how to act on it",
+    "completions",
+    "second attempts that train reviewing and acting on reviews",
     "> 0",
 )
 define(
     "actor_reward",
     "reward",
-    "answers",
+    "completions",
     "mean reward of the frozen actor's first trials, without any review",
     "as before training: it never learns",
 )
 define(
     "retry_gain",
     "reward",
-    "answers",
+    "completions",
     "mean reward of further attempts minus that of the attempts before them",
     "rises above 0: reviews help",
 )
 define(
     "review_model_error",
     "reward²",
-    "answers",
-    "mean squared error of the reward model of reviews on those that a trial just followed, before it has seen these",
-    "falls well below the variance of what reviews bring (0.25 where half of them bring 1). Otherwise it guesses",
+    "completions",
+    "mean squared error of the reward model of reviews on those just followed by a trial, before training on them",
+    "falls well below the variance of what reviews gain (0.25 where half of them bring 1). Otherwise it guesses",
 )
 define(
     "rows_doubled",
     "rows",
-    "answers",
+    "completions",
     "rows of called agents that count twice, so that every episode has equally many",
     "few: episodes call about as often as the method expects",
 )
 define(
     "rows_left_out",
     "rows",
-    "answers",
+    "completions",
     "rows of called agents beyond the number that every episode has",
     "few: episodes call about as often as the method expects",
 )
 define(
     "exam_accuracy",
     "share",
-    "answers",
-    "share of the exam's held-out prompts that the player completions rightly after its update",
-    "rises. Where it stands still, the coach is paid nothing",
+    "completions",
+    "share of the exam's held-out prompts that the player solves after its update",
+    "rises. Where it stands still, the coach earns nothing",
 )
 define(
     "coach_reward",
     "points",
     "update",
-    "what the player's accuracy gained in this step, times the method's scale: the coach's advantage",
+    "the gain of the player's accuracy in this step, times the method's scale: the coach's advantage",
     "around 0, more often above it while the player learns",
 )
 define(
     "exchange_lag",
     "steps",
-    "answers",
+    "completions",
     "steps that the weights of a called agent lack, the step at hand included",
     "small. At the method's limit: the caller waits for the called agent's trainer",
 )
@@ -333,21 +331,21 @@ define(
     "player_restored",
     "count",
     "update",
-    "1 in a step that gave the player back its best weights",
+    "1 in a step that restored the player's best weights",
     "rare: the accuracy fell too often before",
 )
 define(
     "horizon",
     "turns",
-    "answers",
+    "completions",
     "turns that an episode of this step could take",
     "the method's schedule",
 )
 define(
     "successes_replayed",
-    "answers",
+    "completions",
     "update",
-    "stored successes that took a place in a group that failed",
+    "stored successes that replaced a completion of a failed group",
     "falls as fewer groups fail. Always 0: no prompt that fails now was solved before",
 )
 define(
