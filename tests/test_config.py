@@ -28,7 +28,7 @@ def refused(data):
         ({"batch": {"minibatch": 2}}, "batch.minibatch", "minibatches"),
         ({"sampling": {"topp": 0.9}}, "sampling.topp", "top_p"),
         ({"reward": {"funktion": "a:b"}}, "reward.funktion", "function"),
-        ({"eval": {"question": 3}}, "eval.question", "questions"),
+        ({"eval": {"prompt": 3}}, "eval.prompt", "prompts"),
         ({"run": {"foldr": "x"}}, "run.foldr", "folder"),
         ({"warmup": {"step": 3}}, "warmup.step", "steps"),
     ],

@@ -272,8 +272,8 @@ def test_the_fiftieth_percentile_of_an_even_number_lies_in_the_middle():
 def test_stored_advantages_are_in_units_of_the_stored_deviations():
     """SPEAR with a scale hands it on; without one nothing is divided."""
     spear = grouprl.method("spear", scale="sample_std", eps=0.5)
-    assert (spear.replay.scale, spear.replay.eps) == ("sample_std", 0.5)
-    assert grouprl.method("spear").replay.scale == "none"
+    assert (spear.buffer.scale, spear.buffer.eps) == ("sample_std", 0.5)
+    assert grouprl.method("spear").buffer.scale == "none"
 
 
 def test_the_clips_bias_is_a_mean_over_completions():
@@ -288,10 +288,10 @@ def test_the_clips_bias_is_a_mean_over_completions():
 def test_progress_is_read_where_the_turn_ends():
     """Turn 0 ends at position 1, the environment completions at 2 and 3, turn 1 begins at 4."""
     mask_t = torch.tensor([True, True, False, False, True])
-    model = grouprl.method("spa_rl").prelude[0]
+    model = grouprl.method("spa_rl").pretrain[0]
     assert model.at == "turn"
     assert model._read(mask_t, 1) == 2
-    assert grouprl.method("spa_rl", progress_at="answer").prelude[0]._read(mask_t, 1) == 4
+    assert grouprl.method("spa_rl", progress_at="answer").pretrain[0]._read(mask_t, 1) == 4
 
 
 def test_a_natural_steps_length_comes_from_all_answers():

@@ -244,8 +244,8 @@ def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
 
 
 def test_learning_rate_rises_and_falls() -> None:
-    linear = Optim(lr=1.0, rise=4, schedule="linear", final=0.1)
+    linear = Optim(lr=1.0, warmup_steps=4, schedule="linear", min_lr_ratio=0.1)
     assert [learning_rate(linear, s, 14) for s in (0, 3, 4, 9)] == pytest.approx([0.25, 1.0, 1.0, 0.55])
-    cosine = Optim(lr=2.0, schedule="cosine", final=0.0)
+    cosine = Optim(lr=2.0, schedule="cosine", min_lr_ratio=0.0)
     assert learning_rate(cosine, 5, 10) == pytest.approx(1.0)
     assert learning_rate(Optim(lr=3.0, schedule="constant"), 99, 100) == 3.0

@@ -90,11 +90,11 @@ def eval_command(
         closing(stage) if stage is not None else nullcontext(),
         _progress(Terminal(stderr=True)) as progress,
     ):
-        bar = progress.add_task("answers", total=None)
+        bar = progress.add_task("completions", total=None)
         found = evaluate(
             subject.policy,
             subject.task,
-            examples=examples or defaults["questions"],
+            examples=examples or defaults["prompts"],
             samples=0 if greedy is True else samples or max(max(ks), defaults["samples"] if k is None else 1),
             k=ks,
             temperature=defaults["temperature"] if temperature is None else temperature,
@@ -154,7 +154,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
 
     loaded = load_task(_task_spec(task))
     defaults = {
-        "questions": 1024,
+        "prompts": 1024,
         "samples": 1,
         "k": (1,),
         "temperature": 1.0,
@@ -175,7 +175,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
     requested = trained.task if task is None else load_task(_task_spec(task), config.seed)
     reward = config.reward if task is None else config.reward.model_copy(update={"function": None})
     defaults = {
-        "questions": config.eval.final_prompts,
+        "prompts": config.eval.final_prompts,
         "samples": config.eval.samples,
         "k": config.eval.k,
         "temperature": config.sampling.temperature,

@@ -133,7 +133,7 @@ def _show_all(found: list[ListedTask], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
     table.add_column("task", style="cyan", no_wrap=True)
     table.add_column("what is to be done")
-    table.add_column("question", overflow="fold")
+    table.add_column("prompt", overflow="fold")
     table.add_column("answer", overflow="fold", style="green")
     for task in found:
         table.add_row(Text(task.name), Text(task.description), Text(_visible(task.prompt)), Text(_visible(task.answer)))
@@ -152,7 +152,7 @@ def _show_facts(task: Task, console: Console) -> None:
 def _show_examples(task: Task, console: Console) -> None:
     size = task.size("eval")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("question", overflow="fold")
+    table.add_column("prompt", overflow="fold")
     table.add_column("a correct completion", overflow="fold", style="green")
     table.add_column("demonstrations for a warm-up", overflow="fold")
     for index in range(EXAMPLES if size is None else min(EXAMPLES, size)):

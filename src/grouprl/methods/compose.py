@@ -72,7 +72,8 @@ class Resolved:
 
 def compose(spec: str | Mapping[str, Any]) -> Resolved:
     """Build the method that `spec` describes; InputError on unknown names and keys and on contradictions."""
-    name, base, rest = read_names({"base": spec} if isinstance(spec, str) else _by_new_names(spec))
+    name, base, rest = read_names({"base": spec} if isinstance(spec, str) else spec)
+    rest = _by_new_names(rest, base.settings if base else {})
     if base is None:
         resolved = _from_parts(name, rest)
     else:
@@ -83,9 +84,10 @@ def compose(spec: str | Mapping[str, Any]) -> Resolved:
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
 
 
-def _by_new_names(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a specification whose stages have today's names."""
-    data = with_new_names(spec, OLD_STAGES, "method.")
+def _by_new_names(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a specification whose stages have today's names; what an entry's `settings` are called stays."""
+    old = {key: new for key, new in OLD_STAGES.items() if key not in settings}
+    data = with_new_names(spec, old, "method.")
     if isinstance(data.get("add"), Mapping):
         data["add"] = with_new_names(data["add"], OLD_STAGES, "method.add.")
     return data

@@ -196,7 +196,7 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
             f"optim.lr is never reached: optim.warmup_steps is {optim.warmup_steps} and the run has "
             f"{config.steps} steps"
         )
-    if not evaluation.every and "questions" in evaluation.model_fields_set:
+    if not evaluation.every and "prompts" in evaluation.model_fields_set:
         yield "eval.prompts has no effect: eval.every is 0, and before and after training final_prompts are used"
     if evaluation.every >= config.steps and "every" in evaluation.model_fields_set:
         yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"

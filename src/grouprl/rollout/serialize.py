@@ -33,7 +33,7 @@ def pack(samples: ScoredSamples) -> Packed:
     pairs = zip(samples.prompts, samples.examples, strict=True)
     return {
         **{name: torch.from_numpy(getattr(samples, name).copy()) for name in _ARRAYS},
-        "question_ids": [example.id for example in samples.examples],
+        "example_ids": [example.id for example in samples.examples],
         "prompts": [None if prompt == example.prompt else _plain(prompt) for prompt, example in pairs],
         "prompt_ids": _flat(rollout.prompt_ids),
         "response_ids": _flat(rollout.response_ids),
@@ -56,7 +56,7 @@ def unpack(packed: Mapping[str, Any], task: Task) -> ScoredSamples:
     """Return the rows that `pack` was given; InputError where `task` no longer has a prompt of theirs."""
     examples = tuple(
         _example(task, index, name)
-        for index, name in zip(packed["index_b"].tolist(), packed["question_ids"], strict=True)
+        for index, name in zip(packed["index_b"].tolist(), packed["example_ids"], strict=True)
     )
     prompts = tuple(
         example.prompt if prompt is None else _prompt(prompt)

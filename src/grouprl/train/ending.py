@@ -72,7 +72,7 @@ def _write_samples(run: RunFolder, before: list[Sample], after: Evaluation) -> N
     later = {sample.example: sample for sample in after.samples}
     rows = [
         {
-            "question": old.example,
+            "prompt": old.example,
             "before": old.completion,
             "after": later[old.example].completion,
             "before_reward": old.reward,

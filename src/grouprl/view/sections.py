@@ -91,7 +91,7 @@ def before_after(run: RunData) -> str:
     if not run.samples:
         return _none("No completions to compare yet.")
     expected = any(row.get("expected") is not None for row in run.samples)
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("question", "before", "after", *["expected"] * expected))
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("prompt", "before", "after", *["expected"] * expected))
     rows = "".join(_pair(row, expected) for row in run.samples[:ANSWERS])
     return f'<div class="scroll"><table class="pairs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
@@ -196,7 +196,7 @@ def _finding(row: Mapping[str, Any]) -> str:
 
 
 def _pair(row: Mapping[str, Any], expected: bool) -> str:
-    cells = [f"<td><pre>{_text(row.get('question'))}</pre></td>"]
+    cells = [f"<td><pre>{_text(row.get('prompt'))}</pre></td>"]
     for side in ("before", "after"):
         reward, right = row.get(f"{side}_reward"), row.get(f"{side}_correct")
         sign = "" if right is None else "✓ right" if right else "✗ wrong"

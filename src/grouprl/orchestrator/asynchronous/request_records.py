@@ -19,17 +19,17 @@ def pack_request(request: RolloutRequest) -> dict[str, Any]:
         if request.prompt is None or isinstance(request.prompt, str)
         else [dict(m) for m in request.prompt]
     )
-    return plain | {"question": request.example.id, "prompt": prompt, "keys": dict(request.keys)}
+    return plain | {"example": request.example.id, "prompt": prompt, "keys": dict(request.keys)}
 
 
 def unpack_request(plain: Mapping[str, Any], task: Task) -> RolloutRequest:
     """Return the request that `pack_request` was given; InputError where `task` no longer has its prompt."""
     example = task.example("train", plain["index"])
-    if example.id != plain["question"]:
+    if example.id != plain["example"]:
         raise InputError(
-            f"the task '{task.name}' has no prompt '{plain['question']}' (number {plain['index']})",
+            f"the task '{task.name}' has no prompt '{plain['example']}' (number {plain['index']})",
             "prompts that were under way are requested again",
             "Continue with the task that the run began with",
         )
     prompt = tuple(plain["prompt"]) if isinstance(plain["prompt"], list) else plain["prompt"]
-    return RolloutRequest(**{**plain, "question": example, "prompt": prompt})
+    return RolloutRequest(**{**plain, "example": example, "prompt": prompt})
