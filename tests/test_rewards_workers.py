@@ -52,14 +52,14 @@ BAD = [
     ("interrupt", "error", "ended by the signal SIGINT", "raise KeyboardInterrupt"),
     ("segfault", "error", "ended by the signal SIGSEGV", "Segmentation fault"),
     ("kill", "error", "ended by the signal SIGKILL", ""),
-    ("stop", "timeout", f"gave no verdict within {CLOCK:g} s", ""),
-    ("endless", "timeout", f"gave no verdict within {CLOCK:g} s", "in endless"),
-    ("endless in C", "timeout", f"gave no verdict within {CLOCK:g} s", "fullmatch"),
-    ("swallow", "timeout", f"gave no verdict within {CLOCK:g} s", "in swallow_everything"),
+    ("stop", "timeout", f"returned nothing within {CLOCK:g} s", ""),
+    ("endless", "timeout", f"returned nothing within {CLOCK:g} s", "in endless"),
+    ("endless in C", "timeout", f"returned nothing within {CLOCK:g} s", "fullmatch"),
+    ("swallow", "timeout", f"returned nothing within {CLOCK:g} s", "in swallow_everything"),
     ("gigabytes", "error", "raised MemoryError", "Traceback"),
     ("recursion", "error", "raised RecursionError", "Traceback"),
     ("closes files", "error", "ended by itself with exit code 1", "Bad file descriptor"),
-    ("nonsense", "error", "sent what is no verdict", ""),
+    ("nonsense", "error", "sent no verdict", ""),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The sections of a configuration: what can be set, what holds otherwise, and what it means."""
+"""The sections of a configuration: what can be set, the defaults, and what it means."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grouprl.config.yaml_files import check_plain
 from grouprl.core.renamed import with_new_names
 
 WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
-"""Numbers such as 1e-3, which YAML 1.1 takes for text."""
+"""Numbers such as 1e-3, which YAML 1.1 reads as text."""
 
 
 def _number(value: Any) -> Any:
-    """Refuse true and false, which Python takes for 1 and 0."""
+    """Refuse true and false, which Python treats as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError(f"{str(value).lower()} stands where a number is expected")
     return value
@@ -58,7 +58,7 @@ class Section(pydantic.BaseModel):
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
-        """Refuse what the run's own config.yaml could not hold as it is."""
+        """Refuse what config.yaml could not hold unchanged."""
         if isinstance(value, str | Mapping | list):
             check_plain(value)
         return value
@@ -92,16 +92,16 @@ class Model(Section):
 
     name: str = "tiny"
     settings: dict[str, Any] = {}
-    """Arguments of a policy that is no language model, for instance {hidden: [32, 32]} of mlp."""
+    """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
     lora: Lora | None = None
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     engine: Literal["auto", "lean", "transformers"] = "auto"
     packing: Switch = "auto"
-    """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
+    """Sequences of an update are concatenated without padding, without attending to each other; changes no result."""
     shared_prefix: Switch = "auto"
-    """A prompt goes through the model once for all its completions in a pass, and so does what they begin with alike
+    """A prompt goes through the model once for all its completions in a pass, and so does any beginning that they share
     where the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
@@ -146,7 +146,7 @@ class Data(Section):
     old_names = {"questions": "prompts"}
 
     prompts: Count | None = None
-    """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
+    """Only the first so many training prompts; None: all. Curricula that return to prompts need a finite number."""
 
 
 class Sampling(Section):
@@ -158,10 +158,10 @@ class Sampling(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Whole = 0
     stop: tuple[str, ...] = ()
-    """Texts that end a completion, or a turn, as an end token does, beside those of the task; they stay in it."""
+    """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
-    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written all
-    the same, or go on in a new row with the rewritten history as its prompt."""
+    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written
+    or continue in a new row with the rewritten history as its prompt."""
 
 
 class Optim(Section):
@@ -181,7 +181,7 @@ class Optim(Section):
     warmup_steps: Whole = 0
     """Steps over which the learning rate rises linearly from 0."""
     betas: tuple[Share, Share] = (0.9, 0.95)
-    """Of optimisers that have betas."""
+    """For optimisers that have betas."""
     weight_decay: NonNegative = 0.0
     grad_clip: NonNegative = 1.0
     """Largest norm of the gradient; 0 turns clipping off."""
@@ -213,13 +213,13 @@ class Reward(Section):
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
-    """What becomes of a completion whose reward or environment failed: it is left out, or its whole group, or it is
+    """What happens to a completion whose reward or environment failed: it is left out, or its whole group, or it is
     worth 0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
     max_failed_fraction: Share = 0.1
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
     run."""
     workers: Whole | Literal["auto"] = "auto"
-    """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
+    """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a limit.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
     once; what it prints is shown only when it fails."""
     timeout: Positive = 10.0
@@ -227,15 +227,15 @@ class Reward(Section):
     memory_gb: Positive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
-    """Whether the reward is tried on its known-right and known-wrong completions before the run."""
+    """Whether the reward is tested on its known correct and known wrong completions before the run."""
 
 
 class Acting(Section):
     """Where the environments of a task act, and how long they may take."""
 
     workers: Whole | Literal["auto"] = "auto"
-    """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
-    clock. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
+    """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a time
+    limit. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
     return."""
     timeout: Positive = 60.0
     """Seconds that one call of an environment may take, in workers; one that takes longer has failed."""
@@ -254,14 +254,14 @@ class Run(Section):
     rollouts_every: Whole = 1
     """Rollouts are stored every so many steps; 0: never."""
     threads: Count | Literal["auto"] = "auto"
-    """Threads of torch; with `async_steps` of the trainer and of each sampler."""
+    """Threads of torch; with `async_steps`, of the trainer and of each sampler."""
     async_steps: Whole = 0
     """How many steps completions may be sampled ahead of their update, in a process of their own. 0: sampling and
     training take turns, and every completion is the current policy's."""
     samplers: Count = 1
     """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""
     partial: bool = True
-    """With `async_steps`: whether completions that are being sampled go on with new weights as soon as there are
+    """With `async_steps`: whether completions that are being sampled continue with new weights as soon as there are
     some."""
     proximal: Literal["recompute", "sampler"] = "recompute"
     """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:

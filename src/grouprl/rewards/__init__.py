@@ -1,4 +1,4 @@
-"""Rewards: plain functions that score an answer, and the checked way to call them."""
+"""Rewards: plain functions that score a completion, and the checked way to call them."""
 
 from grouprl.rewards.builtin import contains_answer_tag, exact_match, math_equal, numeric_match, regex_format
 from grouprl.rewards.contract import Columns, KnownExample, Reward, known_examples

@@ -1,7 +1,7 @@
-"""Calls in processes of their own: for verifiers that may hang, eat memory or run what a completion says.
+"""Calls in processes of their own: for verifiers that may hang, use up memory or run a completion as code.
 
 What a completion causes (no end, no memory, an exception, a forbidden act) comes back as `Spoiled` and is a reward of
-0 to whoever asks. What the machine causes (no process can be started, no processor time for seconds) is raised.
+0 for the completion. What the machine causes (no process can be started, no processor time for seconds) is raised.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Apart:
 
 
 class _Server:
-    """The process that forks, started when it is first needed, in whichever process asks."""
+    """The process that forks, started when it is first needed, in whichever process needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -28,12 +28,12 @@ class Problem:
     by: By = "reward"
 
     def __str__(self) -> str:
-        return f"sample {self.sample_id}: {self.what} (answer: {self.completion!r})"
+        return f"sample {self.sample_id}: {self.what} (completion: {self.completion!r})"
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The verdicts on B samples.
+    """The scores of B samples.
 
     `reward_b` is float64 [B] and NaN exactly where `status_b` is not "ok"; `components` holds float64 [B] per named
     component, NaN where a sample lacks it; `correct_b` is bool [B], the raw outcome; `status_b` is [B] of `Status`.
@@ -45,7 +45,7 @@ class Scores:
     status_b: NDArray[np.str_]
     problems: list[Problem]
     graded: bool = False
-    """Whether a reward is a matter of degree and nobody says what is right; `correct_b` then means reward >= 1."""
+    """Whether the reward is graded and does not say what is right; `correct_b` then means reward >= 1."""
 
     @property
     def ok_b(self) -> NDArray[np.bool_]:
@@ -67,13 +67,13 @@ def score(
     weights: Mapping[str, float] | None = None,
     correct_at: float = 1.0,
 ) -> Scores:
-    """Score B answers and check every value.
+    """Score B completions and check every value.
 
     Args:
         reward: any form of the contract (`grouprl.rewards.contract`).
-        completions: B answers.
-        columns: B mappings, the columns of each answer's question.
-        ids: B names, by which messages speak of the samples.
+        completions: B completions.
+        columns: B mappings, the columns of each completion's prompt.
+        ids: B names, by which messages refer to the samples.
         weights: of components, for a reward that returns a dict without a total; a component not named weighs 1.
         correct_at: a sample without the key "correct" is correct when its total reaches this.
 

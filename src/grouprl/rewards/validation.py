@@ -1,4 +1,4 @@
-"""Judging: what a reward returned, checked, and turned into a verdict per answer; several rewards combined."""
+"""Validation: what a reward returned, checked, and turned into a verdict per completion; several rewards combined."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Verdict:
     by: By = "reward"
     """Who failed, where the status says that somebody did."""
     graded: bool = False
-    """Whether the reward is a matter of degree and nobody says what is right: no "correct", neither 0 nor 1 nor -1."""
+    """Whether the reward is graded and does not say what is right: no "correct", neither 0 nor 1 nor -1."""
 
 
 class Judge(ABC):
-    """Something that gives verdicts on many answers at once, usable wherever a reward is."""
+    """Something that gives verdicts on many completions at once, usable wherever a reward is."""
 
     @abstractmethod
     def judge(
@@ -60,7 +60,7 @@ class Judge(ABC):
         """Return the checked outcome of every sample, as the function `judge` does."""
 
     def __call__(self, completion: str, **columns: Any) -> dict[str, float] | None:
-        """Score one answer: the total as "reward", components by their names, and "correct"; None: does not apply.
+        """Score one completion: the total as "reward", components by their names, and "correct"; None: does not apply.
 
         Raises:
             InputError: if the reward fails.
@@ -105,7 +105,7 @@ def plain_rewards(reward: Reward) -> list[Reward]:
 
 
 def one_by_one(reward: Reward) -> bool:
-    """Whether nothing is lost by judging one answer after the other: no part takes the whole batch or is async."""
+    """Whether nothing is lost by scoring one completion after the other: no part takes the whole batch or is async."""
     return not any(takes_batch(plain) or is_async(plain) for plain in plain_rewards(reward))
 
 
@@ -116,7 +116,7 @@ def combine(
 
     Args:
         parts: (name, reward, weight) each.
-        correct: the part whose verdict says whether an answer is right; the first one if not given.
+        correct: the part whose verdict says whether a completion is right; the first one if not given.
         critical: parts that veto: where one of them is 0, so is the sum (rubric anchors, Huang et al. 2025).
 
     Raises:
@@ -151,7 +151,7 @@ def judge(
 ) -> list[Verdict]:
     """Return the checked outcome of every sample; `score` gathers them into arrays.
 
-    Async answers are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
+    Async calls are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
     """
     if isinstance(reward, Judge):
         return reward.judge(completions, columns, ids, weights, correct_at, timeout)
@@ -167,7 +167,7 @@ def judge_each(
     weights: Mapping[str, float] | None = None,
     correct_at: float = 1.0,
 ) -> Iterator[Verdict]:
-    """Yield the checked outcome of one sample after the other; for rewards that take one answer (`one_by_one`)."""
+    """Yield the checked outcome of one sample after the other; for rewards that take one completion (`one_by_one`)."""
     if isinstance(reward, CombinedReward):
         _refuse_weights(weights)
         judged = [judge_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
@@ -235,7 +235,7 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
 
 
 def _is_graded(total: float, correct_at: float) -> bool:
-    """Whether a total says no more than how good an answer is; a threshold that was set says what is right."""
+    """Whether a total only says how good a completion is; a threshold that was set says what is right."""
     return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
 
 

@@ -1,6 +1,6 @@
-"""Sampling completions for requests that come at any time: all that are open are sampled together, stretch by stretch.
+"""Sampling completions for requests that come at any time: all open ones are sampled together, stretch by stretch.
 
-Requests that come while others are being answered join at the next stretch. What is sampled depends on the request and
+Requests that arrive while others are being sampled join at the next stretch. What is sampled depends on the request and
 its seed alone, not on its neighbours: each stretch has a seed of its own, and stretches begin at fixed positions.
 """
 
@@ -57,7 +57,7 @@ class _Open:
 
 
 class BatchedSampling:
-    """A thread that samples for whoever asks; `at_once` bounds the completions that are written at the same time.
+    """A thread that samples for all clients; `at_once` bounds the completions that are sampled at the same time.
 
     Every completion comes from `sampler`; None: a `LocalSampler` of the policy.
     """
@@ -66,13 +66,13 @@ class BatchedSampling:
         self.policy, self.at_once = policy, at_once
         self.sampler: Sampler[Any, int] = sampler or LocalSampler(policy)
         self.largest = 0
-        """Most completions that were written together so far."""
+        """Most completions that were sampled together so far."""
         self._queue: queue.Queue[_Open | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
         self._thread.start()
 
     def sample(self, line: Line) -> Future[SampledTurn]:
-        """RolloutRequest for a completion; a future that is cancelled is sampled no further."""
+        """Request a completion; a future that is cancelled is sampled no further."""
         future: Future[SampledTurn] = Future()
         self._queue.put(_Open(line, future))
         return future
@@ -144,7 +144,7 @@ class BatchedSampling:
                 _fail(each, error)
 
     def _look(self, each: _Open, before: int) -> None:
-        """Finish a completion that ended, and tell what is new of one that is streamed."""
+        """Finish a completion that ended, and send what is new of one that is streamed."""
         line, text = each.line, self.policy.decode(each.ids)
         found = [at for at in (text.find(stop) for stop in line.stop) if at >= 0]
         if found:

@@ -24,24 +24,24 @@ from grouprl.serve.shelves import Keeping
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
-"""More characters than that for each position of the model are refused unread: reading them takes long, for nothing."""
+"""More characters than that for each position of the model are refused without encoding them."""
 MOST_CHARACTERS = 1_000_000
 T = TypeVar("T")
 
 
 class Service:
-    """Completions requests with a policy and records every token.
+    """Completes requests with a policy and records every token.
 
     Args:
-        policy: who completions.
-        model: the name that clients give it.
+        policy: what completes the requests.
+        model: its name for clients.
         max_tokens: tokens of a completion where the request does not say; never more than the model has room for.
-        at_once: most completions that are written at the same time.
+        at_once: most completions that are sampled at the same time.
         record: a file to which a line is appended for every completion.
         prompt_chars: characters of a request's messages and tools at most; None: 16 for each position of the model.
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
-        most_waiting: completions that may wait to be written; more are refused.
+        most_waiting: completions that may wait to be sampled; more are refused.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Service:
         return self._model
 
     def others(self, key: str) -> tuple[str, ...]:
-        """Return no name: one policy completions."""
+        """Return no name: one policy serves everything."""
         return ()
 
     def rows(self, key: str) -> list[dict[str, Any]] | None:
@@ -80,7 +80,7 @@ class Service:
         return self.recorded.of(key)
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Completion a request, and write the completions down. Raises Refusal for what the policy cannot do."""
+        """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
         if request.tools and not self.recorded.between.chat:
             raise Refusal("The model has no chat template, so it cannot be told of tools", "tools")
         asked = await self._off(self._ask, key, request)
@@ -111,7 +111,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 
     def _ask(self, key: str, request: ChatRequest) -> Requested:
-        """Return where a request goes on; raises Refusal for messages that cannot become tokens."""
+        """Return where a request continues; raises Refusal for messages that cannot become tokens."""
         told = sum(
             len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
         )
@@ -127,7 +127,7 @@ class Service:
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
 
     def _completed(self, key: str, request: ChatRequest, asked: Requested, sampled: list[SampledTurn]) -> Completion:
-        """Write the completions down, and return them."""
+        """Record the completions, and return them."""
         choices = tuple(self._choice(each) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
             self.recorded.add(key, asked, each, said(request, choice), request.tools)

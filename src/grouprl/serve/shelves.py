@@ -1,4 +1,4 @@
-"""Keeping what may be needed again within bounds: per key, by age, and in all."""
+"""Keeping what may be needed again, within bounds: per key, by age, and in all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Keeping:
 
 @dataclass
 class _Shelf(Generic[K]):
-    """What is kept of one key, the least recently used first."""
+    """What is kept for one key, the least recently used first."""
 
     things: OrderedDict[int, tuple[K, bytes, int]] = field(default_factory=OrderedDict)
     """By number: the thing, the mark under which it is found, what it cost when it was put here."""
@@ -61,7 +61,7 @@ class _Shelf(Generic[K]):
 
 
 class Shelves(Generic[K]):
-    """What is kept of every key. Where room is short, the key that takes most gives up what it used least recently."""
+    """What is kept for all keys. Where room is short, the key that takes most loses what it used least recently."""
 
     def __init__(self, keeping: Keeping) -> None:
         self.keeping, self.cost = keeping, 0
@@ -73,13 +73,13 @@ class Shelves(Generic[K]):
         return sum(len(shelf.things) for shelf in self._shelves.values())
 
     def of(self, key: str) -> list[K]:
-        """Return what is kept of a key, by number."""
+        """Return what is kept for a key, by number."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else [shelf.things[number][0] for number in sorted(shelf.things)]
 
     def marked(self, key: str, mark: bytes) -> list[K]:
-        """Return what is kept of a key under a mark."""
+        """Return what is kept for a key under a mark."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else list(shelf.marks.get(mark, {}).values())

@@ -173,7 +173,12 @@ def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine
             raise InputError(f"the run folder {folder} was begun by another process just now")
         ours = True
         settings = config.dump()
-        facts = {"threads": threads, "task": task.fingerprint(), "settings": known_by(settings), "versions": versions()}
+        facts = {
+            "threads": threads,
+            "task": task.fingerprint(),
+            "settings": settings_digest(settings),
+            "versions": versions(),
+        }
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
         session = assemble(config, run, task, policy, reward, engine)
@@ -218,7 +223,7 @@ def resume(
 def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine) -> Session:
     before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
-    known = known_by(read_text(run.config))
+    known = settings_digest(read_text(run.config))
     if "" != facts.get("settings", "") != known and facts.get("settings_next") != known:
         raise InputError(
             f"{run.config} was changed since the run began",
@@ -278,10 +283,10 @@ def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, 
     """
     settings = config.dump()
     code = remember(run, own_code(config))
-    now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": known_by(settings)}
+    now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": settings_digest(settings)}
     write_json(run.facts, now)
     write_text(run.config, settings)
-    write_json(run.facts, {**now, "settings": known_by(settings)})
+    write_json(run.facts, {**now, "settings": settings_digest(settings)})
 
 
 def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpoint | None, list[str]]:
@@ -415,7 +420,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
     )
 
 
-def known_by(settings: str) -> str:
+def settings_digest(settings: str) -> str:
     """Return the digest of a configuration's text."""
     return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
