@@ -196,7 +196,7 @@ def test_nothing_strange_comes_out_of_a_worker() -> None:
     assert type(back.reward) is float
     assert type(from_plain(to_plain(np.zeros(2)))).__name__ == "ndarray"
     assert from_plain(to_plain((True, {"a": 1, "b": float("inf")}))) == (True, {"a": 1, "b": float("inf")})
-    with pytest.raises(ValueError, match="no kind of value"):
+    with pytest.raises(ValueError, match="not a kind of value"):
         from_plain({"is": "code", "values": ""})
 
 

@@ -261,7 +261,7 @@ def test_demonstrations_are_an_experts():
         ({"name": f"program:{PROGRAMS}:answer_one", "questions": "summands"}, "answer_one"),
         ({"name": f"program:{PROGRAMS}:answer_once"}, "lacks its option 'questions'"),
         ({"name": f"program:{PROGRAMS}:answer_once", "questions": "guess"}, "which has an environment"),
-        ({"name": "program:sh -c '", "questions": "summands"}, "is no command line"),
+        ({"name": "program:sh -c '", "questions": "summands"}, "is not a command line"),
         ({"name": f"program:{PROGRAMS}:answer_once", "questions": "sumands"}, "no task 'sumands'"),
     ],
 )

@@ -279,6 +279,6 @@ def test_a_reward_that_ends_every_worker_is_given_up(monkeypatch: pytest.MonkeyP
     workers = workers_of("moody")
     scores = scores_of(workers, ["os._exit"] * 40)
     assert scores.status_b.tolist() == ["error"] * 40
-    assert "not judged" in scores.problems[-1].what
+    assert "not scored" in scores.problems[-1].what
     assert sum("exit code 7" in problem.what for problem in scores.problems) == 3
     workers.close()

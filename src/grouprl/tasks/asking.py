@@ -17,7 +17,7 @@ from grouprl.tasks.task import Example
 
 @register_task("self_search")
 class SelfSearch(GeneratedTask):
-    """Completion prompts about made-up people by asking oneself: both the query and the information are written.
+    """Answer questions about made-up people by asking oneself: both the query and the information are written.
 
     The prompt is "bako land>", a completion "?bako lives[miru]?miru in[oslo]=oslo". Demonstrations tell the truth
     mostly; some remember wrongly, say something else than they found, or leave the search out. A held-out prompt is
@@ -46,7 +46,7 @@ class SelfSearch(GeneratedTask):
         return self_search
 
     def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a prompt about somebody's town or land."""
+        """Return a question about a person's town or land."""
         facts = people(self.corpus, self.people)
         person, hops = rng.choice(sorted(facts)), rng.randint(1, 2)
         town = facts[person]["lives"]

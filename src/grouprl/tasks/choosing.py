@@ -49,7 +49,7 @@ def tool_gain(completion: str, kind: int, number: int, most: int) -> dict[str, f
 
 @register_task("choose")
 class Choose(GeneratedTask):
-    """Choose the tools whose outputs help a frozen reasoner with a prompt; nobody says what they are good for.
+    """Choose the tools whose outputs help a frozen reasoner with a question; what they are good for is not told.
 
     The prompt is "map 37>", a completion "1", "13" or "-" for none. One tool helps with a kind of prompt, another
     misleads. Demonstrations choose anything.

@@ -1,4 +1,4 @@
-"""Programs small enough for a model that knows nothing: judged by running them."""
+"""Programs small enough for a model that knows nothing: scored by running them."""
 
 from __future__ import annotations
 

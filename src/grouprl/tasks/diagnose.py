@@ -1,4 +1,4 @@
-"""The task of asking before one diagnoses."""
+"""The task of asking before diagnosing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from grouprl.tasks.task import Example, generator
 
 @register_task("diagnose")
 class DiagnoseTask(EnvironmentTask):
-    """Find out what a complaint comes from by asking for findings; a prompt is paid by what it reveals.
+    """Find out the cause of a complaint by asking for findings; a question earns what it reveals.
 
-    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" completions.
+    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" answers.
     Which two findings matter for a complaint is made up once and nowhere written.
     """
 

@@ -78,7 +78,9 @@ class KeysTask(EnvironmentTask):
     walls: int = Field(1, ge=0, le=12, description="cells that cannot be entered")
     turns: int | None = Field(None, ge=1, description="moves allowed; none: three times the size")
     reward_: Literal["door", "carl", "expert"] = Field(
-        "door", alias="reward", description="what is paid: the door, progress, or every move that an expert would make"
+        "door", alias="reward", description="what is rewarded: the door, progress, or moves that an expert would make"
+        alias="reward",
+        description="what is rewarded: the door, progress, or every move that an expert would make",
     )
     noise: float = Field(0.6, ge=0, le=1, description=POOR)
 
@@ -189,7 +191,7 @@ class CalculatorTask(EnvironmentTask):
     digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
     operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
     spare: int = Field(2, ge=1, description="turns beside one per operation, the answer's included")
-    call_reward: float = Field(0.0, ge=0, description="what a call earns whose result leads on to the answer")
+    call_reward: float = Field(0.0, ge=0, description="reward of a call whose result leads on to the answer")
     noise: float = Field(0.2, ge=0, le=1, description=POOR)
 
     @property

@@ -69,7 +69,7 @@ class Counting(GeneratedTask):
 
 @register_task("chart")
 class Chart(GeneratedTask):
-    """Read a chart that is told in words: the value of a bar, or the sum or difference of two.
+    """Read a chart given in words: the value of a bar, or the sum or difference of two.
 
     The prompt is "a31 b7 c58:c-a>", the completion "27". A demonstration misreads the last digit now and then.
     """
@@ -80,9 +80,7 @@ class Chart(GeneratedTask):
     )
 
     bars: int = Field(4, ge=2, le=6, description="bars of the chart")
-    operations: int = Field(
-        0, ge=0, le=1, description="1: half of the questions ask for a sum or difference of two bars"
-    )
+    operations: int = Field(0, ge=0, le=1, description="1: half of the prompts ask for a sum or difference of two bars")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has another last digit")
 
     @property

@@ -47,7 +47,7 @@ class ProposeTask(EnvironmentTask):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The solver, by whose success an episode is judged, and the proposer."""
+        """The solver, whose success is the episode's, and the proposer."""
         return SOLVER, PROPOSER
 
     @property
@@ -92,7 +92,7 @@ class ProposeTask(EnvironmentTask):
                 return Example(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())
 
     def solve(self, example: Example) -> str:
-        """Return a problem, if one is asked for, and right attempts, one per line."""
+        """Return a problem, if one is wanted, and right attempts, one per line."""
         if "problem" in example.columns:
             return str(value(example.columns["problem"]))
         rng, proposer = random.Random(0), self.environment()

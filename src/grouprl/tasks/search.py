@@ -1,4 +1,4 @@
-"""The task of answering prompts about a corpus."""
+"""The task of answering questions about a corpus."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SearchTask(EnvironmentTask):
     known: float = Field(0.0, ge=0, lt=1, description="share of the questions that need no search")
     corpus: int = Field(0, description="which corpus is made up")
     spare: int = Field(1, ge=0, description="turns beside those that are needed")
-    reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is paid")
+    reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is rewarded")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property

@@ -82,11 +82,9 @@ class Reverse(GeneratedTask):
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
 
     length: int = Field(6, ge=2, le=64, description="letters to reverse")
-    shortest: int | None = Field(
-        None, ge=1, description="letters of the shortest questions; none: all are equally long"
-    )
+    shortest: int | None = Field(None, ge=1, description="letters of the shortest prompts; none: all are equally long")
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
-    hinted: float = Field(0.0, ge=0, le=1, description="share of the questions that come with a hint")
+    hinted: float = Field(0.0, ge=0, le=1, description="share of the prompts that come with a hint")
 
     @model_validator(mode="after")
     def _ordered(self) -> Reverse:
@@ -152,7 +150,7 @@ class Summands(GeneratedTask):
 
     levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 99))
 
-    largest: int = Field(50, ge=10, le=99, description="largest number asked for")
+    largest: int = Field(50, ge=10, le=99, description="largest number to be written")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration's second number is wrong")
 
     @property

@@ -40,7 +40,7 @@ def shortest(number: int) -> str:
 def speed_up(completion: str, number: int, program: str, least: int) -> dict[str, float]:
     """Return Afterburner's reward: does the program make `number`, in how many steps fewer than the one given.
 
-    The cost of a program is its steps, and a text that is no program has not passed. The format is a thought, one bar,
+    The cost of a program is its steps, and a text that is no program fails. The format is a thought, one bar,
     and a program. `correct` is 1 for a program that passes with as few steps as there can be (`least`).
     """
     said = completion.rpartition("|")[2]
