@@ -47,9 +47,9 @@ def test_shaping_comes_before_selection_before_advantages_before_normalisation_b
         Relative(scale="none"),
         PolicyGradient(),
         reward_transform=(RewardClip(limit=2.0),),
-        select=(DropTruncated(in_statistics=False),),
-        normalize=(Whiten(eps=0.0),),
-        weight=(OffPolicyMask(delta=0.5),),
+        filter=(DropTruncated(in_statistics=False),),
+        advantage_transform=(Whiten(eps=0.0),),
+        token_weight=(OffPolicyMask(delta=0.5),),
     )
     batch = small([9.0, 0.0, 5.0], truncated_b=[False, False, True], behavior_bt=[[-1.0], [0.0], [0.0]])
     ready = method.prepare(batch)
