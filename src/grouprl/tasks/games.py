@@ -78,7 +78,7 @@ class KeysTask(EnvironmentTask):
     walls: int = Field(1, ge=0, le=12, description="cells that cannot be entered")
     turns: int | None = Field(None, ge=1, description="moves allowed; none: three times the size")
     reward_: Literal["door", "carl", "expert"] = Field(
-        "door", alias="reward", description="what is rewarded: the door, progress, or moves that an expert would make"
+        "door",
         alias="reward",
         description="what is rewarded: the door, progress, or every move that an expert would make",
     )
