@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from grouprl.records.examples import Example
 from grouprl.tasks import load_task
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 LEARNING_RATE = 1e-8
 """So small that both libraries sample from the same policy in every step: else one would soon sample shorter

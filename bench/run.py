@@ -27,7 +27,7 @@ from rich.progress import Progress
 from warm import warm_folder
 
 from grouprl.policy import load_policy
-from grouprl.policy.histories import histories, read_rows
+from grouprl.records.histories import histories, read_rows
 from grouprl.rollout.sampler import generate
 from grouprl.storage.run_folder import write_json, write_text
 

@@ -27,10 +27,10 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError
+from grouprl.core.hashing import digest
 from grouprl.methods import methods
 from grouprl.methods.compose import compose
 from grouprl.storage.run_folder import write_json
-from grouprl.tasks.task import digest
 from grouprl.train.loop import train
 
 LAST = 10

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from grouprl.envs.game import Game, Outcome
+from grouprl.records.examples import Example
 from grouprl.tasks.environments import EnvironmentTask
-from grouprl.tasks.task import Example
 
 MOST = 10
 

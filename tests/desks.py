@@ -13,13 +13,14 @@ import torch
 
 from grouprl.algorithms.part import Part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rewards.scoring import Scores
-from grouprl.rollout.history import PromptHistory, Visit
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.prompt_history import PromptHistory, Visit
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, to_batch
+from grouprl.records.scores import Scores
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples, to_batch
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 RIGHT, WRONG, END = 7, 8, 2
 

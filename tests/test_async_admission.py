@@ -11,7 +11,7 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from grouprl.methods import method as catalogue
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.ahead import Ahead
 from grouprl.orchestrator.step import Gathered
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 PROMPTS, GROUP, STEPS = 4, 3, 6
 

@@ -14,9 +14,10 @@ from grouprl.orchestrator.asynchronous.canary import Report
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
 from grouprl.orchestrator.asynchronous.staleness import ages, oldest_b, spanning_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
-from grouprl.policy.tokens import Tokens
+from grouprl.records.rollout import Rollout
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.decoding import decode
-from grouprl.rollout.sampler import Rollout, as_rollout, generate, requests_of
+from grouprl.rollout.sampler import as_rollout, generate, requests_of
 from grouprl.rollout.token_sampling import uniforms
 from policies import make_policy
 

@@ -33,7 +33,7 @@ from ahead_runs import (
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous.ahead import Ahead
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 from grouprl.train.export import load_trained
 from grouprl.train.loop import train
 

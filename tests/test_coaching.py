@@ -23,7 +23,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.methods import method
-from grouprl.rollout.episode import Record, Turn
+from grouprl.records.turns import Record, Turn
 from grouprl.train.loop import train
 from test_episodes_runs import launch, records, run_config
 from test_resume import evidence

@@ -28,10 +28,10 @@ from grouprl.algorithms.prompts.allocation import (
 )
 from grouprl.algorithms.prompts.budget import EntropyTemperature, LengthBudget
 from grouprl.core.batch import SOURCES
+from grouprl.records.prompt_history import Visit
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.rollout.decoding import factors
-from grouprl.rollout.history import Visit
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
 
 
 def counts(requests: Sequence[RolloutRequest]) -> list[int]:

@@ -18,8 +18,8 @@ from grouprl.algorithms.exploration.segments import BudgetCuts
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.token_weights.prefix_mask import PrefixMask
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.tasks import load_task
 from test_loop import launch as run
 from test_loop import records

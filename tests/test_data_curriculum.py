@@ -19,7 +19,7 @@ from grouprl.algorithms.prompts.curriculum import EasyToHard, HardStage, History
 from grouprl.algorithms.prompts.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
 from grouprl.algorithms.prompts.selection import RewardSelection, selected
 from grouprl.core.errors import RunError
-from grouprl.rollout.samples import subset
+from grouprl.records.samples import subset
 
 ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSampling(), BanditOverSources()]
 ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0), RewardSelection(keep=8, completions=2)]

@@ -24,8 +24,8 @@ from grouprl.algorithms.exploration.resampling import again, further_numbers, pr
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.train.loop import train
 from test_loop import launch as run
 from test_loop import records, run_config

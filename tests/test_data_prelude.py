@@ -27,11 +27,11 @@ from grouprl.algorithms.pretraining.initial_completions import (
 )
 from grouprl.algorithms.pretraining.second_model import GlobalValue, PreferenceModel
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining, foreseen
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.policy.load import load_policy
-from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 from small import f64, near, small
 
 # --- the initial policy's completions

@@ -18,9 +18,9 @@ from grouprl.algorithms.buffers.replay import PolicyReplay, RolloutReplay, Sampl
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
-from grouprl.rewards.scoring import Problem
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
-from grouprl.rollout.serialize import pack, unpack
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.scores import Problem
+from grouprl.records.serialize import pack, unpack
 
 
 def equal(a: Any, b: Any) -> bool:

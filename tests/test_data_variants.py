@@ -20,9 +20,9 @@ from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.prompts.budget_prompts import BudgetPrompts, in_tokens
 from grouprl.algorithms.prompts.variants import CrossPairs, Variants, shares
 from grouprl.core.batch import SOURCES
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.rewards import score
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
 from grouprl.rollout.verdicts import verdict_scores, weighted_vote
 from grouprl.tasks import Example, load_task
 from grouprl.train.session import resume

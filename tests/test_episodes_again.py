@@ -20,11 +20,11 @@ from grouprl.core.batch import Batch
 from grouprl.methods.compose import compose
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset, to_batch
+from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset, to_batch
-from grouprl.rollout.serialize import pack, unpack
 from grouprl.train.loop import train
 from grouprl.train.update import Learner
 from test_episodes_runs import launch, records, run_config

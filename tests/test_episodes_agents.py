@@ -22,12 +22,12 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset, to_batch
+from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset, to_batch
-from grouprl.rollout.serialize import pack, unpack
 from grouprl.train.loop import train
 from grouprl.train.warmup import demonstration_batch
 from test_episodes_runs import launch, records, run_config

@@ -21,11 +21,11 @@ from grouprl.config.run import parse_config
 from grouprl.envs import Observation, Step
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset, to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
 from grouprl.rollout.episodes import Start, play
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset, to_batch
 from test_episodes_agents import _resumed_is_the_same
 from test_episodes_runs import launch, run_config
 

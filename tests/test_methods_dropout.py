@@ -19,7 +19,7 @@ from grouprl.algorithms.objectives.dropout import DropoutClip
 from grouprl.algorithms.part import RunFacts, build_part
 from grouprl.algorithms.regularizers.schedule import ConvexKL, ScheduledKL
 from grouprl.core.errors import InputError
-from grouprl.rollout.history import PromptHistory, Visit
+from grouprl.records.prompt_history import PromptHistory, Visit
 from small import f64, near, prepared, slopes, small
 from test_loop import launch, records
 

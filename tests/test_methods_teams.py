@@ -19,8 +19,8 @@ from grouprl.core.errors import InputError
 from grouprl.envs.host import Host
 from grouprl.envs.playing import total_reward
 from grouprl.envs.propose import Propose, proposer_pay, value
+from grouprl.records.examples import Example
 from grouprl.tasks import load_task
-from grouprl.tasks.task import Example
 from grouprl.train.session import start
 from grouprl.train.update import update
 from grouprl.train.warmup import demonstration_batch

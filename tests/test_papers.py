@@ -15,7 +15,7 @@ from grouprl.cli.app import app
 from grouprl.config.run import load_config, recipe_names
 from grouprl.methods import CATALOGUE
 from grouprl.papers import SCOPES, STATUSES, Listing, counts, listing, listings, search, standing
-from grouprl.papers.standing import plain
+from grouprl.papers.status import plain
 from grouprl.plan.plan import plan
 
 ROOT = Path(__file__).parents[1]

@@ -20,8 +20,8 @@ from grouprl.algorithms.updates.trust_region import (
     thinned,
 )
 from grouprl.methods.compose import compose
-from grouprl.policy.tokens import Tokens
 from grouprl.protocols import PolicyOutput
+from grouprl.records.tokens import Tokens
 from grouprl.train.update import update
 from small import near
 from test_update import gradient, make_batch, make_policy

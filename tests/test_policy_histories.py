@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
-from grouprl.policy import tokens as tokens_module
-from grouprl.policy.histories import common_beginning, histories
 from grouprl.policy.lean_plan import plan_pass
 from grouprl.policy.microbatch import split_tree
 from grouprl.policy.passes import PassSettings
+from grouprl.records import tokens as tokens_module
+from grouprl.records.histories import common_beginning, histories
 from policies import ALPHABET, FAMILIES, make_model, precise_norms
 from test_policy_engines import assert_same, results
 
@@ -118,7 +118,7 @@ def test_where_sharing_is_forbidden_no_tree_is_made(monkeypatch):
     def refuse(rows):
         raise AssertionError("a tree was made")
 
-    monkeypatch.setattr("grouprl.policy.tokens.histories", refuse)
+    monkeypatch.setattr("grouprl.records.tokens.histories", refuse)
     together, apart = policies()
     assert apart.logp(Tokens.of([[1, 5]] * 3, [[4, 5, 6], [4, 5, 6], [4, 6]])).logp_bt.shape == (3, 3)
     with pytest.raises(AssertionError, match="a tree was made"):

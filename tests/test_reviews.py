@@ -29,15 +29,15 @@ from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularizers.observation_likelihood import ObservationLikelihood
 from grouprl.config.run import load_config, parse_config
+from grouprl.core.hashing import generator
 from grouprl.envs import Observation, Step
 from grouprl.plan.plan import plan
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.text import Chat
 from grouprl.policy.tiny import build_tiny
-from grouprl.rollout.episode import Turn
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.examples import Chat
+from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.turns import Turn
 from grouprl.tasks import Example
-from grouprl.tasks.task import generator
 from grouprl.train.loop import _batch, train
 from grouprl.train.session import Session, start
 from grouprl.train.warmup import demonstration_batch

@@ -17,6 +17,7 @@ from rich.console import Console
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Reward as Settings
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.importing import import_object
 from grouprl.orchestrator.reward import open_reward, opened_reward
 from grouprl.rewards import (
     combine,
@@ -28,7 +29,6 @@ from grouprl.rewards import (
     regex_format,
 )
 from grouprl.rewards import workers as module
-from grouprl.rewards.loading import import_object
 from grouprl.rewards.transport import CannotSend, harmless, pack, unpack
 from grouprl.rewards.validation import Judge
 from grouprl.rewards.workers import RewardWorkers, in_workers

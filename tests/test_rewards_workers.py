@@ -245,7 +245,7 @@ def test_a_batch_reward_sees_all_answers_and_fails_as_a_whole() -> None:
     assert time.monotonic() - began > 0.6
     short = scores_of(workers, ["c", "short"])
     assert short.status_b.tolist() == ["bad_value"] * 2
-    assert "1 values for 2 answers" in short.problems[0].what
+    assert "1 values for 2 completions" in short.problems[0].what
     workers.close()
 
 

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.stored import likeliest, stored
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
+from grouprl.rollout.stored import likeliest, stored
 from grouprl.tasks import load_task
 from grouprl.testing import check_stored_rows
 from grouprl.train.loop import train

@@ -16,7 +16,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.rewards.turn_bonus import TurnBonus
 from grouprl.algorithms.updates.replay_pass import ReplayPass
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.samples import ScoredSamples, subset
 from small import near
 from test_data_replay import judged_of
 from test_loop import launch, records

@@ -11,12 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
-from grouprl.policy.second import second_policy
 from grouprl.policy.team import Team
 from grouprl.train.export import export, load_trained
 from grouprl.train.loop import train

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from grouprl import Batch, RunError, method
+from grouprl.config.rates import learning_rate
 from grouprl.config.sections import Optim
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.tiny import build_tiny
-from grouprl.policy.tokens import Tokens
-from grouprl.train.update import Learner, accumulate, learning_rate, minibatches, update
+from grouprl.records.tokens import Tokens
+from grouprl.train.update import Learner, accumulate, minibatches, update
 
 
 def make_policy(token_budget: int = 4096, *, value_head: bool = False) -> CausalPolicy:

@@ -21,17 +21,17 @@ import toy_envs
 from desks import CharacterPolicy, FakeDesk
 from grouprl import method
 from grouprl.algorithms.buffers.utterance_replay import APART, UtteranceReplay
+from grouprl.algorithms.critics.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
 from grouprl.algorithms.critics.utterance import LateStart, TokenBaseline, UtteranceAdvantage
+from grouprl.algorithms.critics.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.exploration.stored_turns import add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.batch import SOURCES
 from grouprl.policy.causal_lm import CausalPolicy
-from grouprl.policy.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
 from grouprl.policy.tiny import build_tiny
-from grouprl.policy.utterance_critic import UtteranceCritic, follow, prepared, td_losses
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples, to_batch
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.train.loop import train
 from small import near, small
 from test_data_replay import judged_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
+from grouprl.core.hashing import generator
 from grouprl.envs import Observation, Step
 from grouprl.tasks import Example, Task
-from grouprl.tasks.task import generator
 
 LETTERS = "abc"
 

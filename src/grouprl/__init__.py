@@ -1,6 +1,6 @@
 """Group-relative reinforcement learning for language models: every method verified, every choice visible.
 
-What is listed in `__all__` is imported when it is first used: the command line completions before torch is loaded.
+What is listed in `__all__` is imported when it is first used: the command line responds before torch is loaded.
 """
 
 from __future__ import annotations
@@ -34,24 +34,19 @@ _HOMES = {
     "Batch": "grouprl.core.batch",
     **dict.fromkeys(("GrouprlError", "InputError", "MissingExtra", "RunError"), "grouprl.core.errors"),
     **dict.fromkeys(("Loss", "Method"), "grouprl.algorithms.method"),
-    **dict.fromkeys(("entry", "method", "methods"), "grouprl.methods"),
+    **dict.fromkeys(("entry", "method"), "grouprl.methods"),
 }
 
 
-def _found(name: str) -> Any:
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
 class _Package(ModuleType):
-    """This package: `method` and `methods` are the functions, though modules of these names are imported into it."""
-
-    method = property(lambda self: _found("method"), lambda self, module: None)
-    methods = property(lambda self: _found("methods"), lambda self, module: None)
+    """This package; what it offers is looked for when it is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "methods":  # the package of the catalogue, which can be called
+            return importlib.import_module("grouprl.methods")
         if name not in _HOMES:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        found = _found(name)
+        found = getattr(importlib.import_module(_HOMES[name]), name)
         setattr(self, name, found)
         return found
 

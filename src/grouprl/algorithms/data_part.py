@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -13,11 +13,14 @@ from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import Part, RunFacts
 from grouprl.core.batch import Batch
 from grouprl.protocols import EntropyScaling
-from grouprl.rollout.history import PromptHistory
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.prompt_history import PromptHistory
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]
 """What several notes of one metric make of a step."""
@@ -120,6 +123,8 @@ class RunContext(Protocol):
 class DataPart(Part):
     """Base of the parts that decide what is collected. Which methods it has says its kind."""
 
+    fills: ClassVar[tuple[str, ...]] = ()
+    """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
     teaches: ClassVar[bool] = False
     """Whether the part has `lessons`."""
     ahead: ClassVar[bool] = False
@@ -127,8 +132,8 @@ class DataPart(Part):
     (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
 
     def supplies(self) -> tuple[str, ...]:
-        """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
-        return ()
+        """Return the names of the Batch fields that rows have because of these settings: `fills`, filled in."""
+        return tuple(self._filled(name) for name in self.fills)
 
     def further(self, run: RunFacts) -> str:
         """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""

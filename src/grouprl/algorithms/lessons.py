@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grouprl.rollout.episode import Turn
-from grouprl.rollout.requests import Prompt
+from grouprl.records.examples import Prompt
+from grouprl.records.turns import Turn
 
 
 @dataclass(frozen=True)

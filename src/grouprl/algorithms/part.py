@@ -1,13 +1,24 @@
 """What a part is: a small frozen record of settings with one formula, registered under a name.
 
-A part of kind *objective* is called with `(logp_bt, batch)`, *shaping* with `(batch)` and so on (see `KINDS`).
-Besides its formula a part says in words what it does, which batch fields it needs, and when it has no effect:
-that is what `grouprl plan` prints and checks.
+A part of kind *objective* is called with `(logp_bt, batch)`, *reward_transform* with `(batch)` and so on (see `KINDS`).
+Besides its formula a part says in words what it does, which batch fields it reads, and when it has no effect:
+that is what `grouprl plan` prints and checks. Where these are the same for every setting, or differ by the settings'
+values alone, they are class attributes, with settings in braces::
+
+    @part("token_weight")
+    class Sharpen(TokenWeight):
+        power: float = 1.0
+        says = "weigh each token by the {power:g}th power of its entropy"
+        equation = "H_t^{power:g}"
+        reads = ("entropy_bt",)
+
+Where the sentence itself depends on the settings, the part overrides `words`, `formula` or `needs`.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
@@ -39,6 +50,9 @@ KINDS: dict[str, str] = {
     "pretrain": "what happens once, between the warm-up and the first step",
     "update": "how a prepared rollout becomes optimiser steps",
 }
+
+TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "fills": "supplies"}
+"""Class attributes of a part, and the method that fills in the settings of each."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {kind: Discovered("grouprl.algorithms") for kind in KINDS}
 
@@ -91,22 +105,42 @@ class Part:
     own_policies: ClassVar[bool] = False
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
+    says: ClassVar[str] = ""
+    """What the part does, in one plain sentence; settings stand in braces: "at most {rounds} rounds"."""
+    equation: ClassVar[str] = ""
+    """The part's formula in plain symbols, settings in braces; '' where words say it all."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
+        super().__init_subclass__(**kwargs)
+        for attribute, method in TEMPLATES.items():
+            if attribute in vars(cls) and method not in vars(cls):
+                setattr(cls, method, next(vars(c)[method] for c in reversed(cls.__mro__) if method in vars(c)))
+
     @property
     def cross(self) -> float | None:
         """Temperature κ of the cross-entropies, with gradient, that the formula needs; None: it needs none."""
         return None
 
     def words(self) -> str:
-        """Say in one plain sentence what the part does with these settings."""
-        raise NotImplementedError(f"{type(self).__name__} must say what it does")
+        """Return one plain sentence on what the part does with these settings: `says`, filled in."""
+        if not self.says:
+            raise NotImplementedError(f"{type(self).__name__} must say what it does: says = '…'")
+        return self._filled(self.says)
 
     def formula(self) -> str:
-        """Return the part's formula in plain symbols, or '' where words say it all."""
-        return ""
+        """Return the part's formula in plain symbols: `equation`, filled in."""
+        return self._filled(self.equation)
 
     def needs(self) -> tuple[str, ...]:
-        """Names of the Batch fields the part reads besides mask, group and reward."""
-        return ()
+        """Return the names of the Batch fields that these settings make the part read: `reads`, filled in."""
+        return tuple(self._filled(name) for name in self.reads)
+
+    def _filled(self, template: str) -> str:
+        """Return `template` with the part's settings in place of the names in braces."""
+        return template.format_map({name: getattr(self, name) for name in names_in(template)})
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say, one sentence each, which settings can have no effect in such a run."""
@@ -140,10 +174,34 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         made: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
         made.kind, made.name = kind, name or snake_case(cls.__name__)
+        _check_templates(made)
         PARTS[kind][made.name] = made
         return made
 
     return decorate
+
+
+def names_in(template: str) -> list[str]:
+    """Return the names in braces of `template`; InputError where it is not a template."""
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise InputError(
+            f"'{template}': {error}", "names of settings stand in braces", "Write {{ or }} for a brace"
+        ) from None
+    return [name for _, name, _, _ in parsed if name is not None]
+
+
+def _check_templates(made: type[Part]) -> None:
+    """InputError where a class attribute of a part names a setting that it does not have."""
+    known = [f.name for f in fields(made)]  # type: ignore[arg-type]
+    for attribute in TEMPLATES:
+        value = getattr(made, attribute, "")
+        for template in (value,) if isinstance(value, str) else value:
+            for name in names_in(template):
+                if name not in known and not hasattr(made, name):
+                    where = f"{attribute} of the part '{made.name}' names '{{{name}}}'"
+                    raise InputError(where, "it must be one of the part's settings", suggest(name, known))
 
 
 def snake_case(name: str) -> str:

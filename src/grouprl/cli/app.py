@@ -13,7 +13,8 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from grouprl.cli.quiet import Telling
-from grouprl.core.errors import GrouprlError, InputError, RunError
+from grouprl.cli.wording import in_one_line
+from grouprl.core.errors import GrouprlError, RunError
 from grouprl.core.terminal import Terminal
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
@@ -104,20 +105,6 @@ def out_of_memory(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     said = str(error).lower()
     return any(words in said for words in ("can't allocate memory", "not enough memory", "out of memory"))
-
-
-def in_one_line(error: GrouprlError) -> str:
-    """Return the message as sentences: what is wrong, the rule it breaks, the remedy."""
-    if not isinstance(error, InputError):
-        return str(error)
-    what, *more = [part.strip().rstrip(".") for part in (error.what, error.rule, error.remedy) if part]
-    return " ".join(part if part[-1] in "?!:" else f"{part}." for part in [what, *map(_capital, more)])
-
-
-def _capital(text: str) -> str:
-    """Begin with a capital, unless the first word is a name (`batch.group_size`, `eval_x`) or a quotation."""
-    first = text.split(maxsplit=1)[0].rstrip(",:;")
-    return text[0].upper() + text[1:] if first.isalpha() else text
 
 
 ORDER = (

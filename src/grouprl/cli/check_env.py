@@ -81,7 +81,7 @@ Target = tuple[Callable[[], Any], Callable[[int], "Example"], Callable[["Example
 
 def _target(name: str) -> Target:
     """Return what makes the environment, its prompts, the seed of an episode, and who acts."""
-    from grouprl.rewards import import_object
+    from grouprl.core.importing import import_object
     from grouprl.tasks import Example, Task, load_task, task_names
 
     if name.endswith((".yaml", ".yml")):
@@ -166,7 +166,7 @@ def _show_facts(facts: dict[str, Any], console: Console) -> None:
 
 
 def _show_finding(finding: Finding, console: Console) -> None:
-    from grouprl.cli.app import in_one_line
+    from grouprl.cli.wording import in_one_line
 
     style, mark = ("bold red", "✗") if finding.serious else ("bold yellow", "!")
     console.print(Text(f"{mark} {finding.name}", style=style), Text(f"({finding.where}; {finding.episodes}×)"))

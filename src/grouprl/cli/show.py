@@ -30,7 +30,7 @@ def show_command(
     grouprl show runs/keys-grpo-s0 --list
     grouprl show runs/keys-grpo-s0 --list --json
     grouprl show runs/keys-grpo-s0
-    grouprl show runs/keys-grpo-s0 --step 40 --prompt keys/train/17 --completion 3
+    grouprl show runs/keys-grpo-s0 --step 40 --prompt keys/train/17 --sample 3
     """
     from grouprl.view.trajectory import find, of_step
     from grouprl.view.trajectory_text import entries, lines, table

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grouprl.config.sections import Optim
+
 if TYPE_CHECKING:
     import torch
 
@@ -89,8 +91,6 @@ def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> f
 
 def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
     """Say whether a run will stand still or move too fast at its learning rate, as far as it can be foretold."""
-    from grouprl.train.update import learning_rate
-
     if config.steps == 0:
         return
     lora = config.model.lora is not None
@@ -134,3 +134,14 @@ def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
             moved += float((state["exp_avg"].float() / spread).square_().sum()) * (group["lr"] * scale) ** 2
             size += float(weight.detach().float().square().sum())
     return math.sqrt(moved / size) if size > 0 else None
+
+
+def learning_rate(optim: Optim, step: int, steps: int) -> float:
+    """Learning rate of rollout `step` (from 0) of `steps`: linear warm-up, then the schedule to `min_lr_ratio * lr`."""
+    if step < optim.warmup_steps:
+        return optim.lr * (step + 1) / optim.warmup_steps
+    if optim.schedule == "constant":
+        return optim.lr
+    done = (step - optim.warmup_steps) / max(1, steps - optim.warmup_steps)
+    share = 1 - done if optim.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return optim.lr * (optim.min_lr_ratio + (1 - optim.min_lr_ratio) * share)

@@ -18,7 +18,7 @@ from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 METHODS = ("reset", "step", "score", "close")
 PER_PROMPT = 16

@@ -11,7 +11,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 
 class ControlEnvironment:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # tasks are built on environments, so environments import no task
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 
 @dataclass(frozen=True)

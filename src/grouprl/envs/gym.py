@@ -12,7 +12,7 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import Wording, countable, spell
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 
 class GymEnvironment:

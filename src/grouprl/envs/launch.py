@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 MODEL = "policy"
 """What programs call the model."""

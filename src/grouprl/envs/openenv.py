@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 LARGEST_MESSAGE = 16 << 20
 """Bytes of an observation."""

@@ -11,7 +11,7 @@ from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import Wording, countable, number_words, spell
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 MASK = "action_mask"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from grouprl.envs.environment import Demonstrator, Environment, Step, worth
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 
 def total_reward(environment: Environment, example: Example, actions: Iterable[str], seed: int = 0) -> float:

@@ -28,7 +28,7 @@ from grouprl.envs.launch import MODEL, Crashed, Finished, Launch
 if TYPE_CHECKING:
     import random
 
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from grouprl.core.hashing import generator
 from grouprl.envs.environment import Patient, unwritable
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
@@ -86,8 +87,6 @@ class Environments:
         return getattr(environment, method)(*arguments)
 
     def _luck_of(self, number: int, parts: tuple[Any, ...]) -> Any:
-        from grouprl.tasks.task import generator  # tasks are built on environments, so this cannot stand above
-
         if number not in self._luck:
             self._luck[number] = generator("demonstrate", *parts)
         return self._luck[number]

@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
 """How TextArena's games write actions."""

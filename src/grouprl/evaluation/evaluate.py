@@ -15,11 +15,12 @@ from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
 from grouprl.evaluation.sampling import Completions, Examiner, Meter, Progress, Sample
 from grouprl.protocols import Policy, Sampler, StoredRows
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,19 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
-from grouprl.orchestrator.stored import likeliest, scores_of
 from grouprl.policy.team import Team
 from grouprl.protocols import Request, Sampler, StoredRows
+from grouprl.records.examples import Example, Message
+from grouprl.records.samples import join_scores
 from grouprl.rewards import ErrorPolicy, Reward, Scores, score
 from grouprl.rewards.contract import reward_name
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.episode_rows import environments, score_outcomes, with_function
 from grouprl.rollout.episodes import Episodes, Start, play
-from grouprl.rollout.samples import join_scores
 from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.stored import likeliest, scores_of
 from grouprl.rollout.turn_text import History
-from grouprl.tasks.task import Example, Message, Task
+from grouprl.tasks.task import Task
 
 Progress = Callable[[int, int], None]
 """Called with (completions sampled, completions in all)."""

@@ -122,7 +122,7 @@ def families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 def family_words(entry: Entry) -> str:
     """Return the first line of the family's module, which says what its methods share."""
-    return (sys.modules[entry.compose.__module__].__doc__ or entry.family).strip().splitlines()[0]
+    return (sys.modules[entry.function.__module__].__doc__ or entry.family).strip().splitlines()[0]
 
 
 def year(entry: Entry) -> int:

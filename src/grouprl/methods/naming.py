@@ -53,7 +53,7 @@ def _base(name: str) -> Entry:
     if not callable(function) or inspect.isclass(function):
         raise InputError(f"'{where}' has no function '{attribute}'", remedy=suggest(attribute, _functions(module)))
     for found in CATALOGUE.values():
-        if found.compose is function:
+        if found.function is function:
             return found
     first_line = (function.__doc__ or attribute).strip().splitlines()[0]
     card = Card(title=attribute, summary=first_line, formula="", confidence="partly", uncertain="a method of your own")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,15 +36,36 @@ class Renamed:
 
 @dataclass(frozen=True)
 class Entry:
-    """One catalogue entry: its name, card and composing function.
+    """One catalogue entry: its name, the card and the composing function as they were written.
 
     `renamed` maps names that settings had before to what they are called now; they are accepted for one version.
+    `base` names the entry that this one starts from, `keeps` those of its settings that this one has too (None: all).
+    `card` and `compose` are whole: with what comes from the base.
     """
 
     name: str
-    card: Card
-    compose: Callable[..., Method]
+    written: Card
+    function: Callable[..., Method]
     renamed: Mapping[str, Renamed] = field(default_factory=dict)
+    base: str = ""
+    keeps: tuple[str, ...] | None = None
+
+    # The base is looked up when an entry is first used, not when it is registered: modules register in the order of
+    # their names, and a base may stand in a later one.
+    @functools.cached_property
+    def card(self) -> Card:
+        """The entry's card; a setting that comes from the base has the base's line on its default."""
+        if not self.base:
+            return self.written
+        lines = find(self.base).card.defaults
+        return replace(
+            self.written, defaults={k: v for k, v in lines.items() if k in self.settings} | {**self.written.defaults}
+        )
+
+    @functools.cached_property
+    def compose(self) -> Callable[..., Method]:
+        """The function of the entry's settings that composes its method."""
+        return _upon(find(self.base), self) if self.base else self.function
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -52,7 +75,7 @@ class Entry:
     @property
     def family(self) -> str:
         """Family of the catalogue that holds the entry: the folder of its module."""
-        return self.compose.__module__.rsplit(".", 2)[-2]
+        return self.function.__module__.rsplit(".", 2)[-2]
 
     @property
     def dialect_of(self) -> str:
@@ -114,9 +137,23 @@ class Entry:
 
 
 def entry(
-    name: str, card: Card, renamed: Mapping[str, str | Renamed] | None = None
+    name: str,
+    card: Card,
+    renamed: Mapping[str, str | Renamed] | None = None,
+    base: str = "",
+    keeps: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     """Register the decorated composing function as catalogue entry `name`.
+
+    With `base` the function gets the base's method first, composed with the settings that the two share, and returns
+    it with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`,
+    with their types, defaults and lines of the card. A parameter of the function that bears the name of such a setting
+    replaces its default; without a default of its own it has the base's. Where it has another type than the base's,
+    it is another setting of the same name: the base's method is composed without it.
+
+        @entry("mine", Card(…), base="grpo")
+        def mine(base: Method, power: float = 1.0) -> Method:
+            return base.with_parts(token_weight=(Sharpen(power=power),))
 
     `renamed` maps old names of settings to the present ones.
     Third-party methods register the same way; a name can be taken only once.
@@ -126,10 +163,55 @@ def entry(
         if CATALOGUE.registered(name):
             raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
         new = {old: to if isinstance(to, Renamed) else Renamed(to) for old, to in (renamed or {}).items()}
-        CATALOGUE[name] = Entry(name, card, compose, new)
+        CATALOGUE[name] = Entry(name, card, compose, new, base, None if keeps is None else tuple(keeps))
         return compose
 
     return register
+
+
+def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
+    """Return the composing function of an entry with a base, as a function of all its settings."""
+    _, *own = _typed(entry.function).values()
+    theirs = _typed(base.compose)
+    parameters = _merged(entry, theirs, {p.name: p for p in own})
+
+    shared = [k for k, p in theirs.items() if k in parameters and p.annotation == parameters[k].annotation]
+
+    def whole(**settings: Any) -> Method:
+        given = {k: p.default for k, p in parameters.items() if p.default is not p.empty} | settings
+        start = base.compose(**{k: given[k] for k in shared})
+        return entry.function(start, **{p.name: given[p.name] for p in own})
+
+    functools.update_wrapper(whole, entry.function)
+    del whole.__wrapped__  # type: ignore[attr-defined]  # whoever asks for the signature must get this one
+    whole.__annotations__ = {p.name: p.annotation for p in parameters.values()} | {"return": Method}
+    whole.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return whole
+
+
+def _typed(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function by name, with their types instead of the types' names."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {k: p.replace(annotation=hints.get(k, Any)) for k, p in inspect.signature(function).parameters.items()}
+
+
+def _merged(
+    entry: Entry, theirs: Mapping[str, inspect.Parameter], own: Mapping[str, inspect.Parameter]
+) -> dict[str, inspect.Parameter]:
+    """Return the parameters of an entry with a base: the base's in their order, then those that are new."""
+    kept = _kept(entry, theirs)
+    new = {k: p for k, p in own.items() if p.default is not p.empty or k not in theirs}
+    chosen = {k: new.get(k, p) for k, p in theirs.items() if k in kept or k in own} | new
+    return {k: p.replace(kind=p.KEYWORD_ONLY) for k, p in chosen.items()}
+
+
+def _kept(entry: Entry, theirs: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
+    for name in entry.keeps or ():
+        if name not in theirs:
+            where = f"method {entry.name} keeps the setting '{name}' of {entry.base}"
+            raise InputError(where, f"{entry.base} has no such setting", suggest(name, theirs))
+    return tuple(theirs) if entry.keeps is None else entry.keeps
 
 
 def find(name: str) -> Entry:

@@ -22,6 +22,12 @@ GRPO_PAPER = Paper(
 )
 PPO_PAPER = Paper("Proximal Policy Optimization Algorithms", "1707.06347", 2017)
 
+CLIPS = ("clip_low", "clip_high")
+GROUP = ("scale", "eps", "alone")
+KL = ("kl_coef", "kl_estimator")
+CRITIC = ("gamma", "lam", "whiten", "value_coef", "value_clip")
+"""Settings of grpo, and of ppo, that go together: what entries with such a base keep of it."""
+
 SCALE = "GRPO divides by the standard deviation; sample (n-1) as in TRL, verl and OpenRLHF"
 EPS = "verl; the paper has none (TRL 1e-4, OpenRLHF 1e-9)"
 ALONE = "a group of one has nothing to be compared with: 0 as in TRL and NeMo-RL (verl gives the raw reward)"

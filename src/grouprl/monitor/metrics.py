@@ -16,9 +16,9 @@ from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.evaluation.sampling import prompt_text
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.rollout.collector import sample_id
 from grouprl.rollout.episode_rows import turn_metrics
-from grouprl.rollout.samples import ScoredSamples, subset
 from grouprl.storage.run_folder import replacing
 
 

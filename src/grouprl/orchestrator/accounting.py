@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.batch import Batch
-from grouprl.rewards.validation import FAILED
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import FAILED
 
 Fates = NDArray[np.str_]
 """[B] why each row was dropped; '' for those that were not."""

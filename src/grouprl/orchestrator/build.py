@@ -9,14 +9,15 @@ import torch
 from grouprl.algorithms.data_part import alphabet_of
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
+from grouprl.config.sections import Model
 from grouprl.methods.compose import compose
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.passes import pass_settings
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
 from grouprl.policy.optimizers import build_optimizer
+from grouprl.policy.passes import PassSettings
 from grouprl.policy.team import Team
 from grouprl.protocols import Policy
 from grouprl.tasks import Task
@@ -88,3 +89,8 @@ def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Op
 def needs_reference(config: Config, method: Method) -> bool:
     """Whether a frozen reference policy must be kept."""
     return config.model.reference == "initial" or (config.model.reference == "auto" and "ref_bt" in method.needs())
+
+
+def pass_settings(model: Model) -> PassSettings:
+    """Return what the configuration forces or forbids."""
+    return PassSettings(model.packing, model.shared_prefix, model.checkpointing)

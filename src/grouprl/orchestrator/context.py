@@ -19,12 +19,13 @@ from grouprl.config.run import Config
 from grouprl.core.batch import Batch
 from grouprl.orchestrator.synchronous import Round, Synchronous
 from grouprl.protocols import SampleSource
+from grouprl.records.examples import Prompt
+from grouprl.records.prompt_history import PromptHistory
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rollout.collector import Collector, under
-from grouprl.rollout.history import PromptHistory
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples, to_batch
 from grouprl.tasks.task import Task
 
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {

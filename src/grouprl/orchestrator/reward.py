@@ -8,13 +8,13 @@ from typing import Any, get_args
 
 from grouprl.config.sections import Reward
 from grouprl.core.errors import InputError
+from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
-from grouprl.tasks.task import Split
 
 
 def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:

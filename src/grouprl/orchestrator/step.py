@@ -14,8 +14,8 @@ from grouprl.core.batch import SOURCES, Batch
 from grouprl.orchestrator.accounting import Fates, dropped
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.synchronous import among
-from grouprl.rollout.history import Visit
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.prompt_history import Visit
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 
 @dataclass(frozen=True)

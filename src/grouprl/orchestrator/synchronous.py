@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from grouprl.core.errors import RunError
 from grouprl.orchestrator.accounting import NO_ROWS, Fates, dropped
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
 
 if TYPE_CHECKING:
     from grouprl.orchestrator.context import SessionContext

@@ -11,7 +11,7 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 from grouprl.tasks.task import Task
 
 

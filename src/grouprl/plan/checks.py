@@ -16,9 +16,9 @@ from grouprl.orchestrator.agents import team_refusals
 from grouprl.orchestrator.asynchronous.restrictions import idle_ahead, refusals_ahead
 from grouprl.plan.memory import Cost, human, peak
 from grouprl.policy.causal_lm import CausalPolicy
+from grouprl.records.examples import Example, Prompt
 from grouprl.rollout.episode_rows import demonstrates, environments
-from grouprl.rollout.requests import Prompt
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from grouprl.config.sections import Reward
 from grouprl.core.errors import GrouprlError
+from grouprl.records.examples import Split
 from grouprl.rewards import Columns, load_reward
 from grouprl.rewards.golds import own_answer, refused_golds
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks import Example, Task
 from grouprl.tasks.rows import RowTask
-from grouprl.tasks.task import Split
 
 SAMPLED = 32
 """Prompts that are tried of a split without an end; of a data set, all are."""

@@ -26,9 +26,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.asynchronous.restrictions import words_ahead
 from grouprl.orchestrator.build import needs_reference
 from grouprl.orchestrator.other_policies import kind_notes, kind_refusals
-from grouprl.orchestrator.passes import Way, computed_anew, way_refusals, ways
 from grouprl.orchestrator.reward import chosen_reward
-from grouprl.orchestrator.stored import stored_refusals
 from grouprl.plan.checks import (
     PromptEncoder,
     prompt_lengths,
@@ -40,15 +38,17 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
+from grouprl.plan.passes import Way, computed_anew, way_refusals, ways
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.policy.passes import free_bytes
+from grouprl.records.examples import Split
 from grouprl.rollout.episode_rows import environments, measured
 from grouprl.rollout.sampler import exact_in
+from grouprl.rollout.stored import stored_refusals
 from grouprl.tasks import Example, Task, load_task
-from grouprl.tasks.task import Split
 
 LOOKED_AT = 32
 """Training examples whose prompts are measured."""

@@ -11,8 +11,8 @@ from grouprl.policy.module import ModulePolicy
 from grouprl.policy.text import Message
 from grouprl.policy.threads import choose_threads, set_threads
 from grouprl.policy.tiny import PRINTABLE, build_tiny, char_tokenizer
-from grouprl.policy.tokens import Tokens
 from grouprl.protocols import PolicyOutput
+from grouprl.records.tokens import Tokens
 
 __all__ = [
     "PRINTABLE",

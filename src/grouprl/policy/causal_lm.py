@@ -22,9 +22,9 @@ from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import AUTO, PassSettings, bytes_per_token, cached_tokens, free_bytes, kept_tokens
 from grouprl.policy.text import Message, decode_all, encode, encode_all, encode_prompt, encode_prompts
-from grouprl.policy.tokens import Tokens
 from grouprl.policy.trainable import Trainable, check_cotangents
 from grouprl.protocols import PolicyOutput
+from grouprl.records.tokens import Tokens
 
 VALUE_HEAD_FILE = "value_head.safetensors"
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}

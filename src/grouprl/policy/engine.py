@@ -22,7 +22,7 @@ from grouprl.policy.logprobs import (
     softened,
     token_logprobs,
 )
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 
 @dataclass(frozen=True)

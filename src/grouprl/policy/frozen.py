@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from grouprl.policy.lora import is_adapted
-from grouprl.policy.tokens import Tokens
 from grouprl.protocols import PolicyOutput
+from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.policy.lean import base_model
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy

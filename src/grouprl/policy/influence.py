@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.policy.microbatch import join_passes
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy

@@ -76,7 +76,7 @@ def policy_kind(name: str) -> Maker | None:
         return KINDS[name]
     if ":" not in name or Path(name).is_dir():
         return None
-    from grouprl.rewards.loading import import_object
+    from grouprl.core.importing import import_object
 
     found = import_object(name, "policy")
     if not callable(found):

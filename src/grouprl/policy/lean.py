@@ -23,7 +23,7 @@ from grouprl.policy.lean_projection import EXACT, Projection, gated, project
 from grouprl.policy.lora import is_linear, linear_weight
 from grouprl.policy.microbatch import split_tree
 from grouprl.policy.passes import Choice, anew, pays
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 AUTO_LIMIT = 500_000_000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 KEYS_SHARE = 8
 """What is shared costs a further row an eighth of its tokens: its keys and values are laid out once per row."""

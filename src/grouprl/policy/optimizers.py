@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from grouprl.config.sections import Optim
 from grouprl.core.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    from grouprl.config.sections import Optim
 
 UNFIT = {
     "lbfgs": "it evaluates the loss several times per step, and a step here is taken on one gradient",
@@ -63,7 +65,7 @@ def optimizer_class(optim: Optim) -> type[Any]:
             raise InputError(f"optim.settings.{name}", f"it belongs one level higher, as optim.{name}")
         if name not in taken:
             raise InputError(f"unknown key 'optim.settings.{name}'", remedy=suggest(name, taken))
-    plain = Optim()
+    plain = type(optim)()
     for name in ("betas", "weight_decay"):
         if name not in taken and getattr(optim, name) != getattr(plain, name):
             raise InputError(f"optim.{name} = {getattr(optim, name)}", f"{optim.name} has no {name}", "Leave it out")

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 Choice = Literal["auto", "on", "off"]
 CHOICES = ("auto", "on", "off")

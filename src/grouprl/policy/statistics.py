@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.policy.influence import influence
 from grouprl.policy.logprobs import entropy_of, log_softmax_of
 from grouprl.policy.microbatch import join_passes
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.policy.causal_lm import CausalPolicy

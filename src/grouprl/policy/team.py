@@ -12,9 +12,9 @@ from torch import nn
 from grouprl.core.errors import InputError
 from grouprl.policy.causal_lm import CausalPolicy
 from grouprl.policy.text import Message
-from grouprl.policy.tokens import Tokens
 from grouprl.policy.trainable import Trainable, check_cotangents
 from grouprl.protocols import PolicyOutput
+from grouprl.records.tokens import Tokens
 
 
 class FrozenTeam:

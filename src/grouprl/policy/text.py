@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from grouprl.core.errors import InputError
 
 Message = Mapping[str, Any]
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
-
-
-class Chat(tuple[Message, ...]):
-    """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces."""
-
-    tools: tuple[Mapping[str, Any], ...]
-
-    def __new__(cls, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-        """Return the messages with their tools."""
-        made = super().__new__(cls, messages)
-        made.tools = tuple(tools)
-        return made
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

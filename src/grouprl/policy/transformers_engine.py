@@ -25,7 +25,7 @@ from grouprl.policy.passes import (
     padding_ratio,
     shares,
 )
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 
 log = logging.getLogger(__name__)
 PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6), (7, 3), (3, 4)))

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from grouprl.records.scores import Scores
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.math_text import whole_gold
-from grouprl.rewards.scoring import Scores, score, shorten
+from grouprl.rewards.scoring import score, shorten
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 WRAPPERS = ("{}", r"\boxed{{{}}}", "<answer>{}</answer>", "|{}", "={}", "#### {}", "```python\n{}\n```")

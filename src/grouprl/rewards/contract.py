@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.records.scores import By
 
 Columns: TypeAlias = Mapping[str, Any]
 Reward: TypeAlias = Callable[..., Any]
@@ -37,10 +38,6 @@ class KnownExample:
     completion: str
     columns: Columns
     correct: bool
-
-
-By = Literal["reward", "environment", "demonstration"]
-"""Who is to blame that a completion has no score, or that there is no demonstration."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import InputError, RunError, suggest
-from grouprl.rewards.scoring import Problem, Scores
+from grouprl.records.scores import Problem, Scores
 
 Mode = Literal["drop_row", "drop_group", "zero", "raise"]
 

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+from grouprl.records.scores import Status
 from grouprl.rewards import worker
-from grouprl.rewards.validation import Status, Verdict
+from grouprl.rewards.validation import Verdict
 from grouprl.rewards.worker import LENGTH
 
 KEPT_OUTPUT = 4000

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from grouprl.core.errors import InputError
+from grouprl.core.importing import ORIGINS, SOURCES, Source, module_from_source
 from grouprl.rewards.builtin import math_equal, regex_format
 from grouprl.rewards.code import passes_tests
 from grouprl.rewards.contract import Reward, reward_name
-from grouprl.rewards.loading import ORIGINS, SOURCES, Source, module_from_source
 from grouprl.rewards.validation import plain_rewards
 
 MAIN = "__main__"

@@ -7,11 +7,11 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.records.scores import By, Status
 from grouprl.rewards.contract import (
-    By,
     Columns,
     Failure,
     Reward,
@@ -23,8 +23,6 @@ from grouprl.rewards.contract import (
     takes_batch,
 )
 
-Status = Literal["ok", "not_applicable", "error", "bad_value", "timeout"]
-FAILED: tuple[Status, ...] = ("error", "bad_value", "timeout")
 RESERVED = ("reward", "correct")
 
 

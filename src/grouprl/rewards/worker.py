@@ -10,7 +10,6 @@ import faulthandler
 import fcntl
 import importlib
 import importlib.util
-import json
 import os
 import pickle
 import resource
@@ -25,10 +24,6 @@ from typing import Any
 LENGTH = struct.Struct(">Q")
 
 
-FUNCTIONS = ("method", "methods")
-"""Functions of the package in the place of a module of the same name."""
-
-
 class _Bare(ModuleType):
     """A package whose own code, which imports torch, runs only when a name of it is accessed.
 
@@ -39,7 +34,7 @@ class _Bare(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         whole = f"{self.__name__}.{name}"
-        if name not in FUNCTIONS and importlib.util.find_spec(whole) is not None:
+        if importlib.util.find_spec(whole) is not None:
             return importlib.import_module(whole)
         self.__class__ = ModuleType  # type: ignore[assignment]
         assert self.__spec__ is not None
@@ -59,7 +54,8 @@ def main(requests: int, replies: int, lifeline: int) -> None:
     sys.path[:] = hello["path"]
     limit_resources(hello["memory"])
     use_bare_package(hello["package"])
-    serve(hello, requests, replies)
+    # By name and late: this script has imported nothing of the package, and must not before the bare one is in place.
+    importlib.import_module("grouprl.rewards.jobs").serve(hello, frames(requests), replies)
 
 
 def die_with(lifeline: int) -> None:
@@ -94,44 +90,6 @@ def use_bare_package(folder: str) -> None:
     package = importlib.util.module_from_spec(spec)
     package.__class__ = _Bare
     sys.modules["grouprl"] = package
-
-
-def serve(hello: dict[str, Any], requests: int, replies: int) -> None:
-    """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
-    from grouprl.core.errors import GrouprlError, InputError
-    from grouprl.rewards.clock import each_within
-    from grouprl.rewards.isolated import ALLOWANCE
-    from grouprl.rewards.transport import unpack
-    from grouprl.rewards.validation import judge, judge_each
-
-    reward, own = unpack(hello["parcel"]), os.getpid()
-
-    def reply(*values: Any) -> None:
-        if os.getpid() != own:  # a child that the reward forked and that returned from it
-            os._exit(0)
-        rest = (json.dumps(values) + "\n").encode()
-        while rest:
-            rest = rest[os.write(replies, rest) :]
-
-    reply("loaded")
-    for examples in hello["examples"]:  # what is imported at the first call is imported before the clock runs
-        with contextlib.suppress(GrouprlError):
-            judge(reward, *examples)
-    reply("ready")
-    for number, mode, texts, columns, ids, weights, correct_at, timeout in frames(requests):
-        ALLOWANCE.timeout = timeout
-        try:
-            if mode == "each":
-                found = each_within(timeout, judge_each(reward, texts, columns, ids, weights, correct_at))
-            else:
-                found = iter(judge(reward, texts, columns, ids, weights, correct_at, timeout))
-            for place, v in enumerate(found):
-                parts = dict(v.components)
-                reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace, v.graded)
-        except InputError as error:
-            reply("refused", number, error.what, error.rule, error.remedy)
-        except GrouprlError as error:
-            reply("refused", number, str(error), "", "")
 
 
 def frames(requests: int) -> Iterator[Any]:

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.records.scores import FAILED, Status
 from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame, read_verdict
 from grouprl.rewards.transport import CannotSend, harmless, pack
-from grouprl.rewards.validation import FAILED, Judge, Status, Verdict, one_by_one, plain_rewards
+from grouprl.rewards.validation import Judge, Verdict, one_by_one, plain_rewards
 
 Mode = Literal["each", "concurrent", "whole"]
 MOST_WORKERS = 8

@@ -1,5 +1,6 @@
 """How completions are sampled."""
 
-from grouprl.rollout.sampler import Rollout, generate
+from grouprl.records.rollout import Rollout
+from grouprl.rollout.sampler import generate
 
 __all__ = ["Rollout", "generate"]

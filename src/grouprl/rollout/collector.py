@@ -19,14 +19,18 @@ from grouprl.core.errors import InputError
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.envs.stage import Stage
 from grouprl.envs.stage_workers import open_stage
-from grouprl.orchestrator.stored import stored
 from grouprl.protocols import EntropyScaling, Request, Sampler, StoredRows
+from grouprl.records.examples import Prompt
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, subset_scores
+from grouprl.records.scores import Scores
+from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.scoring import Scores, score
+from grouprl.rewards.scoring import score
 from grouprl.rollout.array_episodes import play_arrays
 from grouprl.rollout.engines import local_engine
-from grouprl.rollout.episode import Record, Turn
 from grouprl.rollout.episode_rows import (
     environments,
     extras_of,
@@ -36,10 +40,9 @@ from grouprl.rollout.episode_rows import (
     with_function,
 )
 from grouprl.rollout.episodes import Episodes, play
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.sampler import Rollout, as_rollout
-from grouprl.rollout.samples import ScoredSamples, subset_scores
+from grouprl.rollout.sampler import as_rollout
 from grouprl.rollout.seeds import sample_seed
+from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
 GREEDY = -1

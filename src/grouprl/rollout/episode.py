@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grouprl.envs.environment import COUNT, Observation, Step, worth
+from grouprl.records.examples import Example, Message
+from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
-from grouprl.tasks.task import Example, Message
 
 ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
 """Why an episode is over: it reached its end, a limit of the environment's, of turns, or of the model's positions; or
@@ -40,31 +41,6 @@ class Start:
     """Turns at most, where fewer than for the other episodes."""
     opening: str | tuple[Message, ...] | None = None
     """What the policy is shown in the place of the first observation; None: that itself."""
-
-
-@dataclass
-class Turn:
-    """One action and what it led to."""
-
-    number: int
-    """Which turn of the episode it is, from 0, whoever acted."""
-    state: str
-    action: str
-    reward: float = 0.0
-    valid: bool = True
-    seen: str = ""
-    """Text of the observation that followed, whoever it was for."""
-    seconds: float = 1.0
-    """How long the action took, where the environment says so (`Step.info["seconds"]`)."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is kept of a row for readers and for replaying it."""
-
-    agent: str
-    ended: str
-    turns: tuple[Turn, ...]
 
 
 @dataclass

@@ -11,13 +11,15 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.stage import Stage
-from grouprl.rewards.scoring import Scores, score
+from grouprl.records.examples import Example
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.scores import Scores
+from grouprl.rewards.scoring import score
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.sampler import Rollout
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import Between, History
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 ANSWERS = 2**20
 """More completions than any prompt gets: it keeps apart the numbers of episodes of different prompts."""

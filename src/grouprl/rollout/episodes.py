@@ -15,14 +15,17 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
 from grouprl.envs.stage import HereStage, Stage
 from grouprl.protocols import EntropyScaling, Request, Sampler, SamplingSession
+from grouprl.records.examples import Message
+from grouprl.records.rollout import Rollout
+from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
-from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Record, Start, Turn
-from grouprl.rollout.sampler import KEPT_GB, LocalSampler, Rollout, as_rollout
+from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
+from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
 from grouprl.rollout.turn_text import Between, History
-from grouprl.tasks.task import Message, content_number
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example
+from grouprl.records.requests import RolloutRequest
+from grouprl.tasks.task import Task
 
 
 class PromptStream:

@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.environment import Observation
-from grouprl.policy.text import Chat, render_chat
+from grouprl.policy.text import render_chat
+from grouprl.records.examples import Chat, Example, Message
 from grouprl.rollout.episode import Context, shown_messages
-from grouprl.tasks.task import Example, Message
 
 History = Literal["refuse", "append", "split"]
 """Where a template rewrites history: refuse to play, keep what was written all the same, or continue in a new row."""

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
-from grouprl.policy.tokens import Tokens
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example
+from grouprl.records.tokens import Tokens
+from grouprl.tasks.task import Task
 
 
 @torch.no_grad()

@@ -13,10 +13,10 @@ from typing import Any, TextIO
 
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
+from grouprl.records.examples import Example
 from grouprl.rollout.turn_text import Between
 from grouprl.serve.sampling import SampledTurn
 from grouprl.serve.shelves import Keeping, Shelves
-from grouprl.tasks.task import Example
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]

@@ -1,5 +1,6 @@
 """Tasks: prompts by number, rewards, demonstrations; built-in ones and adapters."""
 
+from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.asking import SelfSearch
@@ -43,7 +44,7 @@ from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
 from grouprl.tasks.subgoals import SubgoalsTask
-from grouprl.tasks.task import Example, Message, Split, Task
+from grouprl.tasks.task import Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder

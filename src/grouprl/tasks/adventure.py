@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.adventure import OPPOSITE, Adventure
+from grouprl.records.examples import Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 ROOMS = ("hall", "cave", "barn", "loft", "yard", "dock", "cell", "mill")
 THINGS = ("cup", "hat", "key", "map", "pin", "rod")

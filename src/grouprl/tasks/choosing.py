@@ -7,12 +7,13 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.core.hashing import content_number
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.tool_choice import helped
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, content_number
 
 KINDS = ("chart", "map", "text", "count", "face", "shape")
 """Kinds of prompts; tool i is the one that helps with kind i."""

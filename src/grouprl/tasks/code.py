@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rewards.code import compiles, passes_tests
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 HIDDEN = (3, 7, 10, 25)
 """Where the function is tried out; none of them is ever shown."""

@@ -10,10 +10,10 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.envs.control import ControlEnvironment
 from grouprl.protocols import Discrete, Spaces, Vector
+from grouprl.records.examples import Example
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import made
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 
 @register_task("control", argument="id")

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward, reaches_target
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 SIGNS = "+-*"
 LARGEST_TARGET = 99

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.screen import read_action
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.critique import critique
@@ -15,7 +16,6 @@ from grouprl.rewards.gui import GuiTarget, hits
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.screen import LABELS, boxes
-from grouprl.tasks.task import Example
 
 WEIGHTS = (0.2, 0.5, 0.3)
 """Of form, verdict and suggestion."""

@@ -12,14 +12,17 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, raised
+from grouprl.core.hashing import generator
+from grouprl.core.importing import import_object
 from grouprl.envs import Demonstrator, Environment, Observation, Step
 from grouprl.envs.playing import demonstrated_actions, total_reward
 from grouprl.protocols import Spaces
-from grouprl.rewards import KnownExample, Reward, import_object
+from grouprl.records.examples import Example, Split
+from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, Split, Task, check_request, generator, split_of
+from grouprl.tasks.task import Task, check_request, split_of
 
 PATIENCE = 10.0
 """Seconds that an environment that is not this package's has to say how a prompt begins."""

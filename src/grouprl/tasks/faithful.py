@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.faithful import READER, WRITER, Faithful
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import FOODS, RELATIONS, TOYS, lands, people
-from grouprl.tasks.task import Example
 
 
 @register_task("faithful")

@@ -11,10 +11,10 @@ from grouprl.envs import Calculator, Guess, Keys, TicTacToe
 from grouprl.envs.calculator import running_totals
 from grouprl.envs.keys import spell
 from grouprl.envs.tictactoe import FREE, MINE, THEIRS, best_cells, place
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 POOR = "chance that a demonstrated action is a poor one"
 

@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from grouprl.core.errors import InputError
+from grouprl.core.hashing import generator
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.options import OptionTask
-from grouprl.tasks.task import Example, Split, check_request, generator, split_of
+from grouprl.tasks.task import check_request, split_of
 
 MAX_SAMPLES = 5000
 

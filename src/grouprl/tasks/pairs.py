@@ -9,9 +9,9 @@ from pydantic import Field
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.protocols import StoredRow
+from grouprl.records.examples import Example
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 
 def preferred(completion: str, *, chosen: Any, **columns: Any) -> float:

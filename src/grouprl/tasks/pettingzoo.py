@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.importing import working_directory_importable
 from grouprl.envs.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
-from grouprl.rewards.loading import working_directory_importable
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.gym import NUMBER_SIGNS
 from grouprl.tasks.registry import register_task

@@ -11,14 +11,16 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.importing import import_object
 from grouprl.envs.launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
-from grouprl.rewards import KnownExample, Reward, import_object
+from grouprl.records.examples import Example, Split
+from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.validation import RESERVED, judge
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
-from grouprl.tasks.task import Example, Split, Task
+from grouprl.tasks.task import Task
 
 FUNCTION = re.compile(r"\S+:[A-Za-z_]\w*")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward, exact_match, number_after_bar
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 
 @register_task("counting")

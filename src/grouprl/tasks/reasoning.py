@@ -11,11 +11,13 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
+from grouprl.core.hashing import generator
+from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.library import BLOCK, LibraryScore, dataset_maker, problems
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, Message, Split, check_request, generator, split_of, with_system
+from grouprl.tasks.task import check_request, split_of, with_system
 
 # The stream is cut into blocks of BLOCK entries, each with a seed of its own; prompt i searches the candidates from
 # i * STRIDE on for one of its split.

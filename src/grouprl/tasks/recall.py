@@ -7,12 +7,13 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.core.hashing import generator
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rewards.recall import REFUSAL, knowledge
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, people
-from grouprl.tasks.task import Example, generator
 
 
 @register_task("recall")

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rewards.reflection import reflection
 from grouprl.tasks.arithmetic import Chain
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 
 @register_task("reflect")

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
-from grouprl.rewards import import_object
+from grouprl.core.importing import import_object
+from grouprl.records.examples import Example
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import check_option_names
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 TaskClass = TypeVar("TaskClass", bound=type[Task])
 

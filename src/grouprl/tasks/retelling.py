@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rewards.bleu import bleu
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 NAMES = ("ann", "bob", "eve", "joe", "kim", "lea", "max", "tom")
 TOWNS = ("bern", "cork", "kiel", "lima", "oslo", "riga")

@@ -8,13 +8,15 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.core.hashing import generator
 from grouprl.envs.host import ROLES, Host
 from grouprl.envs.propose import PROPOSER, SOLVER, Pay, Propose, around, coming_to, value
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, Split, check_request, generator, split_of
+from grouprl.tasks.task import check_request, split_of
 
 
 def held_out(problem: str) -> bool:

@@ -9,11 +9,13 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
+from grouprl.core.hashing import content_number, digest
 from grouprl.protocols import StoredRow
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import Reward
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, Split, check_request, content_number, digest
+from grouprl.tasks.task import check_request
 
 COLUMNS = (
     *("step", "group", "prompt_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.search_steps import RETRIEVERS, route_step
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.search import RELATIONS, lands, people
-from grouprl.tasks.task import Example
 
 WHERE = {"lives": "text", "in": "text", "eats": "image", "plays": "table"}
 """The retriever that knows a relation."""

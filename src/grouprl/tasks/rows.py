@@ -12,11 +12,13 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.hashing import content_number
+from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks.options import OptionTask, without_folder
-from grouprl.tasks.task import Example, Message, Split, check_request, content_number, with_system
+from grouprl.tasks.task import check_request, with_system
 
 ROLES = ("system", "user", "assistant", "tool")
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from grouprl.envs.screen import Screen
+from grouprl.records.examples import Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 LABELS = tuple("abcdefghijkl")
 FEW = 6

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from grouprl.core.hashing import generator
 from grouprl.envs.search import Search
+from grouprl.records.examples import Example
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, generator
 
 LANDS = ("oslo", "peru", "iran", "mali", "cuba", "chad")
 RELATIONS = ("eats", "lives", "plays")

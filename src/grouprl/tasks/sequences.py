@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from grouprl.core.hashing import generator
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import Reward, exact_match
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example, Split, generator
 
 LETTERS = "abcdefghij"
 

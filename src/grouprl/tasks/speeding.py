@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.speedup import afterburner
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 PROGRAM = re.compile(r"[id]+")
 FORM = re.compile(r"[0-9.]+\|[id]+")

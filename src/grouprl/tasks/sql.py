@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import Field
 
 from grouprl.envs.sql import REASONS, Sql
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 TABLES = ("pet", "car", "job", "map")
 COLUMNS = ("age", "fat", "leg", "day", "win", "sun")

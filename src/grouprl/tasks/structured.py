@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rewards.structured import json_after_thought, tool_calls
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 NAMES = ("al", "bo", "cy", "di", "ed", "jo", "mo", "vi")
 FIELDS = ("a", "d", "f", "r", "s", "w")

@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from grouprl.core.hashing import generator
 from grouprl.envs.screen import Screen
 from grouprl.envs.subgoals import ACTOR, PLANNER, Subgoals
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.generated import MAX_SAMPLES, too_few
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.screen import LABELS, WORDS
-from grouprl.tasks.task import Example, Split, check_request, generator, split_of
+from grouprl.tasks.task import check_request, split_of
 
 
 @register_task("subgoals")

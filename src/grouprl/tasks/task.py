@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypedDict, get_args
+from collections.abc import Sequence
+from typing import Any, ClassVar, get_args
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.hashing import content_number, digest
 from grouprl.protocols import Spaces
+from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
-
-Split = Literal["train", "eval"]
-
-
-class Message(TypedDict):
-    """One chat message."""
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True)
-class Example:
-    """One prompt.
-
-    `id` is stable and unique within the task; `prompt` is plain text or chat messages; `columns` is what the reward
-    receives as keyword arguments; `level` is the difficulty, 0 where unknown.
-    """
-
-    id: str
-    prompt: str | tuple[Message, ...]
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    level: int = 0
 
 
 class Task(ABC):
@@ -228,22 +203,6 @@ def with_paragraph(prompt: str | tuple[Message, ...], paragraph: str) -> str | t
         return f"{prompt}\n{paragraph}\n"
     *before, last = prompt
     return (*before, Message(role=last["role"], content=f"{last['content']}\n\n{paragraph}"))
-
-
-def digest(value: Any) -> str:
-    """Return a hash of a JSON-like value, the same in every process."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def generator(*parts: object) -> random.Random:
-    """Return a random generator determined by the parts, the same in every process."""
-    key = "\0".join(str(part) for part in parts).encode()
-    return random.Random(int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big"))
-
-
-def content_number(content: str) -> int:
-    """Return an integer below 2**64 that depends on nothing but the content."""
-    return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big")
 
 
 def split_of(content: str) -> Split:

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from grouprl.envs.signals import COLOURS, LISTENER, SHAPES, SIGNS, SPEAKER, Signals, agreed
 from grouprl.envs.team import PLANNER, WORKER, Team
+from grouprl.records.examples import Example
 from grouprl.rewards import KnownExample
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.games import POOR
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import Example
 
 
 @register_task("signals")

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import Field
 
+from grouprl.core.hashing import generator
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import Reward
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.sequences import LETTERS
-from grouprl.tasks.task import Example, Split, generator
 
 
 @register_task("ponder")

@@ -9,14 +9,16 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
+from grouprl.core.importing import import_object
 from grouprl.envs.environment import Observation
-from grouprl.rewards import KnownExample, Reward, exact_match, import_object
+from grouprl.records.examples import Example, Split
+from grouprl.rewards import KnownExample, Reward, exact_match
 from grouprl.rewards.transport import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
-from grouprl.tasks.task import Example, Split, Task
+from grouprl.tasks.task import Task
 from grouprl.tools import FORMS, FormName, PythonTool, Tool, Toolbox, ToolEnvironment
 from grouprl.tools.mcp import McpTool
 

@@ -15,7 +15,7 @@ from grouprl.rewards.validation import judge
 from grouprl.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from grouprl.tasks.task import Example
+    from grouprl.records.examples import Example
 
 MOST_CALLS = 64
 """Calls in one turn; what follows is not called."""

@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 
 from grouprl.core.errors import InputError, MissingExtra, RunError
-from grouprl.tools.tool import Tool, ToolError
+from grouprl.tools.definition import Tool, ToolError
 
 START_SECONDS = 60.0
 """How long a server may take to begin."""

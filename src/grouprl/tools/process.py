@@ -6,18 +6,19 @@ import pickle
 import select
 import time
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from grouprl.chat.calls import Status
 from grouprl.core.errors import RunError
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame
 from grouprl.rewards.transport import pack
-from grouprl.tools import worker
-from grouprl.tools.tool import Tool
+from grouprl.tools.definition import Tool
 
 if TYPE_CHECKING:
     from grouprl.tools.toolbox import Toolbox
 
+WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 120.0
 """How long the process may take to import the tools."""
 MEMORY = 4 << 30
@@ -72,7 +73,7 @@ class ToolProcess:
 
     def _start(self) -> None:
         try:
-            process = WorkerProcess(self._hello, worker.__file__, LONGEST_REPLY)
+            process = WorkerProcess(self._hello, str(WORKER), LONGEST_REPLY)
         except OSError as error:
             raise RunError(f"No process for tools can be started: {error}") from error
         self._held.append(process)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from grouprl.rewards.code import compiles, extract_code
 from grouprl.sandbox import Outcome, SandboxSettings
-from grouprl.tools.tool import Options, ToolError
+from grouprl.tools.definition import Options, ToolError
 
 
 @dataclass(frozen=True)

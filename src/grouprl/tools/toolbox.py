@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.chat.calls import Call, Malformed, Result
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.environment import unwritable
-from grouprl.tools.tool import Tool, ToolError, as_tool
+from grouprl.tools.definition import Tool, ToolError, as_tool
 
 REMEMBERED = 4096
 """Results that are kept."""

@@ -7,6 +7,7 @@ update the policy, observe. Everything stateful is in the checkpoint, every rand
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import torch
 from rich.console import Console
 
 from grouprl.algorithms.data_part import data_parts
-from grouprl.config.rates import update_ratio
+from grouprl.config.rates import learning_rate, update_ratio
 from grouprl.config.run import Config
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -33,16 +34,16 @@ from grouprl.orchestrator.accounting import NO_ROWS, account
 from grouprl.orchestrator.step import Gathered, gather, remember
 from grouprl.orchestrator.text_features import add_statistics, add_texts
 from grouprl.plan.plan import plan
+from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.sampler import MakeEngine
-from grouprl.rollout.samples import ScoredSamples
 from grouprl.train.ending import conclude, write_before
 from grouprl.train.interrupt import Interrupt, Stopped
 from grouprl.train.logprobs import with_scores
 from grouprl.train.profile_table import profiled
 from grouprl.train.session import Session, start
 from grouprl.train.session import resume as resume_session
-from grouprl.train.update import learning_rate, update
+from grouprl.train.update import update
 from grouprl.train.warmup import demonstration_batch, warmup_rate
 
 SHOWN = 4
@@ -89,7 +90,7 @@ def train(
     else:
         session = start(config, folder, engine)
     try:
-        after = profiled(session, console, profile, _run) if profile else _run(session, console)
+        after = profiled(session, console, profile, _run, sys.modules[__name__]) if profile else _run(session, console)
         if after is None:
             session.save()
         conclude(session, after, console)

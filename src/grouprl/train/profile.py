@@ -15,14 +15,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 from grouprl.policy.arithmetic import PASS_TOKENS, Matrices, Shape, backward, operations, rate, synchronise, timed
-from grouprl.policy.histories import histories, read_rows
-from grouprl.policy.tokens import Tokens
+from grouprl.records.histories import histories, read_rows
+from grouprl.records.tokens import Tokens
 
 SKIPPED = 2
 """First steps of a process, in which memory is found and kernels are chosen."""
@@ -133,16 +134,15 @@ class Clock:
 class Profile:
     """Profiles `steps` reinforcement steps of a run, after the first two. Use it as a context manager."""
 
-    def __init__(self, policy: Any, steps: int) -> None:
-        self.policy, self.steps, self.taken, self._seen = policy, steps, 0, 0
+    def __init__(self, policy: Any, steps: int, loop: ModuleType) -> None:
+        """`loop` is the module whose steps are taken."""
+        self.policy, self.steps, self.taken, self._seen, self.loop = policy, steps, 0, 0, loop
         self.clock, self.work = Clock(policy.device), Work(Matrices.of(policy.model))
         self._open = ExitStack()
 
     def __enter__(self) -> Profile:
-        from grouprl.train import loop
-
-        step = loop._reinforce_step
-        self._open.enter_context(replaced(loop, "_reinforce_step", functools.partial(self._around, step)))
+        step = self.loop._reinforce_step
+        self._open.enter_context(replaced(self.loop, "_reinforce_step", functools.partial(self._around, step)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,7 +154,7 @@ class Profile:
             return step(*arguments)
         self.taken += 1
         with ExitStack() as hooks:
-            for owner, name, part in timed_functions(self.policy):
+            for owner, name, part in timed_functions(self.policy, self.loop):
                 hooks.enter_context(replaced(owner, name, self.clock.wrap(getattr(owner, name), part)))
             self._count(hooks)
             return self.clock.wrap(step, "other")(*arguments)
@@ -194,7 +194,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-def timed_functions(policy: Any) -> list[tuple[Any, str, str]]:
+def timed_functions(policy: Any, loop: ModuleType) -> list[tuple[Any, str, str]]:
     """Return what is timed: owner, attribute, part of a step."""
     from grouprl.algorithms.method import Method
     from grouprl.policy.lean_weights import Affine
@@ -203,7 +203,7 @@ def timed_functions(policy: Any) -> list[tuple[Any, str, str]]:
     from grouprl.rollout.cache import RowCache, SlotCache
     from grouprl.rollout.lean_decoder import LeanDecoder
     from grouprl.rollout.transformers_decoder import TransformersDecoder
-    from grouprl.train import loop, update
+    from grouprl.train import update
 
     caches = [
         (cache, name, "attention") for cache in (RowCache, SlotCache) for name in ("append", "attend", "keep", "fork")

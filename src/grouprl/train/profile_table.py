@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -96,9 +97,12 @@ def write_profile(run: RunFolder, data: dict[str, Any]) -> None:
     write_text(run.path / "profile.md", f"# Where {data['steps']} steps went\n\n{table}\n\n{profile_words(data)}\n")
 
 
-def profiled(session: Any, console: Console, steps: int, run: Callable[[Any, Console], Any]) -> Any:
-    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder."""
-    with Profile(session.policy, steps) as profile:
+def profiled(session: Any, console: Console, steps: int, run: Callable[[Any, Console], Any], loop: ModuleType) -> Any:
+    """Return `run(session, console)`, some of its steps profiled: the table is printed and written into the folder.
+
+    `loop` is the module whose steps `run` takes.
+    """
+    with Profile(session.policy, steps, loop) as profile:
         outcome = run(session, console)
     if not profile.taken:
         console.print(f"No step was profiled: the first {SKIPPED} of a process are left out.", highlight=False)

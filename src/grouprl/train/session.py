@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from grouprl.algorithms.critics.utterance import LateStart
 from grouprl.algorithms.method import Method
 from grouprl.config.extending import changed_config, check_steps, said
+from grouprl.config.own_code import changed, own_code, refuse_changes, remember
 from grouprl.config.paths import folder_name
 from grouprl.config.rates import reach_of_rollout
 from grouprl.config.run import Config, load_config, with_absolute_paths
@@ -40,7 +41,6 @@ from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune, save_checkpoint
 from grouprl.storage.lock import FolderLock
-from grouprl.storage.own_code import changed, own_code, refuse_changes, remember
 from grouprl.storage.run_folder import RunFolder, free_folder, in_words, replacing, settle, write_json, write_text
 from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task, load_task

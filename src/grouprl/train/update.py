@@ -17,24 +17,12 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.method import Method
-from grouprl.config.sections import Optim
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.protocols import Policy, PolicyInputs
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
 """Sampler against trainer: only comparable before the first optimiser step after a rollout."""
-
-
-def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """Learning rate of rollout `step` (from 0) of `steps`: linear warm-up, then the schedule to `min_lr_ratio * lr`."""
-    if step < optim.warmup_steps:
-        return optim.lr * (step + 1) / optim.warmup_steps
-    if optim.schedule == "constant":
-        return optim.lr
-    done = (step - optim.warmup_steps) / max(1, steps - optim.warmup_steps)
-    share = 1 - done if optim.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
-    return optim.lr * (optim.min_lr_ratio + (1 - optim.min_lr_ratio) * share)
 
 
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:

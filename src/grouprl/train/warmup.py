@@ -16,15 +16,17 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.envs.environment import worth
 from grouprl.envs.stage import Stage
-from grouprl.policy.tokens import Tokens
+from grouprl.records.examples import Example
+from grouprl.records.scores import Problem
+from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.scoring import Problem, shorten
+from grouprl.rewards.scoring import shorten
 from grouprl.rollout.episode_rows import environments
 from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
-from grouprl.tasks.task import Example, Task
+from grouprl.tasks.task import Task
 
 EPOCH = 1_000_003
 """How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""

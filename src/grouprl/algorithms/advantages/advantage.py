@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core import levels
@@ -67,16 +68,16 @@ class Relative(Advantage):
             adv_b = torch.where(std_b > 0, adv_b / (std_b + self.eps), 0)
         return batch.broadcast(adv_b)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         center = {"mean": "the mean", "leave_one_out": "the mean of the others", "none": "nothing"}[self.center]
         what = "rewards" if self.scale_of == "raw" else "centred rewards"
         where = "" if self.scale_key is None else f" of the {self.scale_key}'s {what}"
         scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')}{where} + {self.eps:g}"
         return f"reward minus {center} of its {self.key}{scale}; a {self.key} of one: {self.alone}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         g = {"group": "g", "batch": "B"}.get(self.key, self.key)
         center = {"mean": f"R - mean_{g} R", "leave_one_out": "R_i - mean_{j≠i} R_j", "none": "R"}[self.center]
         if self.scale == "none":
@@ -106,6 +107,8 @@ class LengthWeighted(Advantage):
 
     key: str = "group"
     alone: Alone = "zero"
+    says = "reward minus the length-weighted mean reward of its {key}; a {key} of one: {alone}"
+    equation = "A_i = R_i - Σ_j |y_j| R_j / Σ_j |y_j|"
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_i = R_i - Σ_j l_j R_j / Σ_j l_j."""
@@ -113,14 +116,6 @@ class LengthWeighted(Advantage):
         alone_b = levels.relative(reward_b, id_b, scale="none", alone=self.alone, weight_n=weight_b)
         around_b = (reward_b - levels.mean(reward_b, id_b, weight_b * batch.length_b)) * weight_b
         return batch.broadcast(torch.where(levels.differs(reward_b, id_b, weight_b), around_b, alone_b))
-
-    def words(self) -> str:
-        """Describe."""
-        return f"reward minus the length-weighted mean reward of its {self.key}; a {self.key} of one: {self.alone}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A_i = R_i - Σ_j |y_j| R_j / Σ_j |y_j|"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""
@@ -138,6 +133,7 @@ class GreedyBaseline(Advantage):
 
     limit: Annotated[float, Field(gt=0)] | None = None
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    reads = ("greedy_reward_b",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_t = γ^d·clip(R - R_greedy) + r_t."""
@@ -149,18 +145,14 @@ class GreedyBaseline(Advantage):
         adv_bt = gap_b[:, None] * self.gamma**distance_bt if self.gamma < 1 else batch.broadcast(gap_b)
         return adv_bt * mask_bt if batch.token_reward_bt is None else adv_bt * mask_bt + batch.token_reward_bt
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("greedy_reward_b",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         limit = "" if self.limit is None else f", clipped to ±{self.limit:g}"
         discount = "" if self.gamma == 1 else f", discounted by {self.gamma:g} per token from the end"
         return f"reward minus the reward of the greedy completion of the same prompt{limit}{discount}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "A = R - R_greedy" if self.limit is None else f"A = clip(R - R_greedy, ±{self.limit:g})"
 
 
@@ -175,12 +167,12 @@ class RawReward(Advantage):
         reward_b = batch.total_reward_b
         return batch.broadcast(reward_b.clamp(min=0) if self.positive_only else reward_b)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return "the reward where it is positive, else zero" if self.positive_only else "the reward itself, no baseline"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "A = max(R, 0)" if self.positive_only else "A = R"
 
 
@@ -188,31 +180,21 @@ class RawReward(Advantage):
 class Ones(Advantage):
     """Advantage 1 for every token: likelihood of demonstrations (SFT)."""
 
+    says = "every token counts 1, whatever its reward"
+    equation = "A = 1"
+
     def __call__(self, batch: Batch) -> Tensor:
         """A = 1."""
         return batch.mask_bt.to(batch.dtype)
-
-    def words(self) -> str:
-        """Describe."""
-        return "every token counts 1, whatever its reward"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A = 1"
 
 
 @part("advantage")
 class Given(Advantage):
     """The advantage that the batch already carries in `advantage_bt`."""
 
+    says = "the advantages given with the batch"
+    reads = ("advantage_bt",)
+
     def __call__(self, batch: Batch) -> Tensor:
         """Return batch.advantage_bt."""
         return batch.need("advantage_bt", self.name)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("advantage_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "the advantages given with the batch"

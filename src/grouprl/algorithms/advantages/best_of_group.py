@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -41,13 +42,13 @@ class BestOverSecond(Advantage):
             gap_b = torch.where(single_b, gap_b / (std_b + self.eps), 0)
         return batch.broadcast(gap_b)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')} + {self.eps:g}"
         return f"the best completion of a {self.key} gets how far it beats the second best{scale}; all others get 0"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         scale = "" if self.scale == "none" else f" / (std_g R + {self.eps:g})"
         return f"A_i = [R_i = max R]·(max R - second R){scale}"
 

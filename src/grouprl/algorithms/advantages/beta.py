@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -62,6 +63,7 @@ class BetaNormalized(Advantage):
     limit: Annotated[float, Field(gt=0)] = 1e6
     components: tuple[str, ...] = ()
     alone: Alone = "zero"
+    equation = "A = (R - p_g) / Beta(p_g; α, β),  p_g = mean_g R,  (α, β) from mean and variance of p over groups"
 
     def __post_init__(self) -> None:
         """Refuse an empty range and half a density."""
@@ -98,15 +100,11 @@ class BetaNormalized(Advantage):
             raise InputError(f"beta_normalized: there is no reward component '{name}'", f"this batch has: {known}")
         return batch.rewards[name].to(batch.dtype)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         density = "fitted to the batch" if self.alpha is None else f"Beta({self.alpha:g}, {self.beta:g})"
         parts = f", for each of {', '.join(self.components)}, averaged" if self.components else ""
         return f"reward minus the mean of its group, divided by a Beta density of that mean, {density}{parts}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A = (R - p_g) / Beta(p_g; α, β),  p_g = mean_g R,  (α, β) from mean and variance of p over groups"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""

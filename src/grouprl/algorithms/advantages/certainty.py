@@ -23,22 +23,14 @@ class CertaintyReward(RewardTransform):
     That is the mean KL(uniform || π_t) plus log V, by the policy that sampled the completion; no verifier is asked.
     """
 
+    says = "the reward is how certain the policy was of its completion's tokens, not what the verifier says"
+    equation = "R ← mean_t [logsumexp(z_t) - mean_j z_tj]"
+    reads = ("stats.certainty",)
+
     def __call__(self, batch: Batch) -> Batch:
         """R = mean_t u_t."""
         certainty_bt = torch.where(batch.mask_bt, batch.need("stats.certainty", self.name), 0)
         return batch.replace(reward_b=certainty_bt.sum(1) / batch.length_b.clamp(min=1), token_reward_bt=None)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.certainty",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "the reward is how certain the policy was of its completion's tokens, not what the verifier says"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R ← mean_t [logsumexp(z_t) - mean_j z_tj]"
 
 
 @part("advantage_transform")
@@ -51,20 +43,14 @@ class AddOutcome(Normalize):
     weight: Annotated[float, Field(gt=0)] = 1.0
     scale: Scale = "sample_std"
     eps: Annotated[float, Field(ge=0)] = 1e-6
+    says = "plus {weight:g} times the outcome's own group-relative advantage"
+    equation = "A ← A + {weight:g}·(R - mean_g R)/(std_g R + {eps:g}),  R before shaping"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A + w·A_outcome."""
         counted_b = batch.stats_b.to(batch.dtype)
         outcome_b = levels.relative(batch.outcome_b, batch.group_b, scale=self.scale, eps=self.eps, weight_n=counted_b)
         return adv_bt + self.weight * batch.broadcast(outcome_b)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"plus {self.weight:g} times the outcome's own group-relative advantage"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A ← A + {self.weight:g}·(R - mean_g R)/(std_g R + {self.eps:g}),  R before shaping"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing to compare."""

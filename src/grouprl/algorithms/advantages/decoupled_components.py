@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -31,6 +32,7 @@ class DecoupledComponents(Advantage):
     weights: Mapping[str, float] = Field(default_factory=dict)
     eps: Annotated[float, Field(ge=0)] = 1e-6
     alone: Alone = "zero"
+    equation = "A = Σ_k w_k (r_k - mean_g r_k) / (std_g r_k + {eps:g})"
 
     def __call__(self, batch: Batch) -> Tensor:
         """A = Σ_k w_k·A_k."""
@@ -59,18 +61,14 @@ class DecoupledComponents(Advantage):
             return [(1.0, batch.total_reward_b)]
         return [(weight, batch.rewards[name].to(batch.dtype)) for name, weight in weights.items()]
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return tuple(f"rewards.{name}" for name, weight in self.weights.items() if weight != 0)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         which = ", ".join(f"{weight:g} · {name}" for name, weight in self.weights.items()) or "all of them, weight 1"
         return f"each component of the reward relative to its group, divided by its own spread, added up ({which})"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A = Σ_k w_k (r_k - mean_g r_k) / (std_g r_k + {self.eps:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.outcome import right
@@ -30,6 +31,10 @@ class TemperedBlend(Normalize):
     limit: Annotated[float, Field(ge=0)] = 0.1
     hot: Temperature = 1.2
     cold: Temperature = 0.8
+    says = (
+        "correct completions get up to {limit:g} of weight towards the policy at temperature {hot:g} while the "
+        "entropy is at most {target:g}, towards {cold:g} above it"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """(1-α)A + α·[right]·q."""
@@ -55,20 +60,12 @@ class TemperedBlend(Normalize):
     def _readings(self) -> tuple[str, str]:
         return f"stats.logp@{self.hot:g}", f"stats.logp@{self.cold:g}"
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("step", "last_entropy", "old_bt", *self._readings())
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"correct completions get up to {self.limit:g} of weight towards the policy at temperature "
-            f"{self.hot:g} while "
-            f"the entropy is at most {self.target:g}, towards {self.cold:g} above it"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         x = f"x = min(|{self.target:g} - H|, {self.limit:g})"
         return f"A ← (1-α)A + α·[right]·π_T(y_t)/π(y_t),  α = x/(c + x), {x}, c the share of correct completions"
 

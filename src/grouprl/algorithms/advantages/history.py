@@ -29,6 +29,12 @@ class SmoothStandardized(Advantage):
 
     scale: Literal["sample_std", "population_std"] = "sample_std"
     eps: Annotated[float, Field(ge=0)] = 1e-6
+    says = (
+        "the reward standardised in its group, blended with that over all visits of the prompt; of the two "
+        "blends the smaller"
+    )
+    equation = "A = min_|·|(A_tot/i + (1-1/i)·A_new, A_new/i + (1-1/i)·A_tot) at visit i, A_new at the first"
+    reads = ("past.visits", "past.mean", "past.std")
 
     def __call__(self, batch: Batch) -> Tensor:
         """The smaller of SA_1 and SA_2."""
@@ -54,21 +60,6 @@ class SmoothStandardized(Advantage):
         variance_b = (n_b * spread_b.square() + std_b.square() + moved_b) / (n_b + 1)
         return (n_b * was_b + mean_b) / (n_b + 1), variance_b.sqrt()
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.visits", "past.mean", "past.std")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "the reward standardised in its group, blended with that over all visits of the prompt; of the two "
-            "blends the smaller"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A = min_|·|(A_tot/i + (1-1/i)·A_new, A_new/i + (1-1/i)·A_tot) at visit i, A_new at the first"
-
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing comes twice."""
         if run.examples is None or run.steps * run.prompts <= run.examples:
@@ -83,15 +74,10 @@ class SmoothStandardized(Advantage):
 class OnlyTokenMean(Aggregate):
     """Mean over each sequence's tokens, summed over sequences (DCPO's Only Token Mean): B times `sequence_mean`."""
 
+    says = "mean over each completion's tokens, summed over completions (the gradient grows with the batch)"
+    equation = "Σ_i 1/|y_i| · Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / |y|."""
         active_bt = batch.active_bt.to(batch.dtype)
         return active_bt / active_bt.sum(1, keepdim=True).clamp(min=1)
-
-    def words(self) -> str:
-        """Describe."""
-        return "mean over each completion's tokens, summed over completions (the gradient grows with the batch)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "Σ_i 1/|y_i| · Σ_t"

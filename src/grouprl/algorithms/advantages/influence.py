@@ -11,6 +11,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.outcome import right_share
@@ -46,6 +47,7 @@ class HiddenReward(Normalize):
 
     p: Annotated[float, Field(ge=-1, le=1)] = 0.1
     beta: Annotated[float, Field(ge=0)] | None = 1.0
+    reads = ("stats.influence", "correct_b")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """[|THR| > τ]·(1 + p·sign THR)·A."""
@@ -55,12 +57,8 @@ class HiddenReward(Normalize):
         tilted_bt = adv_bt * (1 + self.p * hidden_bt.sign()) * kept_bt
         return torch.where(both_signs(batch), tilted_bt, adv_bt)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.influence", "correct_b")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         kept = "" if self.beta is None else ", and the others left out"
         return (
             f"tokens whose step raises the group's correct completions count {1 + self.p:g} times, those that "
@@ -68,8 +66,8 @@ class HiddenReward(Normalize):
             f"{1 - self.p:g} times{kept}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         mask = "" if self.beta is None else f"[|THR| > {self.beta:g}·min_right mean s]·"
         return f"A ← {mask}(1 + {self.p:g}·sign THR)·A,  THR = ±s"
 
@@ -87,6 +85,8 @@ class SparedTokens(Normalize):
     """
 
     beta: Annotated[float, Field(ge=0)] | None = 1.0
+    says = "tokens of wrong completions that resemble the group's right ones are punished less, 2·|0.5 - pass rate|"
+    reads = ("stats.influence", "correct_b")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """2|0.5 - p|·A where wrong and s > τ."""
@@ -94,15 +94,7 @@ class SparedTokens(Normalize):
         spared_bt = ~right_b[:, None] & (influence_bt > threshold(batch, influence_bt, self.beta)) & both_signs(batch)
         return torch.where(spared_bt, adv_bt * (2 * (0.5 - right_share(batch)).abs())[:, None], adv_bt)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.influence", "correct_b")
-
-    def words(self) -> str:
-        """Describe."""
-        return "tokens of wrong completions that resemble the group's right ones are punished less, 2·|0.5 - pass rate|"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         tau = "" if self.beta is None else f" and s > {self.beta:g}·min_right mean s"
         return f"A ← 2·|0.5 - p|·A if wrong{tau}"

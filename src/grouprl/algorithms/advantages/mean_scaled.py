@@ -23,6 +23,8 @@ class MeanScaled(Advantage):
     """
 
     eps: Annotated[float, Field(ge=0)] = 1e-6
+    says = "reward minus the mean of its group, divided by that mean; rewards must not be negative"
+    equation = "A = (R - mean_g R) / (mean_g R + {eps:g})"
 
     def __call__(self, batch: Batch) -> Tensor:
         """(R - mean)/(mean + eps)."""
@@ -31,14 +33,6 @@ class MeanScaled(Advantage):
         mean_b = levels.mean(reward_b, batch.group_b, weight_b)
         scaled_b = around_b / torch.where(mean_b > 0, mean_b + self.eps, 1)
         return batch.broadcast(torch.where(mean_b > 0, scaled_b, 0))
-
-    def words(self) -> str:
-        """Describe."""
-        return "reward minus the mean of its group, divided by that mean; rewards must not be negative"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A = (R - mean_g R) / (mean_g R + {self.eps:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""

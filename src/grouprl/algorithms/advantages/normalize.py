@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, part
 from grouprl.core import levels
@@ -54,8 +55,8 @@ class Whiten(Normalize):
         out_bt[active_bt] = torch.where(std_n > 0, centered_n / torch.where(std_n > 0, divisor_n, 1), flat_n)
         return out_bt
 
+    @override
     def words(self) -> str:
-        """Describe."""
         mean = "minus their mean, " if self.shift else ""
         observed = "every token" if self.count == "token" else "every completion"
         return (
@@ -63,8 +64,8 @@ class Whiten(Normalize):
             f"{observed} counting once"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         top = "(A - mean A)" if self.shift else "A"
         bottom = f"sqrt(var A + {self.eps:g})" if self.eps_in == "variance" else f"(std A + {self.eps:g})"
         return f"A ← {top} / {bottom}"
@@ -85,12 +86,12 @@ class ValidFraction(Normalize):
         valid_b = levels.differs(batch.total_reward_b, batch.group_b, stats_b) * stats_b
         return adv_bt * (stats_b.sum() / valid_b.sum().clamp(min=1)).clamp(max=self.limit or torch.inf)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         limit = "" if self.limit is None else f", by {self.limit:g} at most"
         return f"advantages scaled up by the share of completions whose group has no spread{limit}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         factor = "B/(B - M)" if self.limit is None else f"min(B/(B - M), {self.limit:g})"
         return f"A ← A · {factor},  M completions in groups of equal rewards"

@@ -25,31 +25,21 @@ class NoveltyBonus(Normalize):
 
     coef: Annotated[float, Field(ge=0)] = 2.5
     cap: Annotated[float, Field(ge=0)] = 0.5
+    says = (
+        "raise the advantage of correct completions that are less likely than their group's by up to {cap:.0%} "
+        "(rate {coef:g})"
+    )
+    equation = (
+        "A ← A + min({coef:g}·max(1 - η, 0), {cap:g}·A) if right and A > 0,  η = exp(s - mean_g s),  s "
+        "= mean_t log π_old"
+    )
+    reads = ("old_bt",)
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A + min(λ·max(1 - η, 0), κ·A) where right and A > 0."""
         bonus_b = self.coef * (1 - novelty(batch, self.name)).clamp(min=0)
         sharper_bt = adv_bt + torch.minimum(bonus_b[:, None].expand_as(adv_bt), self.cap * adv_bt)
         return torch.where(right(batch)[:, None] & (adv_bt > 0), sharper_bt, adv_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "raise the advantage of correct completions that are less likely than their group's by up to "
-            f"{self.cap:.0%} "
-            f"(rate {self.coef:g})"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return (
-            f"A ← A + min({self.coef:g}·max(1 - η, 0), {self.cap:g}·A) if right and A > 0,  "
-            "η = exp(s - mean_g s),  s = mean_t log π_old"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """No bonus."""

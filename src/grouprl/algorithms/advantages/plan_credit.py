@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -42,12 +43,12 @@ class PlanRelative(Advantage):
     def _judge(self, value_b: Tensor, batch: Batch, weight_b: Tensor) -> Tensor:
         return levels.relative(value_b, batch.group_b, eps=self.eps, weight_n=weight_b)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("keys.plan",) if self.credit == "shared" else ("keys.plan", "marks.plan")
 
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.credit == "shared":
             return (
                 f"reward plus {self.weight:g} times the mean reward of the completions with the same plan, minus the "
@@ -58,8 +59,8 @@ class PlanRelative(Advantage):
             "the others: the completion's reward, judged in its group"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         if self.credit == "shared":
             return f"A = norm_g(R + {self.weight:g}·mean_plan R)"
         return f"A_t = {self.weight:g}·norm_plans(mean_plan R) if t in the plan else norm_g(R)"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, part
@@ -52,12 +53,12 @@ class PlanningBoost(Normalize):
         length_b = batch.length_b.to(batch.dtype)
         return (length_b > levels.mean(length_b, batch.group_b, batch.stats_b.to(batch.dtype)))[:, None]
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("marks.plan",) if self.rule == "paper" else ("marks.plan", "entropy_bt")
 
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.rule == "paper":
             return f"add {self.alpha:g}·|A| to the advantage of tokens inside {len(self.phrases)} planning phrases"
         return (
@@ -65,8 +66,8 @@ class PlanningBoost(Normalize):
             "completions that are longer than their group's mean"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         where = "t plans" if self.rule == "paper" else "A > 0, |y| > mean_g |y| and t plans or H_t is high"
         return f"A ← A + {self.alpha:g}·|A| if {where}"
 

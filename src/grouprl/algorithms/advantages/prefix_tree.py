@@ -38,6 +38,10 @@ class PrefixTree(Advantage):
     (arXiv:2504.20834).
     """
 
+    says = "where the group's completions branch: mean reward with this token minus that of the others' choices"
+    equation = "A(v|u) = mean R(u→v) - mean R(u→not v)"
+    reads = ("token_bt",)
+
     def __call__(self, batch: Batch) -> Tensor:
         """mean R(u→v) - mean R(u→other)."""
         active_bt = batch.active_bt & batch.stats_b[:, None]
@@ -52,18 +56,6 @@ class PrefixTree(Advantage):
         out_bt[active_bt] = torch.where(branches_n, around_n, 0)
         return out_bt
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("token_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "where the group's completions branch: mean reward with this token minus that of the others' choices"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A(v|u) = mean R(u→v) - mean R(u→not v)"
-
     def refuse(self, run: RunFacts) -> list[str]:
         """A tree of one completion has no branch."""
         return Relative().refuse(run)
@@ -73,37 +65,24 @@ class PrefixTree(Advantage):
 class OncePerNode(Weighting):
     """Count every distinct (prefix, token) of a group once: 1 / number of completions that share it."""
 
+    says = "count a token that several completions share after the same prefix only once"
+    equation = "× 1/#completions through (u, v)"
+    reads = ("token_bt",)
+
     def __call__(self, batch: Batch) -> Tensor:
         """1 / #completions through the node."""
         active_bt, out_bt = batch.active_bt, torch.zeros(batch.size, dtype=batch.dtype)
         out_bt[active_bt] = 1 / levels.count(nodes(batch)[0][active_bt], dtype=batch.dtype)
         return out_bt
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("token_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "count a token that several completions share after the same prefix only once"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "× 1/#completions through (u, v)"
-
 
 @part("objective")
 class Probability(Objective):
     """The advantage times the probability itself, not its logarithm: -A_t·π(y_t)."""
 
+    says = "push each token's probability (not its log) by its advantage, without ratio or clip"
+    equation = "-A_t · π(y_t)"
+
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A_t·π(y_t)."""
         return TokenLoss(-batch.need("advantage_bt", self.name) * logp_bt.exp(), {})
-
-    def words(self) -> str:
-        """Describe."""
-        return "push each token's probability (not its log) by its advantage, without ratio or clip"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "-A_t · π(y_t)"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.advantages.returns import Unit, discounted, next_value
@@ -21,22 +22,14 @@ LOG_LIMIT = 20.0
 class KnownBaseline(Advantage):
     """Reward minus a value of the prompt that was estimated before training (A*-PO, arXiv:2505.20686)."""
 
+    says = "reward minus the value of its prompt, estimated once before training"
+    equation = "A = R - V*"
+    reads = ("past.baseline",)
+
     def __call__(self, batch: Batch) -> Tensor:
         """A_i = R_i - V*."""
         baseline_b = batch.need("past.baseline", self.name).to(batch.dtype)
         return batch.broadcast((batch.total_reward_b - baseline_b) * batch.stats_b)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.baseline",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "reward minus the value of its prompt, estimated once before training"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A = R - V*"
 
 
 @part("advantage")
@@ -63,20 +56,20 @@ class GuidedGAE(Advantage):
             delta_bt = delta_bt + batch.token_reward_bt
         return discounted(delta_bt, batch.mask_bt, torch.full_like(batch.reward_b, self.gamma * self.lam))
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("value_bt", "stats.value_after") if self.terminal == "value" else ("value_bt",)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         end = "that of the whole completion" if self.terminal == "value" else "0"
         return (
             f"generalised advantage estimation with given values and token rewards alone, lambda {self.lam:g}, "
             f"discount {self.gamma:g}; the value after the end is {end}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         end = "" if self.terminal == "value" else ",  V_{T+1} = 0"
         return f"A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t{end}"
 
@@ -103,20 +96,20 @@ class ExpertReward(RewardTransform):
         dense_bt, before_bt = torch.where(batch.mask_bt, dense_bt, 0), batch.token_reward_bt
         return batch.replace(token_reward_bt=dense_bt if before_bt is None else before_bt + dense_bt)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("stats.expert", "ref_bt") if self.coef else ()
 
+    @override
     def words(self) -> str:
-        """Describe."""
         clip = "" if self.limit is None else f", within ±{self.limit:g}"
         return (
             f"add {self.coef:g} times the log-ratio of the preference model to the reference to each token's "
             f"reward{clip}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         dense = f"{self.coef:g}·log(π_expert/π_ref)(y_t)"
         return f"r_t ← r_t + {dense}" if self.limit is None else f"r_t ← r_t + clip({dense}, ±{self.limit:g})"
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.part import RunFacts, part
@@ -60,17 +61,14 @@ class ReturnsToGo(Advantage):
     """A_t = Σ_{k≥t} γ^{k-t} r_k: each token gets the rewards from itself on (REINFORCE++, arXiv:2501.03262)."""
 
     gamma: Unit = 1.0
+    says = "rewards from each token to the end of its sequence, discount {gamma:g}"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_t."""
         return discounted(token_rewards(batch), batch.mask_bt, torch.full_like(batch.reward_b, self.gamma))
 
-    def words(self) -> str:
-        """Describe."""
-        return f"rewards from each token to the end of its sequence, discount {self.gamma:g}"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "A_t = Σ_{k≥t} r_k" if self.gamma == 1 else f"A_t = Σ_{{k≥t}} {self.gamma:g}^(k-t) r_k"
 
 
@@ -85,6 +83,8 @@ class GAE(Advantage):
     gamma: Unit = 1.0
     lam: Unit = 0.95
     length_alpha: Annotated[float, Field(gt=0)] | None = None
+    equation = "A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t"
+    reads = ("value_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_t."""
@@ -96,18 +96,10 @@ class GAE(Advantage):
             return torch.full_like(batch.reward_b, self.lam)
         return 1 - 1 / (self.length_alpha * batch.length_b.to(batch.dtype)).clamp(min=1)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("value_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         lam = f"lambda {self.lam:g}" if self.length_alpha is None else f"lambda 1 - 1/({self.length_alpha:g}·length)"
         return f"generalised advantage estimation with the critic's values, {lam}, discount {self.gamma:g}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A_t = δ_t + γλ·A_{t+1},  δ_t = r_t + γV_{t+1} - V_t"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A replaced lambda, or one that is 0 for every completion."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, part
@@ -35,13 +36,13 @@ class AmplifyPositive(Normalize):
         perfect_b = batch.total_reward_b >= self.perfect
         return torch.where(perfect_b[:, None], batch.mask_bt.to(adv_bt.dtype), raised_bt)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         perfect = "" if self.perfect is None else f"; a reward of at least {self.perfect:g} gives the advantage 1"
         return f"positive advantages count {self.factor:g} times{perfect}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         rest = f"{self.factor:g}·A if A > 0 else A"
         return f"A ← {rest}" if self.perfect is None else f"A ← 1 if R ≥ {self.perfect:g} else {rest}"
 
@@ -50,24 +51,16 @@ class AmplifyPositive(Normalize):
 class AdvantageOfReviewed(Normalize):
     """A review has the mean advantage of the rows that came of it: those of the same `keys.review` (Search-R2)."""
 
+    says = "a review has the advantage of the episode that came of it"
+    equation = "A_review = A of its episode"
+    reads = ("keys.review",)
+
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A_review = mean of A over the other rows of its `keys.review`, each with the mean of its tokens."""
         review_b = batch.from_source("review")
         adv_b = torch.where(batch.mask_bt, adv_bt, 0).sum(1) / batch.length_b.clamp(min=1)
         of_b = levels.mean(adv_b, batch.need("keys.review", self.name), (~review_b).to(adv_bt.dtype))
         return torch.where(review_b[:, None], batch.broadcast(of_b), adv_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.review",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "a review has the advantage of the episode that came of it"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A_review = A of its episode"
 
 
 @part("reward_transform")
@@ -79,6 +72,8 @@ class OutcomeGatedProcess(RewardTransform):
 
     coef: Coefficient = 1.0
     component: str = "#density"
+    says = "the reward grows by {coef:g} times its share of '{component}'"
+    equation = "R ← R·(1 + {coef:g}·r_p),  r_p = {component}"
 
     def __call__(self, batch: Batch) -> Batch:
         """R·(1 + c·r_p)."""
@@ -93,17 +88,9 @@ class OutcomeGatedProcess(RewardTransform):
         process_b = batch.rewards[self.component].to(batch.dtype).nan_to_num(0.0)
         return batch.replace(reward_b=batch.reward_b * (1 + self.coef * process_b))
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return (f"rewards.{self.component}",) if self.coef else ()
-
-    def words(self) -> str:
-        """Describe."""
-        return f"the reward grows by {self.coef:g} times its share of '{self.component}'"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R·(1 + {self.coef:g}·r_p),  r_p = {self.component}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.outcome import counted_right, right, right_share
@@ -28,6 +29,10 @@ class DifficultyWeight(Normalize):
     high: Annotated[float, Field(gt=0)] = 1.5
     middle: float = 0.75
     slope: Annotated[float, Field(gt=0)] = 10.0
+    says = (
+        "weigh correct completions by up to {high:g} where few are right and down to {low:g} where most are; "
+        "wrong completions the other way round"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A·w(ρ) or A·w(1-ρ)."""
@@ -39,16 +44,8 @@ class DifficultyWeight(Normalize):
         """w(x) = low + (high - low) / (1 + exp(slope·(x - middle)))."""
         return self.low + (self.high - self.low) * torch.sigmoid(-self.slope * (share_b - self.middle))
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"weigh correct completions by up to {self.high:g} where few are right and down to {self.low:g} where "
-            "most are; "
-            "wrong completions the other way round"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         step = f"{self.low:g} + {self.high - self.low:g}/(1 + exp({self.slope:g}(x - {self.middle:g})))"
         return f"A ← A·w(ρ) if A > 0 else A·w(1-ρ),  w(x) = {step}"
 
@@ -61,6 +58,11 @@ class LongWrong(Normalize):
     """
 
     base: Annotated[float, Field(gt=1)] = 1.00001
+    says = (
+        "scale up the advantage of wrong completions that are longer than the right ones (base {base:g} per "
+        "token, at most twice)"
+    )
+    equation = "A ← A·(2 - {base:g}^(-Δ)) if wrong and Δ > 0,  Δ = |y| - mean_right |y|"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A·(2 - base^-Δ) on wrong completions with Δ > 0."""
@@ -70,32 +72,15 @@ class LongWrong(Normalize):
         factor_b = 2 - torch.exp(-excess_b * torch.log(torch.tensor(self.base, dtype=torch.float64)).to(batch.dtype))
         return adv_bt * torch.where(any_right_b & ~right(batch), factor_b, 1)[:, None]
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"scale up the advantage of wrong completions that are longer than the right ones (base {self.base:g} per "
-            "token, at most twice)"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A ← A·(2 - {self.base:g}^(-Δ)) if wrong and Δ > 0,  Δ = |y| - mean_right |y|"
-
 
 @part("advantage_transform")
 class DropOutliers(Normalize):
     """Set advantages beyond ±`sigma` to zero; after whitening that is a filter in standard deviations."""
 
     sigma: Annotated[float, Field(gt=0)] = 3.0
+    says = "ignore tokens whose advantage lies beyond ±{sigma:g}"
+    equation = "A ← A·[|A| ≤ {sigma:g}]"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A·[|A| ≤ sigma]."""
         return torch.where(adv_bt.abs() <= self.sigma, adv_bt, 0)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"ignore tokens whose advantage lies beyond ±{self.sigma:g}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A ← A·[|A| ≤ {self.sigma:g}]"

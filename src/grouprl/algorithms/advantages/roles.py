@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.advantages.normalize import Normalize, Whiten
@@ -41,6 +42,12 @@ class CalledReward(RewardTransform):
 
     right: float = 1.0
     wrong: float = 0.1
+    says = (
+        "agents that were called earn {right:g} where the first agent ends right and {wrong:g} where not, "
+        "nothing after an invalid turn"
+    )
+    equation = "R_called ← valid · ({right:g} if the first agent is right else {wrong:g})"
+    reads = ("agent_b", "correct_b", "valid_bs", "turn_bt", "keys.episode")
 
     def __call__(self, batch: Batch) -> Batch:
         """Set the rewards of the agents that were called."""
@@ -54,21 +61,6 @@ class CalledReward(RewardTransform):
         right_b, wrong_b = (torch.full_like(batch.reward_b, x) for x in (self.right, self.wrong))
         earned_b = well_b * torch.where(won_b, right_b, wrong_b)
         return batch.replace(reward_b=torch.where(first_b, batch.reward_b, earned_b))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b", "correct_b", "valid_bs", "turn_bt", "keys.episode")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"agents that were called earn {self.right:g} where the first agent ends right and {self.wrong:g} where "
-            "not, nothing after an invalid turn"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R_called ← valid · ({self.right:g} if the first agent is right else {self.wrong:g})"
 
     def idle(self, run: RunFacts) -> list[str]:
         """There is nobody to call."""
@@ -118,20 +110,20 @@ class RoleRelative(Advantage):
     def _grouping(self, batch: Batch, key: str) -> Tensor:
         return batch.grouping(key) if key in OF_BATCH else batch.need(f"keys.{key}", self.name)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("agent_b", *(f"keys.{key}" for key in self.keys if key not in OF_BATCH))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         which = ", ".join(f"agent {i} of its {key}" for i, key in enumerate(self.keys))
         scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')} + {self.eps:g}"
         whitened = ", ".join(f"agent {agent}" for agent in self.whitened)
         tokens = f"; {whitened} standardised over all its tokens" if whitened else ""
         return f"reward minus the {self.center.replace('_', '-')} of the agent's own rows{scale}: {which}{tokens}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         spread = "" if self.scale == "none" else f" / (std + {self.eps:g})"
         return f"A = (R - mean R){spread} over {', '.join(f'{key} for agent {i}' for i, key in enumerate(self.keys))}"
 
@@ -152,6 +144,8 @@ class OutcomeAndActions(Advantage):
     scale: Scale = "sample_std"
     eps: NonNegative = 1e-6
     alone: Alone = "zero"
+    says = "outcome relative to its group, plus {weight:g} times each turn's own reward, compared with nothing"
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_O + weight · r of each token's turn, [B,T]."""
@@ -167,18 +161,8 @@ class OutcomeAndActions(Advantage):
         )
         return batch.broadcast(adv_b) + self.weight * on_tokens(reward_bs, batch, self.name)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"outcome relative to its group, plus {self.weight:g} times each turn's own reward, compared with nothing"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         spread = "" if self.scale == "none" else f" / (std_g R_O + {self.eps:g})"
         return f"A_t = (R_O - mean_g R_O){spread} + {self.weight:g}·r(turn of t),  R_O = R - Σ r"
 
@@ -193,24 +177,15 @@ class LateAgent(Normalize):
 
     agent: Whole = 0
     start: Whole = 5
+    says = "agent {agent} learns from step {start} on"
+    equation = "A ← 0 for agent {agent} before step {start}"
+    reads = ("agent_b", "step")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Zero the agent's rows in early steps."""
         if batch.need("step", self.name) >= self.start:
             return adv_bt
         return torch.where((batch.need("agent_b", self.name) == self.agent)[:, None], 0, adv_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b", "step")
-
-    def words(self) -> str:
-        """Describe."""
-        return f"agent {self.agent} learns from step {self.start} on"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A ← 0 for agent {self.agent} before step {self.start}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nobody waits, or the agent is not there."""
@@ -225,6 +200,9 @@ class AgentEntropy(EntropyBonus):
 
     coef: Annotated[float, Field(ge=0)] = 0.01
     agent: Whole = 1
+    says = "an entropy bonus of {coef:g} nats' worth per token of agent {agent}"
+    equation = "- {coef:g} · H_t · 1[agent {agent}]"
+    reads = ("agent_b",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """-c·H_t where the row is the agent's."""
@@ -235,15 +213,3 @@ class AgentEntropy(EntropyBonus):
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows of other agents."""
         return (batch.need("agent_b", self.name) != self.agent) | super().zero_rows(batch)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"an entropy bonus of {self.coef:g} nats' worth per token of agent {self.agent}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"- {self.coef:g} · H_t · 1[agent {self.agent}]"

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.part import part
@@ -30,6 +31,7 @@ class BudgetSegments(Advantage):
 
     prior: Prior = "uniform"
     baseline: Baseline = "both"
+    reads = ("turn_bt", "turn_reward_bs", "keys.cut")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Ret_s - baseline_s on thoughts, R - mean_cut R on completions."""
@@ -79,12 +81,8 @@ class BudgetSegments(Advantage):
             raw_s = (raw_s == segments).to(raw_s.dtype)
         return raw_s / raw_s.sum()
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs", "keys.cut")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         against = {
             "both": "earlier scores of the same thought and of the group",
             "v1only": "earlier scores of the same thought",
@@ -97,8 +95,8 @@ class BudgetSegments(Advantage):
             f"compared with {against}; the completions themselves are compared at the same cut"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         baseline = {"both": "(s·V1_s + (S-s)·V2_s)/S", "v1only": "V1_s", "v2only": "V2_s", "none": "0"}[self.baseline]
         return f"A_s = Σ_{{j≥s}} P_j r_j - {baseline};  completions: A = R - mean_cut R"
 

@@ -15,13 +15,11 @@ from grouprl.core.batch import Batch
 class ReplayApart(Selection):
     """Replayed completions do not count in the statistics of the groups they join; they stay in the loss."""
 
+    says = "completions from earlier steps do not count in the statistics of the new groups"
+
     def __call__(self, batch: Batch) -> Batch:
         """Take replayed rows out of statistics."""
         return batch.replace(stat_b=batch.stats_b & ~batch.from_source("replay"))
-
-    def words(self) -> str:
-        """Describe."""
-        return "completions from earlier steps do not count in the statistics of the new groups"
 
 
 @part("advantage_transform")
@@ -32,19 +30,11 @@ class StoredAdvantage(Normalize):
     A single completion from the buffer has no group to be judged in.
     """
 
+    says = "completions from earlier steps keep the advantage they had in their own group"
+    equation = "A ← A_stored on replayed completions"
+    reads = ("past.advantage",)
+
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A_stored on replayed rows."""
         stored_bt = batch.broadcast(batch.need("past.advantage", self.name).to(adv_bt.dtype))
         return torch.where(batch.from_source("replay")[:, None], stored_bt, adv_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.advantage",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "completions from earlier steps keep the advantage they had in their own group"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A ← A_stored on replayed completions"

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.advantages.returns import discounted, token_rewards
@@ -27,6 +28,8 @@ class TokenBaseline(Advantage):
 
     eps: Annotated[float, Field(ge=0)] = 1e-8
     zero_tail: bool = True
+    equation = "A_t = G_t - Σ_i G_it W_it / Σ_i W_it,  W_t = Σ_{{j≤t}} (1 - 2π_j + Σ_a π_j(a)²)"
+    reads = ("old_bt", "stats.collision")
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_t = G_t - B_t."""
@@ -45,21 +48,13 @@ class TokenBaseline(Advantage):
         adv_bt = torch.where(bare_bt, return_bt, return_bt - base_bt)
         return torch.where(mask_bt & batch.stats_b[:, None], adv_bt, 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "stats.collision")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         tail = "; past the second longest completion there is no baseline" if self.zero_tail else ""
         return (
             "return from each token on, minus the group's mean return at that position, weighted by the squared "
             f"gradient norms up to it{tail}"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A_t = G_t - Σ_i G_it W_it / Σ_i W_it,  W_t = Σ_{j≤t} (1 - 2π_j + Σ_a π_j(a)²)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Alone there is no baseline."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.advantages.normalize import Normalize
@@ -27,6 +28,7 @@ class TokenRelative(Advantage):
 
     eps: Annotated[float, Field(ge=0)] = 1e-6
     limit: Annotated[float, Field(gt=0)] | None = 5.0
+    equation = "A = (R - Σ|y|R/Σ|y|) / (std_tokens R + {eps:g})"
 
     def __call__(self, batch: Batch) -> Tensor:
         """(R - mean)/(std_pop + eps), each completion counted |y| times."""
@@ -39,14 +41,10 @@ class TokenRelative(Advantage):
             adv_b = torch.where(largest_b >= self.limit, grpo_b, adv_b)
         return batch.broadcast(adv_b)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         limit = "" if self.limit is None else f"; groups with an |A| of {self.limit:g} or more as in GRPO"
         return f"reward minus the mean over the group's tokens, divided by their standard deviation{limit}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A = (R - Σ|y|R/Σ|y|) / (std_tokens R + {self.eps:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""
@@ -106,13 +104,13 @@ class SharedEnds(Normalize):
         calm_bt = adv_bt - self.entropy_coef * mean_b
         return calm_bt if self.entropy_limit is None else torch.where(mean_b <= self.entropy_limit, calm_bt, 0)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         requests = self.entropy_coef > 0 or self.entropy_limit is not None
         return ("token_bt", "entropy_bt") if requests else ("token_bt",)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         limit = (
             ""
             if self.entropy_limit is None
@@ -124,8 +122,8 @@ class SharedEnds(Normalize):
             f"{self.negative:g} times in bad ones; advantages lose {self.entropy_coef:g} times the mean entropy{limit}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         limit = "" if self.entropy_limit is None else f"[H_i ≤ {self.entropy_limit:g}]·"
         share = " / max(1, #conflicts)" if self.spread else ""
         return f"A ← {limit}(A - {self.entropy_coef:g}·H_i)·δ_prefix·δ_suffix{share}"
@@ -147,6 +145,11 @@ class KeyTokens(Normalize):
     beta: Annotated[float, Field(gt=0)] = 1.0
     saturation: Annotated[float, Field(gt=0)] = 2.0
     length_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    says = (
+        "add up to ±{top:g} to the advantage of tokens that occur in the group's correct completions rather than "
+        "in its wrong ones"
+    )
+    reads = ("token_bt", "correct_b", "truncated_b")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A + w(token)."""
@@ -188,20 +191,8 @@ class KeyTokens(Normalize):
         norm = self.saturation * (1 - self.length_share + self.length_share * size / average)
         return share_v * (self.saturation + 1) / (share_v + norm)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("token_bt", "correct_b", "truncated_b")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"add up to ±{self.top:g} to the advantage of tokens that occur in the group's correct completions "
-            "rather than "
-            "in its wrong ones"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return (
             f"A_t ← A_t + {2 * self.top:g}·(σ(({self.alpha:g}·e^(-2P) + {self.beta:g}·IG)·x/"
             f"{self.alpha + self.beta:g}) - ½)"

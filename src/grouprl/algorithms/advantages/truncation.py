@@ -15,22 +15,14 @@ from grouprl.core.batch import Batch
 class FailTruncated(RewardTransform):
     """A completion that hit its limit earns nothing: min(R, 0) (PALU, arXiv:2510.10168)."""
 
+    says = "a completion that was cut off earns nothing, whatever it says"
+    equation = "R ← min(R, 0) if truncated"
+    reads = ("truncated_b",)
+
     def __call__(self, batch: Batch) -> Batch:
         """min(R, 0) where the completion was cut off."""
         cut_b = batch.need("truncated_b", self.name)
         return batch.replace(reward_b=torch.where(cut_b, batch.reward_b.clamp(max=0), batch.reward_b))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("truncated_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "a completion that was cut off earns nothing, whatever it says"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R ← min(R, 0) if truncated"
 
 
 @part("advantage_transform")
@@ -41,18 +33,10 @@ class ZeroTruncated(Normalize):
     tokens out as well.
     """
 
+    says = "completions that were cut off get advantage 0; their tokens still count in the denominators"
+    equation = "A ← A·[not truncated]"
+    reads = ("truncated_b",)
+
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A·[not truncated]."""
         return torch.where(batch.need("truncated_b", self.name)[:, None], 0, adv_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("truncated_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "completions that were cut off get advantage 0; their tokens still count in the denominators"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A ← A·[not truncated]"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.advantages.turn_level import (
@@ -41,6 +42,12 @@ class TurnAndOutcome(Advantage):
 
     turn_weight: NonNegative = 1.0
     eps: NonNegative = 1e-4
+    says = (
+        "outcome relative to its group; tokens of the first turn add {turn_weight:g} times the turn's own reward "
+        "relative to its group; completions that called no tool are judged by the sum"
+    )
+    equation = "A_t = A_O + {turn_weight:g}·A_T in the first turn, A_O after it"
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return advantages [B,T] by turn."""
@@ -58,21 +65,6 @@ class TurnAndOutcome(Advantage):
     def _judge(self, value_b: Tensor, batch: Batch) -> Tensor:
         weight_b = batch.stats_b.to(batch.dtype)
         return levels.relative(value_b, batch.group_b, scale="sample_std", eps=self.eps, weight_n=weight_b)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"outcome relative to its group; tokens of the first turn add {self.turn_weight:g} times the turn's own "
-            "reward relative to its group; completions that called no tool are judged by the sum"
-        )
-
-    def formula(self) -> str:
-        """Return the formula."""
-        return f"A_t = A_O + {self.turn_weight:g}·A_T in the first turn, A_O after it"
 
 
 @part("advantage")
@@ -137,13 +129,13 @@ class TurnRelative(Advantage):
         step_n = levels.relative(return_bs.flatten(), place_n, scale=self.scale, eps=self.eps, weight_n=weight_n)
         return step_n.view_as(return_bs)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         keyed = ("state_bs",) if self.key == "state" else ()
         return ("turn_bt", "turn_reward_bs", *keyed, *(("valid_bs",) if self.reset else ()))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         spread = "" if self.scale == "none" else f" over the {self.scale.replace('_', ' ')} + {self.eps:g}"
         compute_loss_weights = ", each episode counted once per turn" if self.over == "turns" else ""
         whole = f"{self.episode:g} times the episode's reward minus its group's mean{spread}{compute_loss_weights}; "
@@ -190,6 +182,7 @@ class NormalisedTurns(Advantage):
     gamma: Discount = 1.0
     scale: Scale = "sample_std"
     eps: NonNegative = 1e-6
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return Σ γ^{l-k} z_l of each token's turn, [B,T]."""
@@ -206,12 +199,8 @@ class NormalisedTurns(Advantage):
         flat_n = levels.relative(reward_bs.flatten(), id_n, scale=self.scale, eps=self.eps, weight_n=weight_n)
         return flat_n.view_as(reward_bs)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         apart = "" if self.together else ", last turns and others apart"
         spread = "" if self.scale == "none" else f", over the {self.scale.replace('_', ' ')} + {self.eps:g}"
         return (

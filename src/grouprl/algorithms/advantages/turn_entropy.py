@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.turn_level import next_turn, on_tokens, turn_means, turns_of
@@ -29,6 +30,7 @@ class EntropyModulated(Normalize):
     k2: NonNegative = 1.0
     zeta: NonNegative = 0.05
     center: bool = True
+    reads = ("turn_bt", "entropy_bt")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A·g + ζ·f_next - mean."""
@@ -45,18 +47,14 @@ class EntropyModulated(Normalize):
             out_bt = out_bt - _mean(own_bs * gain_bs + bonus_bs, counted_bs)
         return torch.where(batch.active_bt & batch.stats_b[:, None], out_bt, 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "entropy_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         bonus = f"; plus {self.zeta:g} times the next turn's certainty" if self.zeta else ""
         center = "; then minus their mean over the turns of the batch" if self.center else ""
         return f"advantages of turns scaled by exp(-{self.k1:g}·H), H the turn's relative entropy{bonus}{center}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         center = " - mean" if self.center else ""
         return (
             f"A ← A·g_k + {self.zeta:g}·f_{{k+1}}{center},  g = e^(-{self.k1:g}H)/mean e^(-{self.k1:g}H),  "

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.prefix_tree import nodes
@@ -29,6 +30,8 @@ class SharedSteps(Normalize):
     """
 
     window: Annotated[int, Field(ge=0)] = 0
+    equation = "A_k ← mean_{{i with the same step}} A_i"
+    reads = ("turn_bt", "state_bs", "token_bt")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """mean of A over the trajectories with the step."""
@@ -59,18 +62,10 @@ class SharedSteps(Normalize):
             parts.append(torch.nn.functional.pad(state_bs, (back, 0), value=TERMINAL)[:, : state_bs.shape[1]])
         return levels.cross(*(x.flatten() for x in parts)), known_bs
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "state_bs", "token_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         past = f", after the same {self.window} states," if self.window else ""
         return f"a step (state, action, next state) that trajectories of a group share{past} gets their mean advantage"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A_k ← mean_{i with the same step} A_i"
 
 
 @part("advantage_transform")
@@ -81,6 +76,10 @@ class SharedPrefix(Normalize):
     that follow the same tokens of the policy's, in a turn that began in the same state; the first turn always does.
     Plain advantages come to the same while the ratios of a shared token are equal: that is soft attribution.
     """
+
+    says = "tokens that episodes of a group share, with all before them, get the mean of their advantages"
+    equation = "A_t ← mean_{{i through (prefix, y_t)}} A_i"
+    reads = ("token_bt", "turn_bt", "state_bs")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """mean of A over the episodes through the token."""
@@ -94,18 +93,6 @@ class SharedPrefix(Normalize):
         out_bt = adv_bt.clone()
         out_bt[shared_bt] = levels.mean(adv_bt[shared_bt], id_n)
         return out_bt
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("token_bt", "turn_bt", "state_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return "tokens that episodes of a group share, with all before them, get the mean of their advantages"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "A_t ← mean_{i through (prefix, y_t)} A_i"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is shared."""

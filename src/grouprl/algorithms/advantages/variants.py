@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -26,6 +27,11 @@ class SharedVariants(Advantage):
     local_weight: Annotated[float, Field(ge=0)] = 1.0
     scale: Literal["none", "sample_std", "population_std"] = "sample_std"
     eps: Annotated[float, Field(ge=0)] = 1e-6
+    says = (
+        "judged among the completions to all variants of the prompt, plus {local_weight:g} times among those to "
+        "the completion's own variant"
+    )
+    reads = ("keys.variant", "keys.own")
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_question + w·[own]·A_variant."""
@@ -44,19 +50,8 @@ class SharedVariants(Advantage):
             centered_b = centered_b / torch.where(std_b > 0, std_b, 1)
         return torch.where(levels.differs(reward_b, id_b, weight_b), centered_b, 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.variant", "keys.own")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "judged among the completions to all variants of the prompt, plus "
-            f"{self.local_weight:g} times among those to the completion's own variant"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         std = "" if self.scale == "none" else f"/(std + {self.eps:g})"
         return f"A = (R - mean_g){std} + {self.local_weight:g}·[own]·(R - mean_{{g,variant}}){std}"
 

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.resampling import groups, sampled_rows
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import ScoredSamples, join, subset
-from grouprl.rollout.serialize import pack, unpack
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.serialize import pack, unpack
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -135,8 +136,8 @@ class RolloutReplay(GroupReplay):
     def _entries(self, context: RunContext) -> list[dict[str, Any]]:
         return context.store(self).get("entries", [])
 
+    @override
     def words(self) -> str:
-        """Describe."""
         what = "that had right and wrong completions" if self.mixed_only else "asked"
         return (
             f"{self.fresh_share:.0%} of each step's prompts are sampled anew; the other groups come from the last "
@@ -208,8 +209,8 @@ class PolicyReplay(GroupReplay):
     def _policies(self, context: RunContext) -> list[list[dict[str, Any]]]:
         return context.store(self).get("policies", [])
 
+    @override
     def words(self) -> str:
-        """Describe."""
         until = (
             ""
             if self.reincarnation is None
@@ -242,10 +243,11 @@ class SampleBuffer(Replay):
 
     share: Annotated[float, Field(ge=0)] = 0.25
     capacity: Count = 1024
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.advantage",)
+    says = (
+        "{share:g} stored completions join for each new one, sampled in proportion to |advantage| from the last "
+        "{capacity} that had one"
+    )
+    fills = ("past.advantage",)
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the new rows and the replayed ones."""
@@ -278,14 +280,6 @@ class SampleBuffer(Replay):
         store["steps"] = torch.cat([store["steps"], steps] if store else [steps])[keep]
         store["rows"] = pack(subset(whole, keep))
         store["size"] = torch.from_numpy(np.abs(whole.extras["past.advantage"][keep]))
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"{self.share:g} stored completions join for each new one, sampled in proportion to |advantage| from "
-            "the last "
-            f"{self.capacity} that had one"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is replayed."""

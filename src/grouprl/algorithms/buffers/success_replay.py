@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.buffers.replay import completion_advantage, joined, own_rows
 from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import ScoredSamples, join, subset
-from grouprl.rollout.serialize import pack, unpack
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.serialize import pack, unpack
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -35,6 +36,10 @@ class SuccessReplay(Augmentation):
     success: float = 0.1
     failed: float = 0.2
     spread: Annotated[float, Field(gt=0)] = 0.05
+    says = (
+        "the first completion of a group that failed (mean reward below {failed:g}, spread below {spread:g}) "
+        "gives way to one of the last {capacity} successes of its prompt"
+    )
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Replace the first row of every failed group whose prompt was solved before."""
@@ -65,13 +70,6 @@ class SuccessReplay(Augmentation):
         for i in np.flatnonzero(rows.scores.reward_b > self.success):
             key = _key(rows, int(i))
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"the first completion of a group that failed (mean reward below {self.failed:g}, spread below "
-            f"{self.spread:g}) gives way to one of the last {self.capacity} successes of its prompt"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """No prompt is asked twice."""
@@ -114,10 +112,7 @@ class SelfImitation(Replay):
     baselines: Count = 10240
     scale: Literal["none", "sample_std", "population_std", "leave_one_out_std"] = "none"
     eps: Annotated[float, Field(ge=0)] = 1e-6
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.advantage",)
+    fills = ("past.advantage",)
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the new rows, and the stored ones when there are enough."""
@@ -177,8 +172,8 @@ class SelfImitation(Replay):
         else:
             store.pop("rows", None)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"completions with a positive advantage are kept for {self.tolerate} steps; when more than "
             f"{int(1.5 * self.size)} of them beat the median of the last {self.baselines} group means, up to "

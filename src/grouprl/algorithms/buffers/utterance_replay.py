@@ -8,16 +8,17 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
+from grouprl.algorithms.critics.text_encoders import build_encoder
+from grouprl.algorithms.critics.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.stored_turns import Turns, add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.policy.text_encoders import build_encoder
-from grouprl.policy.utterance_critic import UtteranceCritic, follow, prepared, td_losses
-from grouprl.rewards.scoring import Scores
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Scores
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -58,6 +59,7 @@ class UtteranceReplay(Replay):
     warmup: Whole = 20
     encoder: str = "gru"
     width: Count = 64
+    fills = ("past.q", "past.v")
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Store the new rows, teach the critic, return the actions to learn from."""
@@ -157,25 +159,21 @@ class UtteranceReplay(Replay):
             extras={"past.q": q_n, "past.v": v_n},
         )
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.q", "past.v")
-
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         pool, rows = self.pool or self.critic_steps * self.critic_batch, self.actions or run.prompts * run.group_size
         return f"{pool:,} actions a step for the critic, and {rows:,} for the policy, of one turn each, never acted out"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         late = f"; {self.warmup} steps of the critic alone come first" if self.warmup else ""
         return (
             f"the last {self.capacity:,} turns teach a critic of utterances ({self.encoder}, {self.critic_steps} "
             f"updates a step); the policy learns from fresh actions at stored observations{late}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"Q(o,a) → r + {self.gamma:g}·V'(o'),  V(o) → Q'(o, a'~π),  θ' ← {self.tau:g}·θ + {1 - self.tau:g}·θ'"
 
     def idle(self, run: RunFacts) -> list[str]:

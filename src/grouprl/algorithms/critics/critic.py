@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.returns import GAE, Unit
 from grouprl.algorithms.part import Part, TokenLoss, part
@@ -25,6 +26,7 @@ class ValueLoss(Part):
     gamma: Unit = 1.0
     clip: Annotated[float, Field(gt=0)] | None = 0.2
     coef: Annotated[float, Field(ge=0)] = 1.0
+    reads = ("value_bt",)
 
     def targets(self, batch: Batch) -> Tensor:
         """[B,T] returns that the values are fitted to; never whitened."""
@@ -44,16 +46,12 @@ class ValueLoss(Part):
             error_bt = torch.maximum(error_bt, clipped_error_bt)
         return TokenLoss(self.coef * 0.5 * error_bt, metrics)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("value_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         clip = "" if self.clip is None else f", moving at most {self.clip:g} per update"
         return f"a critic fitted to returns (lambda {self.lam:g}, discount {self.gamma:g}){clip}, weight {self.coef:g}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         error = "(V - G)²" if self.clip is None else "max((V - G)², (V_clip - G)²)"
         return f"{self.coef:g} · ½·{error},  G = A_GAE({self.lam:g}) + V_old"

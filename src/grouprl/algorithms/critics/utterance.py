@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
@@ -33,17 +34,17 @@ class UtteranceAdvantage(Advantage):
         adv_bt = batch.broadcast(utterance_advantage(batch, self.name))
         return adv_bt - batch.need("value_bt", self.name) * batch.mask_bt if self.baseline else adv_bt
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("past.q", "past.v", *(["value_bt"] if self.baseline else []))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         less = ", less what the tokens so far let expect" if self.baseline else ""
         return f"how much more an action is worth than its observation, by a critic of utterances{less}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "A = min Q(o,a) - min V(o)" + (" - b(o, a_<t)" if self.baseline else "")
 
 
@@ -52,6 +53,9 @@ class TokenBaseline(Part):
     """ArCHer's baseline of tokens: coef·(A - b(o, a_<t))², A the advantage of the whole utterance."""
 
     coef: Annotated[float, Field(ge=0)] = 1.0
+    says = "a value head fitted to the advantage of the whole utterance at each token, weight {coef:g}"
+    equation = "{coef:g} · (A - b(o, a_<t))²"
+    reads = ("past.q", "past.v", "value_bt")
 
     def targets(self, batch: Batch) -> Tensor:
         """[B,T] the advantage of the whole utterance."""
@@ -65,34 +69,19 @@ class TokenBaseline(Part):
             self.coef * error_bt, {"value_error": error_bt, "value_mean": value_bt, "return_mean": return_bt}
         )
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.q", "past.v", "value_bt")
-
-    def words(self) -> str:
-        """Describe."""
-        return f"a value head fitted to the advantage of the whole utterance at each token, weight {self.coef:g}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"{self.coef:g} · (A - b(o, a_<t))²"
-
 
 @part("update")
 class LateStart(Update):
     """The policy takes no optimiser step before step `start` of the run, from 0; then the ordinary ones."""
 
     start: Annotated[int, Field(ge=0)] = 20
+    says = "the policy stays as it is before step {start}"
 
     def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps where it is time."""
         if prepared.need("step", self.name) >= self.start:
             for step in learner.steps(prepared):
                 yield learner.take(step)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"the policy stays as it is before step {self.start}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """There is nothing to wait for, or no end of it."""

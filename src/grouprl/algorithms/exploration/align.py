@@ -12,7 +12,7 @@ from grouprl.algorithms.advantages.roles import one_agent
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, sampled_rows
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 
 @part("augment")
@@ -24,6 +24,7 @@ class AlignCalls(Augmentation):
     """
 
     calls: Annotated[int, Field(ge=1)] = 1
+    says = "every episode has {calls} rows of each agent that was called: some doubled, some left out"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows of first agents, and `calls` of each called agent for each episode."""
@@ -40,10 +41,6 @@ class AlignCalls(Augmentation):
         context.note("rows_doubled", len(twice))
         context.note("rows_left_out", len(samples) - len(kept))
         return sort_by_group(join([subset(samples, kept), *([copies(samples, twice)] if len(twice) else [])]))
-
-    def words(self) -> str:
-        """Describe."""
-        return f"every episode has {self.calls} rows of each agent that was called: some doubled, some left out"
 
     def idle(self, run: RunFacts) -> list[str]:
         """There is nobody to call."""

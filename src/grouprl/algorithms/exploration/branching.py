@@ -12,8 +12,8 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.prefix_turns import led
 from grouprl.algorithms.exploration.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 
 def turn_entropy(samples: ScoredSamples, row: int, turn: int, tokens: int) -> float:
@@ -61,6 +61,11 @@ class EntropyBranching(Augmentation):
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5
     slope: float = 0.2
     tokens: Annotated[int, Field(ge=1)] = 20
+    says = (
+        "turns that begin less surely than the first branch (chance {chance:g}, {slope:+g} per nat), until a "
+        "group has {grow:g} times its size"
+    )
+    equation = "P(branch at turn k) = clip({chance:g} + {slope:g}·(H_k - H_0), 0, 1)"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with their branches."""
@@ -94,17 +99,6 @@ class EntropyBranching(Augmentation):
         """Completions besides those of the run."""
         more = round(self.grow * run.group_size) - run.group_size
         return f"{more} episodes for each prompt, most of them from a turn of another on; they are trained on"
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"turns that begin less surely than the first branch (chance {self.chance:g}, {self.slope:+g} per nat), "
-            f"until a group has {self.grow:g} times its size"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"P(branch at turn k) = clip({self.chance:g} + {self.slope:g}·(H_k - H_0), 0, 1)"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Turns are needed."""

@@ -10,14 +10,15 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.roles import one_agent
 from grouprl.algorithms.data_part import Augmentation, DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Learner, Update
 from grouprl.core.batch import Batch
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -42,6 +43,8 @@ class MajorityVote(Augmentation):
     """
 
     agent: Whole = 0
+    says = "agent {agent} earns 1 for the completion that most of its rows of the episode give, else 0"
+    equation = "R_i = 1[answer_i = majority of the episode]"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Replace the rewards."""
@@ -59,14 +62,6 @@ class MajorityVote(Augmentation):
         record = samples.records[row] if samples.records is not None else None
         text = record.turns[-1].action if record is not None and record.turns else ""
         return context.task.final_answer(samples.examples[row], text) or None
-
-    def words(self) -> str:
-        """Describe."""
-        return f"agent {self.agent} earns 1 for the completion that most of its rows of the episode give, else 0"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R_i = 1[answer_i = majority of the episode]"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Votes are counted within an episode."""
@@ -97,6 +92,8 @@ class CoachAfterPlayer(DataPart, Update):
     scale: float = 100.0
     falls: Whole = 15
     falls_from: Whole = 100
+    equation = "A_coach = {scale:g}·(acc after the player's update - acc before)"
+    reads = ("agent_b",)
 
     def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the player's steps, examine it, then take the coach's steps if there is anything to pay."""
@@ -151,21 +148,13 @@ class CoachAfterPlayer(DataPart, Update):
         """Completions to the exam."""
         return f"{self.exam} prompts are put to the player after each of its updates, and once before the first"
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         back = f"; after {self.falls} falls from step {self.falls_from} on its best weights return" * bool(self.falls)
         return (
             f"update agent {self.player} first, then agent {self.coach}, whose advantage is {self.scale:g} times what "
             f"the former's accuracy on {self.exam} held-out prompts has gained{back}"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A_coach = {self.scale:g}·(acc after the player's update - acc before)"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """There must be somebody to pay."""

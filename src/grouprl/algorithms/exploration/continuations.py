@@ -10,15 +10,16 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext, SamplingRule
 from grouprl.algorithms.exploration.guidance import needs_solutions
 from grouprl.algorithms.exploration.resampling import again, groups, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.prefix_mask import PrefixMask, Share
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")
@@ -33,6 +34,8 @@ class Continuations(Augmentation):
     start: Share = 0.15
     grow: Annotated[float, Field(ge=0)] = 0.05
     limit: Share = 0.35
+    says = "sample {count} continuations of the beginning of each completion and count the right ones"
+    fills = ("rewards.continuations",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the reward component `continuations`."""
@@ -58,18 +61,10 @@ class Continuations(Augmentation):
         components = {**samples.scores.components, "continuations": number_b}
         return replace(samples, scores=replace(samples.scores, components=components))
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("rewards.continuations",)
-
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions = run.prompts * run.group_size
         return f"up to {completions} × {self.count} = {completions * self.count} continuations per rollout, to measure"
-
-    def words(self) -> str:
-        """Describe."""
-        return f"sample {self.count} continuations of the beginning of each completion and count the right ones"
 
 
 @part("augment")
@@ -84,6 +79,7 @@ class PlanTree(Augmentation):
 
     sign: Annotated[str, Field(min_length=1)] | None = None
     leaves: Annotated[int, Field(ge=1)] = 4
+    fills = ("keys.plan", "marks.plan")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the further leaves of every plan."""
@@ -116,18 +112,14 @@ class PlanTree(Augmentation):
                 roots.append(row)
         return requests, roots
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.plan", "marks.plan")
-
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions, more = run.prompts * run.group_size, self.leaves - 1
         total = completions * more
         return f"up to {completions} × {more} = {total} completions per rollout, which are trained on" if more else ""
 
+    @override
     def words(self) -> str:
-        """Describe."""
         end = "" if self.sign is None else f", up to '{self.sign}',"
         return f"every completion's plan{end} is carried out {self.leaves} times"
 
@@ -203,8 +195,8 @@ class PrefixRestarts(SamplingRule):
         room = min(request.max_new_tokens or context.max_new_tokens, context.max_new_tokens - given)
         return replace(request, prefix=(*request.prefix, *ids[:given]), max_new_tokens=room)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         until = "the end" if self.until == 1 else f"{self.until:.0%}"
         return (
             f"{self.chance:.0%} of the prompts are answered from a beginning of the solution: up to {self.most:.0%} "

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.exploration.guidance import needs_solutions
 from grouprl.algorithms.exploration.resampling import again, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import RunError
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 
 def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> ScoredSamples | None:
@@ -47,8 +48,8 @@ class DemonstrationRow(Augmentation):
         gone_b[last] = self.replace
         return splice(samples, gone_b, [shown])
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"the right solution {'takes the place of the last answer of' if self.replace else 'joins'} each group"
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -69,6 +70,7 @@ class DemonstrationSwitch(Augmentation):
     """
 
     gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0
+    says = "the right solution replaces a group of which at most {gamma:.0%} are right"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with weak groups demonstrated."""
@@ -82,10 +84,6 @@ class DemonstrationSwitch(Augmentation):
         gone_b = np.zeros(len(samples), dtype=bool)
         gone_b[np.concatenate(switched)] = True
         return splice(samples, gone_b, [shown])
-
-    def words(self) -> str:
-        """Describe."""
-        return f"the right solution replaces a group of which at most {self.gamma:.0%} are right"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No share is below zero."""
@@ -101,6 +99,8 @@ class Demonstrations(Replay):
     """Train on the task's right solutions alone: nothing is sampled (supervised variants: SFT, OTR,
     arXiv:2509.26313)."""
 
+    says = "train on the right solution of each prompt; nothing is sampled"
+
     def fresh(self, context: RunContext) -> int:
         """No new prompts are answered."""
         return 0
@@ -111,10 +111,6 @@ class Demonstrations(Replay):
         if shown is None:
             raise RunError("none of this step's prompts has a right solution, and the method trains on nothing else")
         return shown
-
-    def words(self) -> str:
-        """Describe."""
-        return "train on the right solution of each prompt; nothing is sampled"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Demonstrations are the task's solutions."""

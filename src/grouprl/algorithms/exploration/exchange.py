@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -25,9 +25,11 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
-from grouprl.policy.team import Team
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.rollout.serialize import pack, unpack
+from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.serialize import pack, unpack
+
+if TYPE_CHECKING:
+    from grouprl.policy.team import Team
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -105,7 +107,7 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
 
 def team(policy: Any, name: str) -> Team:
     """Return the policies of the agents. Raises InputError where all share one."""
-    if not isinstance(policy, Team):
+    if not hasattr(policy, "members"):
         raise InputError(
             f"{name} exchanges the weights of one agent",
             "the agents of this run share theirs",
@@ -129,6 +131,10 @@ class SendCalled(Augmentation):
     folder: str
     lag: Count = 4
     wait: Seconds = 600.0
+    says = (
+        "rows of called agents go to the folder {folder} and are trained by another process, whose weights come "
+        "back, at most {lag} steps late"
+    )
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Send the rows of called agents; return the first agent's."""
@@ -187,13 +193,6 @@ class SendCalled(Augmentation):
             member.load_trainable_state(weights)
         context.note("exchange_lag", context.step + 1 - trained, "most")
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"rows of called agents go to the folder {self.folder} and are trained by another process, whose weights "
-            f"come back, at most {self.lag} steps late"
-        )
-
     def refuse(self, run: RunFacts) -> list[str]:
         """Somebody must be called."""
         return [f"{self.name} needs a task with several agents"] if run.agents < 2 else []
@@ -213,6 +212,7 @@ class TakeCalled(Replay):
     folder: str
     agent: Count = 1
     wait: Seconds = 600.0
+    says = "train agent {agent} on the rows that another process leaves in {folder}, and sample none"
 
     def fresh(self, context: RunContext) -> int:
         """None: the caller samples."""
@@ -272,10 +272,6 @@ class TakeCalled(Replay):
                     remedy="Restore the folder, or begin both runs anew",
                 )
         return exchange
-
-    def words(self) -> str:
-        """Describe."""
-        return f"train agent {self.agent} on the rows that another process leaves in {self.folder}, and sample none"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """The agent must be there."""

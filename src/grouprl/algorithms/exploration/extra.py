@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import again, further_numbers, groups, sampled_rows, splice
@@ -16,10 +17,12 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -42,6 +45,7 @@ class TemperedExtras(Augmentation):
     most: Annotated[int, Field(ge=1)] = 60
     margin: Annotated[float, Field(ge=0)] = 0.05
     place: Literal["replace", "append"] = "replace"
+    fills = ("stat_b", "loss_mask_bt")
 
     def __post_init__(self) -> None:
         """Refuse a hot temperature that is not hotter."""
@@ -84,10 +88,6 @@ class TemperedExtras(Augmentation):
         adv_b = levels.relative(reward_b, torch.from_numpy(sampled.group_b), weight_n=kept_b)
         return (adv_b > self.margin).numpy()
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stat_b", "loss_mask_bt")
-
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         count = math.ceil(self.share * run.prompts)
@@ -95,8 +95,8 @@ class TemperedExtras(Augmentation):
             f"up to {count} × {run.group_size} = {count * run.group_size} completions per rollout; the good ones join"
         )
 
+    @override
     def words(self) -> str:
-        """Describe."""
         where = "in the place of ordinary ones" if self.place == "replace" else "besides the ordinary ones"
         return (
             f"good completions sampled at {self.hot:g} times the temperature while the entropy is at most "
@@ -170,8 +170,8 @@ class VerificationRows(Augmentation):
         right = task.solution(example)
         return [task.with_verdict(example, right)] if right else []
 
+    @override
     def words(self) -> str:
-        """Describe."""
         which = "as many right as wrong completions of each group" if self.balance else "every completion"
         return f"about {which} the policy is asked whether it is right"
 

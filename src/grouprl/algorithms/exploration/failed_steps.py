@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.branching import between_turns
@@ -15,8 +16,8 @@ from grouprl.algorithms.exploration.prefix_turns import led
 from grouprl.algorithms.exploration.resampling import groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -32,6 +33,7 @@ class FailedSteps(Augmentation):
 
     most: Count = 1
     completions: Annotated[int, Field(ge=2)] | None = None
+    equation = "step groups: R = [valid], from the turn that failed"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the groups of single turns."""
@@ -79,16 +81,12 @@ class FailedSteps(Augmentation):
         size = self.completions or run.group_size
         return f"up to {self.most * size} single turns for each prompt in which a turn failed; they are trained on"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"of each prompt sample up to {self.most} failed turn{'s' if self.most > 1 else ''} again, as groups of "
             "single turns that earn 1 where they are valid"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "step groups: R = [valid], from the turn that failed"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Turns are needed."""

@@ -9,19 +9,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import again, dead_groups, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Grams = frozenset[tuple[int, ...]]
@@ -143,8 +147,8 @@ class GroupHints(OnDeadGroup):
             return []
         return [task.with_hint(example, hint) for hint in self.ladder(task, example)]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         what = (
             "the task's next hint"
             if self.levels is None
@@ -210,8 +214,8 @@ class RowHint(OnDeadGroup):
         """The prompt with each hint."""
         return [task.with_hint(example, hint) for hint in task.hints(example)]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         how = {
             "hinted": "trained under the prompt with the hint",
             "original": "trained under the prompt without the hint",
@@ -239,6 +243,10 @@ class SolvedExemplars(OnDeadGroup):
     keep: Annotated[int, Field(ge=1)] = 512
     longest: Annotated[int, Field(ge=1)] = 512
     start: Share = 0.0
+    says = (
+        "a group without a correct completion is sampled again behind {count} similar prompts with correct "
+        "completions from earlier in the run"
+    )
 
     def help(self, samples: ScoredSamples, dead: Sequence[np.ndarray], context: RunContext) -> ScoredSamples:
         """Remember what is solved now; sample zero-variance groups again behind solved prompts."""
@@ -286,14 +294,6 @@ class SolvedExemplars(OnDeadGroup):
         """The prompt behind examples like itself."""
         right = task.solution(example)
         return [task.with_examples(example, [(plain(example.prompt), right)] * self.count)] if right else []
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"a group without a correct completion is sampled again behind {self.count} similar prompts with "
-            "correct completions "
-            "from earlier in the run"
-        )
 
 
 def plain(prompt: Prompt) -> str:

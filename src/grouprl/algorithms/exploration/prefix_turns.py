@@ -8,9 +8,9 @@ import numpy as np
 
 from grouprl.algorithms.exploration.resampling import again
 from grouprl.core.errors import InputError
-from grouprl.rollout.episode import Turn
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.turns import Turn
 
 
 def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ...]]]:

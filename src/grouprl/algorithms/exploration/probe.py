@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from grouprl.algorithms.data_part import RunContext
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
 
 
 def probe(context: RunContext, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> ScoredSamples:

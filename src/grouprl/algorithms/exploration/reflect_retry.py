@@ -23,7 +23,7 @@ from grouprl.algorithms.exploration.reviewing import (
 )
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
 
 
 @part("augment")
@@ -40,6 +40,12 @@ class ReflectRetry(Reviewing):
     form: str = AUTO
     tokens: Tokens = None
     perfect: float = 1.0
+    says = (
+        "the policy reviews each episode and tries again, advised, from the turn that it names; shared turns are "
+        "not trained, and what led to a reward of {perfect:g} is imitated"
+    )
+    equation = "g: τ and τ' from turn k on;  of their own, R = 1: review and advised τ' where R' ≥ {perfect:g}"
+    fills = ("loss_mask_bt",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with second attempts, and with what led to good ones."""
@@ -82,21 +88,6 @@ class ReflectRetry(Reviewing):
         """Completions besides those of the run."""
         count = run.prompts * run.group_size
         return f"up to {count} reviews and {count} second attempts per rollout; those that led to something are trained"
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("loss_mask_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "the policy reviews each episode and tries again, advised, from the turn that it names; shared turns are "
-            f"not trained, and what led to a reward of {self.perfect:g} is imitated"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"g: τ and τ' from turn k on;  of their own, R = 1: review and advised τ' where R' ≥ {self.perfect:g}"
 
 
 def in_loss(samples: ScoredSamples, pivot_b: np.ndarray) -> ScoredSamples:

@@ -13,7 +13,7 @@ from grouprl.algorithms.exploration.review_forms import AUTO
 from grouprl.algorithms.exploration.reviewing import Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
 
 
 @part("augment")
@@ -28,6 +28,9 @@ class CutAndRegenerate(Reviewing):
     advises: ClassVar[bool] = False
     form: str = AUTO
     tokens: Tokens = None
+    says = "the policy accepts each episode or names its first flawed turn, from which it is sampled anew"
+    equation = "y' = y if accepted, else y_{{<k}} and a new suffix"
+    fills = ("keys.review",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return accepted and regenerated episodes with their reviews."""
@@ -49,22 +52,10 @@ class CutAndRegenerate(Reviewing):
             settled = join([subset(samples, ~gone_b), second.rows])
         return splice(samples, gone_b, [*parts, _prepared(found, settled, samples)])
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.review",)
-
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         count = run.prompts * run.group_size
         return f"{count} reviews per rollout, which are trained on, and as many episodes anew as they reject"
-
-    def words(self) -> str:
-        """Describe."""
-        return "the policy accepts each episode or names its first flawed turn, from which it is sampled anew"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "y' = y if accepted, else y_{<k} and a new suffix"
 
 
 def _prepared(found: Reviews, settled: ScoredSamples, samples: ScoredSamples) -> ScoredSamples:

@@ -10,8 +10,8 @@ import numpy as np
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 
 def again(samples: ScoredSamples, row: int, skip: int = 0, **changes: Any) -> RolloutRequest:

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.exploration.resampling import splice
@@ -25,9 +26,9 @@ from grouprl.algorithms.exploration.reviewing import (
     rewarded,
 )
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import SOURCES
-from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
 
 Actor = Literal["policy", "initial"]
 Count = Annotated[int, Field(ge=1)]
@@ -65,6 +66,8 @@ class Retrospect(Reviewing):
     encoder: str = "gru"
     width: Count = 64
     model_lr: Annotated[float, Field(gt=0)] = 1e-3
+    equation = "R_review = G_{{k+1}} - G_k"
+    fills = ("keys.review",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the reviews, and the first trials as rows that are not trained on."""
@@ -160,10 +163,6 @@ class Retrospect(Reviewing):
         model: ReviewModel = held["model"]
         return model
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.review",)
-
     def idle(self, run: RunFacts) -> list[str]:
         """A reward model that is never asked."""
         if self.imagined and self.pilot >= run.steps:
@@ -178,8 +177,8 @@ class Retrospect(Reviewing):
         more = f", then {self.imagined} more reviews of each trial for the reward model" if self.imagined else ""
         return f"{first}up to {trials}{count} reviews per rollout, which alone are trained on, and as many trials{more}"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         again = "once" if self.trials == 1 else f"up to {self.trials} times"
         who = "" if self.actor == "policy" else " by the policy as it was before the first step"
         late = f"; from step {self.pilot} on a model of these differences rewards 1 + {self.imagined} reviews a trial"
@@ -187,10 +186,6 @@ class Retrospect(Reviewing):
             f"episodes that did not end well are tried again {again}{who}, advised by the policy's reviews; a review "
             f"earns the difference{late if self.imagined else ''}"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R_review = G_{k+1} - G_k"
 
 
 def _earned(known: ScoredSamples, found: Reviews, trial: Attempts, context: RunContext) -> ScoredSamples:

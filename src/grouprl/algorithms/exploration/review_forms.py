@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.policy.text import Chat
-from grouprl.rewards import import_object
-from grouprl.rollout.episode import Turn
-from grouprl.rollout.requests import Prompt
-from grouprl.tasks.task import Message
+from grouprl.core.importing import import_object
+from grouprl.records.examples import Chat, Message, Prompt
+from grouprl.records.turns import Turn
 
 AUTO = "auto"
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from grouprl.algorithms.critics.text_encoders import Ids, build_encoder
 from grouprl.algorithms.data_part import RunContext
-from grouprl.policy.text_encoders import Ids, build_encoder
 
 GRAD_CLIP = 1.0
 
@@ -28,7 +28,7 @@ class ReviewModel:
         Args:
             store: what the part remembers.
             context: whose policy's tokens are read.
-            encoder: as `grouprl.policy.text_encoders.build_encoder` takes it.
+            encoder: as `grouprl.algorithms.critics.text_encoders.build_encoder` takes it.
             width: of the encoder gru.
             lr: learning rate of Adam.
             seed: for the first weights.

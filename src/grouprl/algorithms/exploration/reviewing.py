@@ -18,8 +18,8 @@ from grouprl.algorithms.lessons import Lesson, Shown
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.examples import Prompt
+from grouprl.records.samples import ScoredSamples, subset
 
 ALONE = 2**61
 """Above the number of every group of completions: groups of one row are numbered from here."""

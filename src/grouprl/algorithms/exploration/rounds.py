@@ -10,13 +10,14 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.probe import rows_of
 from grouprl.algorithms.exploration.resampling import again, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -88,13 +89,13 @@ class UncertaintyRounds(Augmentation):
         """Completions besides those of the run."""
         return f"about {round(self.extra * run.prompts * run.group_size)} completions per rollout, which are trained on"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         more = "as many completions again" if self.extra == 1 else f"{self.extra:g} times as many completions again"
         return f"{more}, in {self.rounds} rounds, for the prompts whose mean reward is least certain"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"Π = h(n) - h(n+1) + {self.bonus:g}·√(ln T/n),  h(n) = t_{{{1 - self.level / 2:g}, n-1}}·s/√n"
 
     def refuse(self, run: RunFacts) -> list[str]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import again, groups, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.budget_prompts import Budgets, check_rising, in_tokens, in_words, misfits
 from grouprl.core.batch import SOURCES
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.tasks.task import Task
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class BudgetCuts(Augmentation):
     end: Annotated[str, Field(min_length=1)] | None = None
     ellipsis: str | None = None
     header: str = ""
+    fills = ("turn_bt", "turn_reward_bs", "keys.cut")
 
     def __post_init__(self) -> None:
         """Refuse budgets that do not rise, and shares beside tokens."""
@@ -122,10 +126,6 @@ class BudgetCuts(Augmentation):
         reward_b = np.where(completions.kept_b, completions.scores.reward_b, 0.0)
         return reward_b.reshape(len(cuts), self.summaries).mean(1).reshape(len(thoughts), len(self.budgets))
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs", "keys.cut")
-
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         completions, cuts = run.prompts * run.group_size, len(self.budgets)
@@ -142,8 +142,8 @@ class BudgetCuts(Augmentation):
         thought = in_tokens(self.budgets[-1], run.max_length)
         return max(0, thought + len(text) + min(self.summary_tokens, run.max_length) - run.max_length)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         end = "" if self.end is None else f" (up to '{self.end}')"
         return f"cut thoughts{end} at {in_words(self.budgets)} and sample {self.summaries} completions there"
 

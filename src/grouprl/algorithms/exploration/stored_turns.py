@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.turn_level import turn_rewards, turns_of, with_the_rest
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 Ids = list[list[int]]
 COLUMNS = ("first", "start", "end", "later", "question")

@@ -9,9 +9,9 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.policy.tokens import Tokens
-from grouprl.rollout.samples import ScoredSamples
-from grouprl.tasks.task import Example
+from grouprl.records.examples import Example
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.tokens import Tokens
 
 Ids = tuple[int, ...]
 Requested = tuple[Ids, Ids, int]
@@ -29,6 +29,9 @@ class AnswerBelief(Augmentation):
     """
 
     before: str = ""
+    says = "read, at the beginning of each turn, how likely the policy finds the task's correct completion"
+    equation = "stats.completion = mean_j log π(a_j | before the turn, a_{{<j}})"
+    fills = ("stats.answer",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
@@ -75,18 +78,6 @@ class AnswerBelief(Augmentation):
         logp_nt = context.policy.logp(tokens).logp_bt.cpu()
         present_nt = tokens.present_bt()
         return torch.where(present_nt, logp_nt, 0).sum(1) / present_nt.sum(1)
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.answer",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "read, at the beginning of each turn, how likely the policy finds the task's correct completion"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "stats.completion = mean_j log π(a_j | before the turn, a_{<j})"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """There must be correct completions."""

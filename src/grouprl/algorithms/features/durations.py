@@ -7,7 +7,7 @@ import torch
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")
@@ -16,6 +16,10 @@ class ActionDurations(Augmentation):
 
     They are what the environment says (`Step.info["seconds"]`), 1 where it says nothing. The rows stay as they are.
     """
+
+    says = "read how many seconds each action took, as the environment says"
+    equation = "stats.duration = seconds of the turn's action"
+    fills = ("stats.duration",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
@@ -30,18 +34,6 @@ class ActionDurations(Augmentation):
                 if place < seconds_bs.shape[1]:
                     seconds_bs[b, place] = turn.seconds
         return batch.replace(stats={**batch.stats, "duration": seconds_bs.gather(1, turn_bt) * batch.mask_bt})
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.duration",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "read how many seconds each action took, as the environment says"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "stats.duration = seconds of the turn's action"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Turns are needed."""

@@ -8,7 +8,7 @@ import torch
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")
@@ -17,6 +17,10 @@ class FewestCalls(Augmentation):
 
     -1 where no episode was right in an earlier step. The rows stay as they are.
     """
+
+    says = "remember of each prompt the fewest turns before the last of a right episode"
+    equation = "n ← min(n, turns - 1) over right episodes"
+    fills = ("past.fewest_calls",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
@@ -39,18 +43,6 @@ class FewestCalls(Augmentation):
 
     def _known(self, context: RunContext) -> dict[int, int]:
         return context.store(self).setdefault("fewest", {})
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.fewest_calls",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "remember of each prompt the fewest turns before the last of a right episode"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "n ← min(n, turns - 1) over right episodes"
 
     def idle(self, run: RunFacts) -> list[str]:
         """What never comes again need not be remembered."""

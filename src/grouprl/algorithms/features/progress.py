@@ -7,15 +7,16 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.turn_level import last_tokens, on_tokens, turns_of
 from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretraining.second_model import whole
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
-from grouprl.policy.second import second_policy
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -35,6 +36,8 @@ class ProgressModel(Pretraining):
     steps: Count = 20
     ridge: Positive = 1e-3
     at: Literal["turn", "answer"] = "turn"
+    equation = "stats.progress = c_k = w·h_k + b,  (w, b) = argmin (Σ_k c_k - R)² + ridge"
+    fills = ("stats.progress",)
 
     def count(self, context: RunContext) -> int:
         """One piece for each rollout."""
@@ -90,10 +93,6 @@ class ProgressModel(Pretraining):
             held["model"].load_trainable_state(context.store(self)["weights"])
         return held["model"]
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.progress",)
-
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.progress`, the same on all tokens of a turn."""
         progress_bs = (self._states(batch, context) @ context.store(self)["head"]).to(batch.dtype)
@@ -104,17 +103,13 @@ class ProgressModel(Pretraining):
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"before the first step, explain the outcomes of {self.steps} rollouts of the initial policy by its states "
             f"{'at the end of' if self.at == 'turn' else 'behind the answer to'} each turn; later each turn has its "
             f"share"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "stats.progress = c_k = w·h_k + b,  (w, b) = argmin (Σ_k c_k - R)² + ridge"
 
 
 def completed(mask_t: Tensor, place: int) -> int:

@@ -7,11 +7,12 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import part
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.samples import ScoredSamples
 
 
 @part("augment")
@@ -22,6 +23,8 @@ class RunningBaseline(Augmentation):
     """
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    says = "keep a running mean of each agent's rewards (decay {decay:g})"
+    fills = ("past.baseline",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
@@ -48,14 +51,6 @@ class RunningBaseline(Augmentation):
     def _known(self, context: RunContext) -> dict[int, float]:
         return context.store(self).setdefault("baselines", {})
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.baseline",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"keep a running mean of each agent's rewards (decay {self.decay:g})"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"b_agent ← {self.decay:g}·b_agent + {1 - self.decay:.4g}·R"

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-from grouprl.rewards import import_object
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.core.importing import import_object
+from grouprl.records.samples import ScoredSamples
 
 SIDES = ("good", "poor")
 ALIKE = 0.8
@@ -33,6 +34,8 @@ class SpanFeedback(Augmentation):
     """
 
     function: str = ""
+    equation = "marks.good, marks.poor = tokens of the parts that are named"
+    fills = ("marks.good", "marks.poor")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Change nothing."""
@@ -62,17 +65,9 @@ class SpanFeedback(Augmentation):
             )
         return said
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("marks.good", "marks.poor")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"ask {self.function or 'a function'} which parts of each completion are good and which poor"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "marks.good, marks.poor = tokens of the parts that are named"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Somebody must be asked."""

@@ -40,6 +40,10 @@ class DifficultyBand(Selection):
 
     low: Rate = 0.2
     high: Rate = 0.8
+    says = (
+        "leave out prompts with fewer than {low:.0%} or more than {high:.0%} correct completions, and those "
+        "whose completions are all right or all wrong"
+    )
 
     def __post_init__(self) -> None:
         """Refuse an empty band."""
@@ -48,14 +52,6 @@ class DifficultyBand(Selection):
     def __call__(self, batch: Batch) -> Batch:
         """Drop groups outside the band."""
         return drop(batch, ~band_rows(batch, self.low, self.high), from_statistics=True)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"leave out prompts with fewer than {self.low:.0%} or more than {self.high:.0%} correct completions, "
-            "and those "
-            "whose completions are all right or all wrong"
-        )
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group of one is never mixed."""

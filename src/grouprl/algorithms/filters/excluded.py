@@ -20,18 +20,12 @@ class DropAgent(Selection):
     """
 
     agent: Annotated[int, Field(ge=0)] = 1
+    says = "leave what agent {agent} writes out of the loss"
+    reads = ("agent_b",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop the agent's rows."""
         return drop(batch, batch.need("agent_b", self.name) == self.agent, from_statistics=True)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"leave what agent {self.agent} writes out of the loss"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """The agent must not be the only one."""
@@ -53,6 +47,8 @@ class DropSpan(Selection):
 
     begin: Annotated[str, Field(min_length=1)] = "<information>"
     end: Annotated[str, Field(min_length=1)] = "</information>"
+    says = "leave what stands from '{begin}' to '{end}' out of the loss, also from the denominators"
+    reads = ("marks.span",)
 
     @property
     def signs(self) -> tuple[str, str]:
@@ -62,11 +58,3 @@ class DropSpan(Selection):
     def __call__(self, batch: Batch) -> Batch:
         """Drop the tokens of spans."""
         return batch.replace(loss_mask_bt=batch.active_bt & ~batch.need("marks.span", self.name))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("marks.span",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"leave what stands from '{self.begin}' to '{self.end}' out of the loss, also from the denominators"

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.filters.selection import Selection
 from grouprl.algorithms.part import RunFacts, part
@@ -48,6 +49,7 @@ class MismatchRejection(Selection):
     over: Over = "sequence_mean"
     high: Annotated[float, Field(gt=0)] = 2.0
     low: Annotated[float, Field(gt=0)] | None = None
+    reads = ("old_bt", "behavior_bt")
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
@@ -81,16 +83,12 @@ class MismatchRejection(Selection):
             return value_bt <= self.high
         return (value_bt >= math.log(self._low)) & (value_bt <= math.log(self.high))
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"leave out {_OVER[self.over]} on which policy and sampler differ too much: {self._region()}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"keep where {self._region()},  d = log π_old - log π_behavior"
 
     def _region(self) -> str:

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.filters.selection import Selection, drop
 from grouprl.algorithms.part import Part, RunFacts, part
@@ -72,6 +73,7 @@ class ByAdvantage(Prune):
     rate: Rate = 0.5
     scope: Literal["group", "batch"] = "group"
     which: Literal["smallest", "largest", "any"] = "smallest"
+    reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Keep the k = floor(G(1 - rate)) completions of largest |A|, at least one."""
@@ -82,17 +84,13 @@ class ByAdvantage(Prune):
             kept_b[rows[len(rows) - kept_count(len(rows), self.rate, 1) :]] = True
         return drop(batch, ~kept_b, from_statistics=False)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         what = {"smallest": "of the smallest |A|", "largest": "of the largest |A|", "any": "at random"}[self.which]
         return f"leave out {self.rate:.4g} of each {self.scope}'s completions, those {what}; the others keep their A"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"keep the {1 - self.rate:.4g}·G completions of largest |A|" if self.which == "smallest" else ""
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -113,6 +111,7 @@ class MaxVariance(Selection):
     """
 
     rate: Rate = 0.75
+    reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Keep argmax_{|S|=m} Var(R_S) of every group."""
@@ -122,16 +121,12 @@ class MaxVariance(Selection):
             kept_b[widest(rows, reward_b, kept_count(len(rows), self.rate, 2))] = True
         return drop(batch, ~kept_b, from_statistics=True)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"keep {1 - self.rate:.4g} of each prompt's completions (at least two): those whose rewards vary most"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"S = argmax Var(R_S),  |S| = {1 - self.rate:.4g}·G"
 
     def idle(self, run: RunFacts) -> list[str]:

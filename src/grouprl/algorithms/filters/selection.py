@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.token_weights.weighting import MismatchLevel, mismatch_ratio
@@ -74,8 +75,8 @@ class MixedGroups(Selection):
         """Drop groups whose completions are all right or all wrong (by="reward": all of the same reward)."""
         return drop(batch, ~telling_rows(batch, self.by), from_statistics=not self.in_statistics)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.by == "reward":
             return "leave out zero-variance groups (all rewards equal), also from the denominators"
         return "leave out prompts whose completions are all right or all wrong, also from the denominators"
@@ -97,17 +98,14 @@ class DropTruncated(Selection):
     """
 
     in_statistics: bool = True
+    reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop truncated rows."""
         return drop(batch, batch.need("truncated_b", self.name), from_statistics=not self.in_statistics)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("truncated_b",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         still = "still count" if self.in_statistics else "do not count either"
         return (
             "leave completions that were cut off out of the loss and its denominators; in group statistics "
@@ -123,20 +121,13 @@ class MaskTruncated(Selection):
     entropy included, has a gradient on them.
     """
 
+    says = "completions that were cut off have no loss; they still count in group statistics and in the denominators"
+    reads = ("truncated_b",)
+
     def __call__(self, batch: Batch) -> Batch:
         """Mark the tokens of truncated rows."""
         cut_bt = batch.need("truncated_b", self.name)[:, None] & batch.mask_bt
         return batch.replace(marks={**batch.marks, MASKED: cut_bt})
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("truncated_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "completions that were cut off have no loss; they still count in group statistics and in the denominators"
-        )
 
 
 @part("filter")
@@ -150,18 +141,15 @@ class RejectMismatch(Selection):
     low: Annotated[float, Field(ge=0)] = 0.5
     high: Annotated[float, Field(gt=0)] = 2.0
     level: MismatchLevel = "token"
+    reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop tokens with w outside [low, high], w = π_old/π_behavior."""
         ratio_bt = mismatch_ratio(batch, self.level)
         return batch.replace(loss_mask_bt=batch.active_bt & (ratio_bt >= self.low) & (ratio_bt <= self.high))
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"leave out every {'token' if self.level == 'token' else 'answer'} whose probability under the trainer "
             f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
@@ -37,6 +38,11 @@ class DynamicClip(Objective):
     high: Annotated[float, Field(gt=0)] = 0.2
     cap: Annotated[float, Field(gt=1)] = 10.0
     dual: Dual = 10.0
+    says = (
+        "PPO clip whose bounds widen for unlikely tokens: the ratio may change a token's probability by about "
+        "{low:g} down and {high:g} up, but never grow beyond {cap:g}"
+    )
+    reads = ("old_bt",)
 
     def bounds(self, old_bt: Tensor) -> tuple[Tensor, Tensor]:
         """[B,T] lower and upper bound of the ratio for tokens of log-prob `old_bt`."""
@@ -50,19 +56,8 @@ class DynamicClip(Objective):
         bounds = self.bounds(batch.need("old_bt", self.name))
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "PPO clip whose bounds widen for unlikely tokens: the ratio may change a token's probability by about "
-            f"{self.low:g} down and {self.high:g} up, but never grow beyond {self.cap:g}"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return (
             f"-min(ρ·A, clip(ρ, ½ + ½·sqrt(max(1 - {4 * self.low:g}/q, 0)), "
             f"min(½ + ½·sqrt(1 + {4 * self.high:g}/q), {self.cap:g}))·A),  q = π_old(y_t)"
@@ -91,6 +86,16 @@ class BalancedClip(Objective):
     target: Annotated[float, Field(ge=0, le=1)] = 0.4
     dual: Dual = 3.0
     couples: ClassVar[str] = "batch"
+    says = (
+        "PPO clip whose bounds start at [{low_start:g}, {high_start:g}] and are raised at each update, the upper "
+        "one first, up to [{low_end:g}, {high_end:g}], until tokens of positive advantage make up {target:.0%} "
+        "of the loss"
+    )
+    equation = (
+        "-min(ρ·A, clip(ρ, c_low, c_high)·A),  c raised until Σ_(A>0) π_b·|ℓ| ≥ {target:g}·Σ π_b·|ℓ|,  ℓ the "
+        "clipped term"
+    )
+    reads = ("old_bt", "behavior_bt")
 
     def __post_init__(self) -> None:
         """Refuse bounds that would have to fall."""
@@ -128,25 +133,6 @@ class BalancedClip(Objective):
         low = next((low for low in lows if not short(low, high)), lows[-1])
         return low, high
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"PPO clip whose bounds start at [{self.low_start:g}, {self.high_start:g}] and are raised at each update, "
-            f"the upper one first, up to [{self.low_end:g}, {self.high_end:g}], until tokens of positive advantage "
-            f"make up {self.target:.0%} of the loss"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return (
-            "-min(ρ·A, clip(ρ, c_low, c_high)·A),  c raised until "
-            f"Σ_(A>0) π_b·|ℓ| ≥ {self.target:g}·Σ π_b·|ℓ|,  ℓ the clipped term"
-        )
-
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""
         return idle_ratio(run, "old", "the balanced clip")
@@ -175,6 +161,7 @@ class EntropyClip(Objective):
     released: bool = False
     dual: Dual = 10.0
     couples: ClassVar[str] = "batch"
+    reads = ("old_bt", "entropy_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-min(ρA', clip(ρ, 1-low(ĥ), 1+high(ĥ))A')."""
@@ -198,18 +185,14 @@ class EntropyClip(Objective):
             out_bt[active_bt] = score(entropy_n, extent(entropy_n, self.pivot), released=self.released).to(out_bt)
         return out_bt
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "entropy_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         adapt = "more room down for certain tokens and up for uncertain ones" if self.adapt else "fixed bounds"
         moved = "; advantages grow for uncertain tokens on the move and shrink for certain ones at rest"
         return f"PPO clip around [{1 - self.low:g}, {1 + self.high:g}], {adapt}{moved if self.redistribute else ''}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         low = f"{self.low:g}·(1 - min(ĥ, 0))" if self.adapt else f"{self.low:g}"
         high = f"{self.high:g}·(1 + max(ĥ, 0))" if self.adapt else f"{self.high:g}"
         adv = "A·(1 + ĥ·[ĥ > 0 and ρ moved, or ĥ ≤ 0 and ρ at rest])" if self.redistribute else "A"
@@ -226,6 +209,7 @@ class TurnClip(Objective):
     low: LowBound = 0.2
     high: Bound = 0.2
     dual: Dual = None
+    reads = ("old_bt", "turn_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-min(w_k A_t, clip(w_k, 1-low, 1+high)A_t)."""
@@ -234,16 +218,12 @@ class TurnClip(Objective):
         low_bt, high_bt = torch.full_like(adv_bt, 1 - self.low), torch.full_like(adv_bt, 1 + self.high)
         return clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "turn_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"PPO clip on each turn's geometric mean ratio, [{1 - self.low:g}, {1 + self.high:g}]"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"-min(w·A_t, clip(w, {1 - self.low:g}, {1 + self.high:g})·A_t),  w = (π(turn)/π_old(turn))^(1/|turn|)"
 
     def idle(self, run: RunFacts) -> list[str]:

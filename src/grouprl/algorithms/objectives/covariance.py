@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objectives.ratio import log_ratio
@@ -53,6 +54,7 @@ class ClipCov(Objective):
     lower: float = 1.0
     upper: float = 5.0
     couples: ClassVar[str] = "batch"
+    reads = ("old_bt",)
 
     def __post_init__(self) -> None:
         """Refuse an empty interval."""
@@ -72,19 +74,15 @@ class ClipCov(Objective):
         metrics["covariance_fraction"] = sampled_bt.to(adv_bt.dtype)
         return TokenLoss(torch.where(sampled_bt, 0, loss_bt), metrics)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"PPO clip with [{1 - self.low:g}, {1 + self.high:g}], and no gradient for a random {self.share:g} of the "
             f"tokens, sampled where log-prob and advantage vary together (covariance {self.lower:g} to {self.upper:g})"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return (
             f"-[t not sampled]·min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  "
             f"sampled where {self.lower:g} < (A - mean A)(log π - mean log π) < {self.upper:g}"
@@ -101,6 +99,12 @@ class KLCov(Objective):
     share: Share = 2e-3
     coef: Annotated[float, Field(ge=0)] = 1.0
     couples: ClassVar[str] = "batch"
+    says = (
+        "importance-weighted policy gradient without clip; the {share:g} of the tokens whose log-prob and "
+        "advantage vary together most pay {coef:g} times their distance from the old policy"
+    )
+    equation = "-ρ_t·A_t + {coef:g}·[t among the top {share:g} of (A - mean A)(log π - mean log π)]·|log ρ_t|"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-ρ_t·A_t, plus coef·|log ρ_t| for the chosen tokens."""
@@ -116,23 +120,6 @@ class KLCov(Objective):
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: no row for sure, because a token without advantage may be chosen to pay."""
         return torch.zeros_like(batch.group_b, dtype=torch.bool) if self.coef else super().zero_rows(batch)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"importance-weighted policy gradient without clip; the {self.share:g} of the tokens whose log-prob and "
-            f"advantage vary together most pay {self.coef:g} times their distance from the old policy"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return (
-            f"-ρ_t·A_t + {self.coef:g}·[t among the top {self.share:g} of (A - mean A)(log π - mean log π)]·|log ρ_t|"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """The distance has no slope at zero."""

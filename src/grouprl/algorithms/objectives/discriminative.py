@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.objectives.objective import Objective
@@ -57,6 +58,7 @@ class Labels(Advantage):
 
     size: Size = "one"
     one_sided: Literal["one", "zero"] = "zero"
+    reads = ("correct_b",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """A = ±size."""
@@ -68,17 +70,13 @@ class Labels(Advantage):
         lone_b = torch.full_like(own_b, float(self.one_sided == "one")) * batch.stats_b
         return batch.broadcast((2 * right_b - 1) * torch.where(mixed_b, sizes[self.size], lone_b))
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("correct_b",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         lone = {"one": "1", "zero": "0"}[self.one_sided]
         return f"+ for correct completions, - for wrong ones; size {_SIZE[self.size]}; {lone} in one-sided groups"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return {
             "one": "A = ±1",
             "balanced": "A = ±G/(2·n_c)",
@@ -101,23 +99,20 @@ class SuccessWeight(Weighting):
     """
 
     form: Literal["failure", "root_odds"] = "failure"
+    reads = ("correct_b",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """1-p or sqrt((1-p)/p)."""
         share_b = success(batch, self.name)[1].clamp(*HELD)
         return batch.broadcast(1 - share_b if self.form == "failure" else ((1 - share_b) / share_b).sqrt())
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("correct_b",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         what = "1 - p" if self.form == "failure" else "sqrt((1-p)/p)"
         return f"weigh each prompt by {what}, p the share of its completions that are right"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "× (1 - p)" if self.form == "failure" else "× sqrt((1 - p)/p)"
 
 
@@ -133,6 +128,7 @@ class ImplicitNegative(Objective):
     negative: Coefficient = 1.0
     floor: Positive = 1.0
     limit: Positive = 10.0
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
@@ -144,12 +140,8 @@ class ImplicitNegative(Objective):
         floored_bt = ((left_bt < self.floor) & (adv_bt < 0)).to(adv_bt.dtype)
         return TokenLoss(torch.where(adv_bt != 0, loss_bt, 0), {"capped_fraction": floored_bt.detach()})
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         share = "that" if self.negative == 1 else f"{self.negative:g} times that"
         return (
             f"raise the likelihood of correct completions, and {share} of wrong ones under the policy that is "
@@ -157,8 +149,8 @@ class ImplicitNegative(Objective):
             f"right ones are taken out; its ratio (1 - pρ)/(1 - p) is held at {self.floor:g} or above"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         wrong = f"-{self.negative:g}·log max((1 - p·ρ_t)/(1 - p), {self.floor:g})"
         return f"-log ρ_t if right, {wrong} if wrong,  ρ_t = π(y_t)/π_old(y_t)"
 
@@ -178,6 +170,7 @@ class Classify(Objective):
     beta: Positive = 1.0
     center: Literal["leave_one_out", "none"] = "leave_one_out"
     couples: ClassVar[str] = "group"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """|A_i|·softplus(-sign(A_i)·ψ_i) on each token of completion i."""
@@ -193,17 +186,13 @@ class Classify(Objective):
         live_b = (batch.need("advantage_bt", self.name) != 0).any(1).to(batch.dtype)
         return (levels.total(live_b, batch.group_b) if self.center == "leave_one_out" else live_b) == 0
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         among = "" if self.center == "none" else " minus the mean of the other completions'"
         return f"predict whether a completion is right from {self.beta:g} times its log-ratio{among}, by cross-entropy"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         among = "" if self.center == "none" else " - mean_{j≠i} r_j"
         return f"|A_i|·BCE(ψ_i, [A_i>0]),  ψ_i = r_i{among},  r_i = {self.beta:g}·log(π/π_old)(y_i)"
 
@@ -245,20 +234,20 @@ class Separate(Objective):
         mean_b = levels.mean(scaled_b, id_b, wrong_b)
         return top_b + self.tau * torch.where(mean_b > 0, mean_b, 1).log()
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("old_bt",) if self.score == "ratio" else ()
 
+    @override
     def words(self) -> str:
-        """Describe."""
         score = "mean log-prob" if self.score == "log_likelihood" else "mean ratio to the old policy"
         wrong = "lower that of wrong ones"
         if self.tau is not None:
             wrong = f"lower the soft maximum (temperature {self.tau:g}) of the wrong ones', the most likely first"
         return f"raise the {score} of correct completions, {wrong}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         score = "1/|y| Σ_t log π(y_t)" if self.score == "log_likelihood" else "1/|y| Σ_t π(y_t)/π_old(y_t)"
         if self.tau is None:
             return f"-A_i·s_i,  s = {score}"
@@ -277,6 +266,8 @@ class KLConstraint(Regularizer):
     limit: Annotated[float, Field(ge=0)] = 1e-4
     estimator: Literal["k1", "k3"] = "k1"
     couples: ClassVar[str] = "batch"
+    says = "hold the KL from the old policy below {limit:g} by a squared hinge of weight {coef:g}"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """sg[c·max(0, K - limit)]·k_t."""
@@ -286,16 +277,8 @@ class KLConstraint(Regularizer):
         mean = (weight_bt * kl_bt).detach().sum() / weight_bt.sum().clamp(min=1e-30)
         return TokenLoss(self.coef * (mean - self.limit).clamp(min=0) * kl_bt, {})
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"hold the KL from the old policy below {self.limit:g} by a squared hinge of weight {self.coef:g}"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         k = "log π_old - log π" if self.estimator == "k1" else "ρ - 1 - log ρ"
         return f"+ {self.coef:g}/2 · max(0, K - {self.limit:g})²,  K = mean({k})"
 

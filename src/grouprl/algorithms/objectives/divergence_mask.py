@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import Against, log_ratio, symbol
@@ -42,6 +43,7 @@ class DivergenceMask(Objective):
     cap: Annotated[float, Field(gt=0)] | None = 20.0
     against: Against = "old"
     also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-M_t·sg[min(ρ_t, cap)]·A_t·log π(y_t)."""
@@ -63,12 +65,8 @@ class DivergenceMask(Objective):
             metrics["capped_fraction"] = ((ratio_bt > self.cap) & acts_bt).to(adv_bt.dtype) * kept_bt
         return TokenLoss(-kept_bt * weight_bt * adv_bt * logp_bt, metrics)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         cap = "" if self.cap is None else f", the ratio at most {self.cap:g}"
         return (
             f"advantage times the ratio, not differentiated{cap}; a token whose {_WORDS[self.divergence]} by more than "
@@ -76,8 +74,8 @@ class DivergenceMask(Objective):
             "out"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         cap = "ρ_t" if self.cap is None else f"min(ρ_t, {self.cap:g})"
         if self.divergence == "tv":
             region = f"π - π_old ≤ {self.high:g} if A>0, π_old - π ≤ {self.low:g} else"

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective
@@ -33,6 +34,7 @@ class DropoutClip(Objective):
     high: Bound = 0.2
     dual: Dual = None
     couples: ClassVar[str] = "batch"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """[kept]·N/N_kept·max(-Aρ, -A clip(ρ))."""
@@ -63,20 +65,16 @@ class DropoutClip(Objective):
         share = x_n.sum() / x_n.abs().sum().clamp(min=1e-30)
         return torch.where(share.abs() > TIE, share, 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         by = "least like the others (x·Σx)" if self.score == "correlation" else "of smallest |x|"
         return (
             f"PPO clip within [{1 - self.low:g}, {1 + self.high:g}] without the {self.drop:.0%} of tokens {by}, "
             "x = ρA, of each sign"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         score = "x·Σ_j x_j" if self.score == "correlation" else "|x|"
         clip = f"-min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
         return (

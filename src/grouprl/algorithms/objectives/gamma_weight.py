@@ -31,6 +31,13 @@ class GammaWeight(Objective):
     k_negative: Power = 3.0
     lambda_negative: Power = 2.0
     against: Against = "old"
+    says = (
+        "push each token's log-prob by its advantage times a weight of its whole completion's ratio w, "
+        "w^k·e^(λ(1-w)): k {k_positive:g}, λ {lambda_positive:g} where A ≥ 0, k {k_negative:g}, λ "
+        "{lambda_negative:g} where A < 0"
+    )
+    equation = "-sg[w^k·e^(λ(1-w))]·A·log π(y_t),  w = π(y)/π_old(y)"
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-φ(w)·A_t·log π(y_t)."""
@@ -42,22 +49,6 @@ class GammaWeight(Objective):
         lambda_bt = torch.where(adv_bt >= 0, self.lambda_positive, self.lambda_negative).to(adv_bt.dtype)
         weight_bt = (k_bt * log_bt + lambda_bt.clamp(min=1e-4) * (1 - log_bt.exp())).exp()
         return TokenLoss(-weight_bt * adv_bt * logp_bt, {"gate_mean": weight_bt})
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "push each token's log-prob by its advantage times a weight of its whole completion's ratio w, "
-            f"w^k·e^(λ(1-w)): k {self.k_positive:g}, λ {self.lambda_positive:g} where A ≥ 0, "
-            f"k {self.k_negative:g}, λ {self.lambda_negative:g} where A < 0"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "-sg[w^k·e^(λ(1-w))]·A·log π(y_t),  w = π(y)/π_old(y)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 weighs 1."""

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.ratio import Against, RatioLevel, log_ratio, symbol
 from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
@@ -37,17 +38,12 @@ class Objective(Part):
 class PolicyGradient(Objective):
     """REINFORCE: every token's log-prob times its advantage, no ratio (Williams 1992)."""
 
+    says = "push each token's log-prob by its advantage, without ratio or clip"
+    equation = "-A_t · log π(y_t)"
+
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = -A_t log π(y_t)."""
         return TokenLoss(-batch.need("advantage_bt", self.name) * logp_bt, {})
-
-    def words(self) -> str:
-        """Describe."""
-        return "push each token's log-prob by its advantage, without ratio or clip"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "-A_t · log π(y_t)"
 
 
 @part("objective")
@@ -64,6 +60,7 @@ class Clipped(Objective):
     dual: Annotated[float, Field(gt=1)] | None = None
     against: Against = "old"
     also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high", "dual_clip": "dual"}
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = max(-A ρ, -A clip(ρ, 1-low, 1+high)), for A<0 at most -A·dual."""
@@ -76,20 +73,16 @@ class Clipped(Objective):
             loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * self.dual), loss_bt)
         return TokenLoss(loss_bt, clip_metrics(ratio_bt, adv_bt, 1 - self.low, 1 + self.high, self.dual))
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         dual = f", a negative token's loss at most {self.dual:g}·|A|" if self.dual else ""
         return (
             f"PPO clip at {self.ratio} level: no gain from moving the ratio beyond "
             f"[{1 - self.low:g}, {1 + self.high:g}]{dual}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         dual = "" if self.dual is None else f" (at most {self.dual:g}·|A| where A < 0)"
         clip = f"-min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
         return f"{clip}{dual},  {symbol(self.ratio, self.against)}"

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.filters.selection import Selection
@@ -47,6 +48,7 @@ class RegionGradient(Objective):
     far_high: Bound = 2.0
     correction: Literal["none", "importance"] = "none"
     also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A_t·w_t·I_t·log π(y_t)."""
@@ -75,12 +77,8 @@ class RegionGradient(Objective):
             below_bt = below_bt & ~((adv_bt >= 0) & (ratio_bt <= 1 - self.far_low))
         return above_bt, below_bt
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         weight = " times its ratio (not differentiated)" if self.correction == "importance" else ", without ratio"
         band = "" if self.region == "none" else f" (band [{1 - self.low:g}, {1 + self.high:g}]{self._far()})"
         return f"push each token's log-prob by its advantage{weight}; {_REGION[self.region]}{band}"
@@ -88,8 +86,8 @@ class RegionGradient(Objective):
     def _far(self) -> str:
         return f", far: below {1 - self.far_low:g} or above {1 + self.far_high:g}" if self.region == "ring" else ""
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         rho = "·sg[ρ_t]" if self.correction == "importance" else ""
         band = f"{1 - self.low:g} ≤ ρ_t ≤ {1 + self.high:g}"
         far_low, far_high = f"{1 - self.far_low:g}", f"{1 + self.far_high:g}"
@@ -111,6 +109,7 @@ class PolicyDrift(Regularizer):
 
     coef: Coefficient = 1e-3
     cap: Annotated[float, Field(gt=0)] | None = 2.0
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """α·min(ρ_t - 1, cap)·log π(y_t), ρ detached."""
@@ -118,17 +117,13 @@ class PolicyDrift(Regularizer):
         weight_bt = excess_bt if self.cap is None else excess_bt.clamp(max=self.cap)
         return TokenLoss(self.coef * weight_bt * logp_bt, {})
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         cap = "" if self.cap is None else f", the weight at most {self.cap:g}"
         return f"{self.coef:g} times the drift from the old policy: tokens are pulled back by how far ρ left 1{cap}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         weight = "(ρ_t - 1)" if self.cap is None else f"min(ρ_t - 1, {self.cap:g})"
         return f"+ {self.coef:g} · sg[{weight}]·log π(y_t)"
 
@@ -147,18 +142,12 @@ class Shift(Normalize):
     """
 
     amount: float = 0.1
+    says = "every advantage raised by {amount:g} (the baseline lies that much lower)"
+    equation = "A ← A + {amount:g}"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A + amount on rows that count in statistics."""
         return torch.where(batch.active_bt & batch.stats_b[:, None], adv_bt + self.amount, adv_bt)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"every advantage raised by {self.amount:g} (the baseline lies that much lower)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A ← A + {self.amount:g}"
 
 
 @part("token_weight")
@@ -166,18 +155,12 @@ class AdvantageTilt(Weighting):
     """exp(A/τ): good completions weigh more, bad ones less (RED-Weight, arXiv:2509.24203); exponent within ±20."""
 
     temperature: Annotated[float, Field(gt=0)] = 1.0
+    says = "weigh every token by exp(advantage / {temperature:g})"
+    equation = "× exp(A/{temperature:g})"
 
     def __call__(self, batch: Batch) -> Tensor:
         """exp(A_t/τ)."""
         return (batch.need("advantage_bt", self.name) / self.temperature).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
-
-    def words(self) -> str:
-        """Describe."""
-        return f"weigh every token by exp(advantage / {self.temperature:g})"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"× exp(A/{self.temperature:g})"
 
 
 @part("filter")
@@ -189,6 +172,9 @@ class BalanceNegatives(Selection):
     code (arXiv:2509.24203). Which are dropped is sampled from the digits of their mean log-prob, so that a batch in
     another order, or cut in other pieces, drops the same ones.
     """
+
+    says = "leave out completions below their group's mean, sampled at random, until they are no more than the others"
+    reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Take surplus negatives out of the statistics."""
@@ -204,16 +190,6 @@ class BalanceNegatives(Selection):
         """[B] numbers in [0, 1), from digits of the mean log-prob that rounding does not reach."""
         old_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
         return (997 * old_bt.sum(1) / batch.length_b.clamp(min=1)).frac().abs()
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "leave out completions below their group's mean, sampled at random, until they are no more than the others"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """A lone completion is never below the mean, nor are more than half of two."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
@@ -42,20 +43,20 @@ class OneToken(Objective):
     def _reading(self) -> str:
         return f"stats.logp@{self.kappa:g}"
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return () if self.kappa == 1 else (self._reading(),)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             "at every position, as if many tokens were sampled"
             f"{'' if self.kappa == 1 else f' at temperature {self.kappa:g}'}: reward 1 for the demonstration's, "
             f"{self.beta:g} for any other"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         p = "π" if self.kappa == 1 else f"softmax(z/{self.kappa:g})"
         return f"-[p'(x)·log π(x) + {self.beta:g}·Σ_{{a≠x}} p'(a)·log π(a)],  p' = sg {p}"
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.part import TokenLoss, part
@@ -24,10 +25,10 @@ class PreClipped(Clipped):
         anchor_bt, limit = batch.need(f"{self.against}_bt", self.name), math.log(self.bound)
         return super().__call__(anchor_bt + (logp_bt - anchor_bt).clamp(-limit, limit), batch)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"{super().words()}; the ratio is first held in [{1 / self.bound:g}, {self.bound:g}]"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"{super().formula()},  log ρ held in ±log {self.bound:g}"

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import log_ratio
@@ -29,6 +30,7 @@ class PairwiseGradient(Objective):
     high: Bound = 0.2
     clip: Literal["separate", "joint"] = "separate"
     couples: ClassVar[str] = "group"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-log π(y_i)·1/(G-1)·Σ_j (A_i - A_j) w_i w_j K_ij on each token of completion i."""
@@ -66,12 +68,8 @@ class PairwiseGradient(Objective):
         """[B] bool: rows whose advantage equals that of all other completions of their prompt."""
         return ~(self._gaps(batch) != 0).any(1)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         prepared = "its own ratio" if self.clip == "separate" else "the ratio of the two ratios"
         return (
             "push every two completions of one prompt apart by the difference of their rewards, times both "
@@ -88,8 +86,8 @@ class PairwiseGradient(Objective):
         low, high = self._band()
         return f"[{low:.3g}, {high:.3g}]"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"-log π(y_i)·1/(G-1)·Σ_j sg[w_i w_j]·(A_i - A_j)·[inside {self._band_words()}],  w = π(y)/π_old(y)"
 
     def idle(self, run: RunFacts) -> list[str]:

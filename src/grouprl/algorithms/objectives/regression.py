@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.objectives.objective import Objective
@@ -78,6 +79,7 @@ class Regression(Objective):
     coef: Positive = 1.0
     anchor: Anchor = "ref"
     level: Literal["token", "sequence"] = "sequence"
+    reads = ("{anchor}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """c·(β d - A)², d = log π - log π_anchor of the token or the completion."""
@@ -92,17 +94,13 @@ class Regression(Objective):
         """[B] bool: none but rows without tokens, for an advantage of 0 is a target too."""
         return ~batch.active_bt.any(1)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.anchor}_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         what = "token's log-ratio" if self.level == "token" else "completion's log-ratio (sum over its tokens)"
         return f"fit {self.beta:g} times each {what} to {anchor_words(self.anchor)} to its advantage, by least squares"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         of = "(y_t)" if self.level == "token" else "(y)"
         return f"{self.coef:g}·({self.beta:g}·log(π/π_{self.anchor}){of} - A)²"
 
@@ -131,6 +129,7 @@ class GroupRegression(Objective):
     average: Literal["sample", "population"] = "sample"
     standardize_eps: Positive | None = None
     couples: ClassVar[str] = "group"
+    reads = ("{anchor}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """c·G/(G-1)·(β(d_i - mean_g d) - A_i)² on each token of completion i."""
@@ -155,20 +154,16 @@ class GroupRegression(Objective):
         n_b, weight_b = self._counts(batch)
         return (n_b <= 1) | (weight_b == 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.anchor}_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         scale = f"{self.beta:g} times their" if self.standardize_eps is None else "their standardised"
         return (
             f"fit differences between completions of one prompt: {scale} log-ratios (sum over tokens) to "
             f"{anchor_words(self.anchor)}, centred within the group, to their advantages, by least squares"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         ratio, factor = f"log(π/π_{self.anchor})(y_i)", "·G/(G-1)" if self.average == "sample" else ""
         scaled = f"{self.beta:g}·(d_i - mean_g d)"
         if self.standardize_eps is not None:
@@ -212,17 +207,17 @@ class SoftBaseline(Advantage):
         log_b = torch.where(batch.mask_bt, gap_bt, 0).sum(1)
         return (log_b - levels.extreme(log_b, batch.group_b, weight_b, largest=True)).clamp(-LOG_LIMIT, 0).exp()
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("ref_bt", "old_bt") if self.under == "ref" else ()
 
+    @override
     def words(self) -> str:
-        """Describe."""
         whose = "" if self.under == "old" else ", each weighed by its probability under the reference"
         return f"reward minus the soft mean of its group's rewards (temperature {self.beta:g}){whose}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         if self.under == "old":
             return f"A = R - {self.beta:g}·log mean_g exp(R/{self.beta:g})"
         return f"A = R - {self.beta:g}·log Σ_j w_j exp(R_j/{self.beta:g}),  w_j ∝ π_ref(y_j)/π_old(y_j)"

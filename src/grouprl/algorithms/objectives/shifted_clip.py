@@ -21,6 +21,12 @@ class ShiftedClip(Objective):
     low: LowBound = 0.2
     high: Bound = 0.2
     dual: Dual = None
+    says = (
+        "PPO clip of the ratio to the policy that sampled the completion, from {low:g} below to {high:g} above "
+        "what it was at the start of the update"
+    )
+    equation = "-min(r·A, clip(r, c-{low:g}, c+{high:g})·A),  r = π/π_behavior(y_t), c = π_old/π_behavior(y_t)"
+    reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
@@ -28,23 +34,6 @@ class ShiftedClip(Objective):
         center_bt = log_ratio(batch.need("old_bt", self.name), batch, against="behavior").exp()
         bounds = (center_bt - self.low).clamp(min=0), center_bt + self.high
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "PPO clip of the ratio to the policy that sampled the completion, from "
-            f"{self.low:g} below to {self.high:g} above what it was at the start of the update"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return (
-            f"-min(r·A, clip(r, c-{self.low:g}, c+{self.high:g})·A),  r = π/π_behavior(y_t), c = π_old/π_behavior(y_t)"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """A policy that has not moved is at the centre."""

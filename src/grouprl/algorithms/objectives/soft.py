@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
@@ -28,6 +29,11 @@ class SoftGate(Objective):
     tau_negative: Temperature = 1.05
     ratio: RatioLevel = "token"
     against: Against = "old"
+    says = (
+        "a smooth gate on the ratio instead of a clip: full gradient at 1, fading on both sides (temperature "
+        "{tau_positive:g} where A > 0, {tau_negative:g} elsewhere)"
+    )
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-(4/τ)·sigmoid(τ(ρ_t - 1))·A_t."""
@@ -38,19 +44,8 @@ class SoftGate(Objective):
         kept_bt = 4 * gate_bt * (1 - gate_bt)
         return TokenLoss(-4 / tau_bt * gate_bt * adv_bt, {"gate_mean": kept_bt})
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "a smooth gate on the ratio instead of a clip: full gradient at 1, fading on both sides "
-            f"(temperature {self.tau_positive:g} where A > 0, {self.tau_negative:g} elsewhere)"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {symbol(self.ratio, self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -70,6 +65,12 @@ class GeometricMean(Objective):
     high: Bound = 0.4
     against: Against = "old"
     also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    says = (
+        "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
+        "advantage's direction at e^{high:g} and e^-{low:g}"
+    )
+    equation = "-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {high:g}) if A>0, max(log ρ, -{low:g}) if A<0"
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-exp(mean_t c_t)·A."""
@@ -85,22 +86,6 @@ class GeometricMean(Objective):
             "clip_fraction_low": below_bt.to(adv_bt.dtype),
         }
         return TokenLoss(-mean_b.clamp(max=LOG_LIMIT).exp()[:, None] * adv_bt, metrics)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
-            "advantage's "
-            f"direction at e^{self.high:g} and e^-{self.low:g}"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"-exp(1/|y| Σ_t c_t)·A,  c = min(log ρ, {self.high:g}) if A>0, max(log ρ, -{self.low:g}) if A<0"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A ratio that is always 1 cannot be clipped."""

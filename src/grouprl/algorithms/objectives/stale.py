@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objectives.ratio import log_ratio
@@ -48,6 +49,7 @@ class InterpolatedClip(Objective):
     cap: Bound | None = 5.0
     beyond: Beyond = "mask"
     also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    reads = ("behavior_bt", "step")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """w_t·max(-A ρ_t, -A clip(ρ_t, 1-low, 1+high))."""
@@ -61,20 +63,16 @@ class InterpolatedClip(Objective):
         metrics["capped_fraction"] = capped_bt
         return TokenLoss(held_bt * torch.maximum(free_bt, clipped_bt), metrics)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("behavior_bt", "step")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         above = "" if self.cap is None else f"; above {self.cap:g} it is {_ABOVE[self.beyond]}"
         return (
             f"PPO clip [{1 - self.low:g}, {1 + self.high:g}] around a proximal policy interpolated between the one "
             f"that sampled the token and the current one, times how far that lies from the former{above}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return (
             f"-sg[w_t]·min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A),  ρ = π/π_prox, w = π_prox/π_b, "
             "log π_prox = (1-α)·log π_b + α·sg[log π], α = (v - v_b)/(v + 1 - v_b)"
@@ -111,6 +109,12 @@ class ProbabilityMask(Objective):
 
     low: Annotated[float, Field(gt=0, le=1)] = 0.2
     high: Annotated[float, Field(gt=0, le=1)] = 0.2
+    says = (
+        "advantage times the ratio to the sampler; a token whose probability has risen by more than {high:g} "
+        "with a good completion, or fallen by more than {low:g} with a bad one, is left out"
+    )
+    equation = "-ρ_t·A_t·[π - π_b ≤ {high:g} if A>0, π - π_b ≥ -{low:g} if A<0],  ρ_t = π(y_t)/π_b(y_t)"
+    reads = ("behavior_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-M_t·ρ_t·A_t."""
@@ -125,21 +129,6 @@ class ProbabilityMask(Objective):
             "clip_fraction_low": below_bt,
         }
         return TokenLoss(-(1 - above_bt - below_bt) * ratio_bt * adv_bt, metrics)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("behavior_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "advantage times the ratio to the sampler; a token whose probability has risen by more than "
-            f"{self.high:g} with a good completion, or fallen by more than {self.low:g} with a bad one, is left out"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"-ρ_t·A_t·[π - π_b ≤ {self.high:g} if A>0, π - π_b ≥ -{self.low:g} if A<0],  ρ_t = π(y_t)/π_b(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A policy that has not moved is inside."""
@@ -158,6 +147,12 @@ class SecondMomentMask(Weighting):
     """
 
     threshold: Annotated[float, Field(gt=0)] = 0.04
+    says = (
+        "leave out the tokens on which policy and sampler differ most, until the mean square of log "
+        "π_old/π_behavior over the others is {threshold:g}"
+    )
+    equation = "× [among the smallest (log π_old/π_behavior)², mean ≤ {threshold:g}]"
+    reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Tensor:
         """1 where (log w_t)² is among the smallest whose mean is at most the threshold, else 0."""
@@ -168,21 +163,6 @@ class SecondMomentMask(Weighting):
         if kept == len(sorted_n):
             return torch.ones_like(square_bt)
         return ((square_bt < sorted_n[kept]) & batch.active_bt).to(square_bt.dtype)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "leave out the tokens on which policy and sampler differ most, until the mean square of "
-            f"log π_old/π_behavior over the others is {self.threshold:g}"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"× [among the smallest (log π_old/π_behavior)², mean ≤ {self.threshold:g}]"
 
     def idle(self, run: RunFacts) -> list[str]:
         """An exact sampler never differs."""

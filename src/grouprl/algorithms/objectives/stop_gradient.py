@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objectives.ratio import Against, RatioLevel, log_ratio, symbol
@@ -35,6 +36,7 @@ class Capped(Objective):
     ratio: RatioLevel = "token"
     against: Against = "old"
     also: ClassVar[Mapping[str, str]] = {"cap": "high", "floor": "low"}
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-sg[clip(ρ_t)]·A_t·log π(y_t)."""
@@ -53,20 +55,16 @@ class Capped(Objective):
         limits = (self.low, self.high, self.low_negative, self.high_negative)
         return any(limit is not None for limit in limits)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         other = "the old policy" if self.against == "old" else "the sampler"
         return (
             f"push each token's log-prob by its advantage times its ratio to {other}, the ratio held in "
             f"{self._limits()} and not differentiated; every token keeps a gradient"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"-sg[ρ held in {self._limits()}]·A·log π(y_t),  {symbol(self.ratio, self.against)}"
 
     def _limits(self) -> str:
@@ -91,6 +89,7 @@ class MaskedImportance(Objective):
     high: Bound = 0.27
     cap: Bound | None = 5.0
     also: ClassVar[Mapping[str, str]] = {"clip_low": "low", "clip_high": "high"}
+    reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-M_t·w_t·A_t·log π(y_t)."""
@@ -103,19 +102,15 @@ class MaskedImportance(Objective):
         kept_bt = (1 - metrics["clip_fraction"]) * weight_bt
         return TokenLoss(-kept_bt * adv_bt * logp_bt, metrics)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"push each token's log-prob by its advantage times its ratio to the sampler{_at_most(self.cap)}; "
             f"tokens already moved beyond [{1 - self.low:g}, {1 + self.high:g}] of the old policy are left out"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         cap = "∞" if self.cap is None else f"{self.cap:g}"
         return f"-M_t·sg[min(π/π_behavior, {cap})]·A_t·log π(y_t)"
 

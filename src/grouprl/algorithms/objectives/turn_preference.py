@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.turn_level import same_actions, turns_of
 from grouprl.algorithms.objectives.objective import Objective
@@ -26,6 +27,7 @@ class Preference(Objective):
 
     beta: float
     couples: ClassVar[str] = "group"
+    reads = ("ref_bt", "turn_bt")
 
     def margins(self, log_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
         """[B,B] by how much the first episode of each pair became likelier than the second, in nats."""
@@ -71,10 +73,6 @@ class Preference(Objective):
         better_bb = self.pairs(batch)
         return ~(better_bb.any(1) | better_bb.any(0))
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("ref_bt", "turn_bt")
-
     def refuse(self, run: RunFacts) -> list[str]:
         """A pair needs two episodes and a reference."""
         lone = [f"{self.name} compares completions of one prompt. Use batch.group_size of 2 or more"]
@@ -92,6 +90,11 @@ class DiscountedPreference(Preference):
 
     beta: Annotated[float, Field(gt=0)] = 0.1
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.7
+    says = (
+        "of every two episodes of a prompt make the better one likelier against the reference, early turns more "
+        "(discount {gamma:g}, strength {beta:g})"
+    )
+    equation = "-log σ({beta:g}·[Σ_k φ(k,T_w) d_k(w) - Σ_k φ(k,T_l) d_k(l)]),  d = log π/π_ref of a turn"
 
     def margins(self, log_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
         """[B,B] difference of weighted sums."""
@@ -108,17 +111,6 @@ class DiscountedPreference(Preference):
             late_bs = 1 - self.gamma ** (turns_b - place_bs).clamp(min=0)
             found_bs = self.gamma ** place_bs.clamp(min=0) * late_bs / (1 - self.gamma ** turns_b.clamp(min=1))
         return torch.where(there_bs, found_bs, 0)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "of every two episodes of a prompt make the better one likelier against the reference, early turns "
-            f"more (discount {self.gamma:g}, strength {self.beta:g})"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"-log σ({self.beta:g}·[Σ_k φ(k,T_w) d_k(w) - Σ_k φ(k,T_l) d_k(l)]),  d = log π/π_ref of a turn"
 
 
 @part("objective")
@@ -152,19 +144,19 @@ class SegmentPreference(Preference):
             last_bb = torch.minimum(last_bb, first_bb + self.turns)
         return first_bb, torch.maximum(last_bb, first_bb)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return (*super().needs(), "state_bs", "token_bt")
 
+    @override
     def words(self) -> str:
-        """Describe."""
         how_long = "to the end of the shorter" if self.turns is None else f"for at most {self.turns} turns"
         return (
             "of every two episodes of a prompt make the better one likelier against the reference, from the turn in "
             f"which they part, {how_long} (strength {self.beta:g})"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         end = "min(T_w, T_l)" if self.turns is None else f"min(e + {self.turns}, T_w, T_l)"
         return f"-log σ({self.beta:g}·Σ_{{e≤k<f}} [d_k(w) - d_k(l)]),  f = {end},  d = log π/π_ref of a turn"

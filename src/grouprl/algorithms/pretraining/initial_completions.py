@@ -9,14 +9,15 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Curriculum, DataPart, Pretraining, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join, subset
-from grouprl.rollout.serialize import Packed, pack, unpack
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.serialize import Packed, pack, unpack
 
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -46,10 +47,7 @@ class InitialCompletions(Pretraining):
     completions: Count = 8
     beta: NonNegative = 0.5
     prompts_per_piece: Count = 32
-
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("past.baseline", "past.rate")
+    fills = ("past.baseline", "past.rate")
 
     def count(self, context: RunContext) -> int:
         """Pieces of `prompts_per_piece` prompts."""
@@ -85,8 +83,8 @@ class InitialCompletions(Pretraining):
         total = self.completions * (run.examples or 0)
         return f"{run.examples} × {self.completions} = {total:,} completions before the first step"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         mean = "mean reward" if self.beta == 0 else f"soft mean of their rewards (temperature {self.beta:g})"
         return (
             f"sample {self.completions} completions of the initial policy to every prompt, once: the {mean}, the "
@@ -94,8 +92,8 @@ class InitialCompletions(Pretraining):
             "right ones and one correct completion are kept"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "V* = mean_j r_j" if self.beta == 0 else f"V* = {self.beta:g}·log mean_j exp(r_j/{self.beta:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -144,8 +142,8 @@ class InitialRate(Curriculum):
         bounds = (("above", self.above), ("below", self.below))
         return " and ".join(f"{name} {bound:g}" for name, bound in bounds if bound is not None)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"ask only prompts whose share of correct completions before training is {self._range() or 'anything'}"
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -194,8 +192,8 @@ class ReferenceRows(Replay):
         store = context.store(InitialCompletions())
         return [row for row in store["right"] if float(store["rate"][int(row["index_b"][0])]) >= self.solved]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         solved = "always" if self.solved == 1 else f"at least {self.solved:.0%} of the time"
         return (
             f"{self.share:g} correct completions of the initial policy join for each new prompt, from prompts that it "

@@ -12,16 +12,17 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.exploration.resampling import again, groups
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
+from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
-from grouprl.policy.second import second_policy
-from grouprl.policy.tokens import Tokens
-from grouprl.rollout.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.tokens import Tokens
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -160,6 +161,8 @@ class GlobalValue(SecondModel):
     gamma: Unit = 1.0
     chosen: Chosen = "answers"
     whiten: bool = True
+    equation = "½(V - G)²,  G = A_GAE({lam:g}) + V,  r = ±1 at the end"
+    fills = ("value_bt", "stats.value_after")
 
     def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B,T+1] TD(λ) returns of ±1 at the end."""
@@ -179,10 +182,6 @@ class GlobalValue(SecondModel):
         explained = foreseen(value_bt[mask_bt], outcome_bt[mask_bt])["explained_variance"]
         return {"value_loss": float(0.5 * error_bt[mask_bt].square().mean()), "explained_variance": explained}
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("value_bt", "stats.value_after")
-
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `value_bt` and `stats.value_after`."""
         tokens = whole(samples.tokens, context.policy)
@@ -194,14 +193,10 @@ class GlobalValue(SecondModel):
             before_bt, after_bt = ((x - value_m.mean()) * scale for x in (before_bt, after_bt))
         return batch.replace(value_bt=before_bt, stats={**batch.stats, "value_after": after_bt})
 
+    @override
     def words(self) -> str:
-        """Describe."""
         whiten = ", whitened" if self.whiten else ""
         return f"train a value model of its own on {self._where()}; then it is frozen and gives every value{whiten}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"½(V - G)²,  G = A_GAE({self.lam:g}) + V,  r = ±1 at the end"
 
 
 def whole(tokens: Tokens, policy: Any) -> Tokens:
@@ -229,6 +224,8 @@ class PreferenceModel(SecondModel):
     epochs: Count = 1
     beta: Positive = 0.1
     chosen: Chosen = "answers"
+    equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
+    fills = ("stats.expert",)
 
     def targets(self, model: Any, pairs: ScoredSamples, context: RunContext) -> Tensor:
         """[B] log-probs of the completions under the initial policy, which is the policy before training."""
@@ -244,19 +241,11 @@ class PreferenceModel(SecondModel):
         loss = float(-torch.nn.functional.logsigmoid(margin_n).mean())
         return {"preference_loss": loss, "preference_accuracy": float((margin_n > 0).double().mean())}
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("stats.expert",)
-
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.expert`."""
         expert_bt = self.model(context).logp(samples.tokens).logp_bt.cpu().to(batch.dtype)
         return batch.replace(stats={**batch.stats, "expert": expert_bt})
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"train a preference model by DPO (β = {self.beta:g}) on {self._where()}; then it is frozen"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"-log σ({self.beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"

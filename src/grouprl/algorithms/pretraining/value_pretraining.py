@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.returns import discounted, token_rewards
 from grouprl.algorithms.data_part import Pretraining, RunContext
@@ -33,6 +34,7 @@ class ValuePretraining(Pretraining):
     steps: Count = 50
     ridge: Positive = 1e-4
     gamma: Unit = 1.0
+    says = "before the first step, fit the value head alone to the returns of {steps} rollouts of the frozen policy"
 
     def count(self, context: RunContext) -> int:
         """One piece for each rollout."""
@@ -70,15 +72,8 @@ class ValuePretraining(Pretraining):
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"before the first step, fit the value head alone to the returns of {self.steps} rollouts of the frozen "
-            "policy"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return (
             "V = argmin Σ_t (V(s_t) - G_t)² + ridge,  G_t = Σ_{k≥t} r_k" if self.gamma == 1 else "V = argmin (V - G)²"
         )

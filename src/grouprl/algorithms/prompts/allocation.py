@@ -9,11 +9,12 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.exploration.probe import probe, rows_of
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -33,6 +34,8 @@ class Knapsack(Allocation):
     low: Count = 2
     high: Count = 128
     smoothing: NonNegative = 1.0
+    says = "the step's completions go where they are most likely to teach, {low} to {high} for each prompt"
+    equation = "max Σ_q (1 - p^N - (1-p)^N)·p(1-p)²,  Σ_q N_q = prompts·group,  {low} ≤ N_q ≤ {high}"
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their shares of all completions."""
@@ -48,16 +51,6 @@ class Knapsack(Allocation):
         if last is None:
             return 0.5
         return (last.right + self.smoothing) / (last.completions + 2 * self.smoothing)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"the step's completions go where they are most likely to teach, {self.low} to {self.high} for each prompt"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"max Σ_q (1 - p^N - (1-p)^N)·p(1-p)²,  Σ_q N_q = prompts·group,  {self.low} ≤ N_q ≤ {self.high}"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """The mean number of completions must lie between the bounds, and visits must come again."""
@@ -105,6 +98,7 @@ class GreedyFilter(Allocation):
     """
 
     solved: float = 1.0
+    says = "prompts whose greedy completion earns {solved:g} or more are left out"
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests, none of whose completions are sampled where the greedy one is good enough."""
@@ -116,10 +110,6 @@ class GreedyFilter(Allocation):
     def further(self, run: RunFacts) -> str:
         """Completions besides those of the run."""
         return f"{run.prompts} greedy completions per rollout, to choose prompts"
-
-    def words(self) -> str:
-        """Describe."""
-        return f"prompts whose greedy completion earns {self.solved:g} or more are left out"
 
 
 @part("allocation")
@@ -140,6 +130,7 @@ class GradientVariance(Allocation):
     block: Literal["embedding", "head", "trainable"] = "embedding"
     skip_above: Annotated[float, Field(ge=0, le=1)] = 1.0
     skip_below: NonNegative = 0.0
+    says = "the step's completions by gradient norm and pass rate of {probe} probes per prompt"
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their shares of all completions, numbered after the probe's."""
@@ -177,12 +168,8 @@ class GradientVariance(Allocation):
         total = run.prompts * self.probe
         return f"{run.prompts} × {self.probe} = {total} completions per rollout, to measure"
 
-    def words(self) -> str:
-        """Describe."""
-        return f"the step's completions by gradient norm and pass rate of {self.probe} probes per prompt"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         power = "" if self.beta == 2 else f"^{self.beta - 1:g}"
         return f"n_q ∝ G_q/√(p_q + {self.alpha:g}/p_q{power})"
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
@@ -39,6 +40,10 @@ class ThompsonSampling(Chooser):
     decay: Share = 0.999
     asked_decay: Share = 0.9
     gain: Literal["variance", "information"] = "variance"
+    says = (
+        "prompts by Thompson sampling of their pass rates; counts shrink by {asked_decay:g} when asked, "
+        "else by {decay:g}"
+    )
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Sample a pass rate for every prompt and take the most informative."""
@@ -62,15 +67,8 @@ class ThompsonSampling(Chooser):
             count_2n[:, index] += (sum(v.right for v in of_step), sum(v.completions - v.right for v in of_step))
         context.store(self)["counts"] = torch.from_numpy(count_2n)
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"prompts by Thompson sampling of their pass rates; counts shrink by {self.asked_decay:g} when asked, "
-            f"else by {self.decay:g}"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         power = "" if self.gain == "variance" else "²"
         return f"top by p~(1-p~){power},  p~ ~ Beta({self.prior:g} + right, {self.prior:g} + wrong)"
 
@@ -87,6 +85,8 @@ class BanditOverSources(Chooser):
     by: str = "level"
     window: Annotated[int, Field(ge=1)] = 300
     temperature: Annotated[float, Field(gt=0)] = 0.1
+    says = "sources ('{by}') by their mean |advantage| and how seldom they were asked, prompts uniformly"
+    equation = "P(d) ∝ exp((mean|A|_d + √(2 ln(n + 1)/(n_d + 1))) / {temperature:g})"
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Sample the number of prompts of each source, then the prompts."""
@@ -123,10 +123,6 @@ class BanditOverSources(Chooser):
             store["source"] = [store["names"].index(name) for name in found]
         return store["names"], np.array(store["source"])
 
-    def words(self) -> str:
-        """Describe."""
-        return f"sources ('{self.by}') by their mean |advantage| and how seldom they were asked, prompts uniformly"
-
     def refuse(self, run: RunFacts) -> list[str]:
         """Sources are told apart by something."""
         return [*super().refuse(run), *unknown_column(self.name, self.by, run)]
@@ -134,10 +130,6 @@ class BanditOverSources(Chooser):
     def idle(self, run: RunFacts) -> list[str]:
         """One source leaves nothing to choose."""
         return all_alike(self.name, self.by, run)
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"P(d) ∝ exp((mean|A|_d + √(2 ln(n + 1)/(n_d + 1))) / {self.temperature:g})"
 
 
 def ucb(window: Sequence[float], requested: int, total: int) -> float:

@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.entropy_score import extent
 from grouprl.core.batch import SOURCES
 from grouprl.protocols import EntropyScaling
-from grouprl.rollout.history import Visit
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.prompt_history import Visit
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -35,6 +36,10 @@ class LengthBudget(SamplingRule):
     target: Share = 0.8
     shrink: Share = 0.5
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    says = (
+        "a token budget per prompt that shrinks while at least {target:.0%} of its completions are right, down "
+        "to {floor:.0%} of the run's"
+    )
 
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their budgets."""
@@ -70,15 +75,8 @@ class LengthBudget(SamplingRule):
         least = max(1, round(self.floor * most))
         return max(least, round(budget - float(longest - usual)))
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"a token budget per prompt that shrinks while at least {self.target:.0%} of its completions are right, "
-            f"down to {self.floor:.0%} of the run's"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"L_q <- L_q - (Q_1 - Q_{1 - self.shrink:g})(right lengths) if p_q ≥ {self.target:g}, else L_max"
 
     def refuse(self, run: RunFacts) -> list[str]:
@@ -105,6 +103,8 @@ class EntropyTemperature(SamplingRule):
     tau: Annotated[float, Field(gt=0, lt=1)] = 0.05
     pivot: Share = 0.8
     released: bool = False
+    says = "a temperature that follows each token's entropy by up to ±{tau:.0%}"
+    equation = "T_t = T·(1 + {tau:g}·ĥ_t)"
 
     def scaling(self, context: RunContext) -> EntropyScaling | None:
         """Return the scale of the step before; None before the first step."""
@@ -122,11 +122,3 @@ class EntropyTemperature(SamplingRule):
         if not len(entropy_n):
             return
         context.store(self)["scale"] = list(extent(entropy_n, self.pivot))
-
-    def words(self) -> str:
-        """Describe."""
-        return f"a temperature that follows each token's entropy by up to ±{self.tau:.0%}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"T_t = T·(1 + {self.tau:g}·ĥ_t)"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.variants import shares
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.requests import RolloutRequest
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Budgets = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
 
@@ -59,6 +63,7 @@ class BudgetPrompts(Allocation):
     """
 
     budgets: Budgets = (0.125, 0.25, 0.5, 0.625)
+    fills = ("keys.budget",)
 
     def __post_init__(self) -> None:
         """Refuse budgets that do not rise."""
@@ -82,16 +87,12 @@ class BudgetPrompts(Allocation):
             for i, (budget, count) in enumerate(zip(limits, counts, strict=True))
         ]
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.budget",)
-
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """The prompt with each budget."""
         return [task.with_budget(example, in_tokens(budget, run.max_length)) for budget in self.budgets]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"ask each prompt with budgets of {in_words(self.budgets)}, completions spread evenly"
 
     def refuse(self, run: RunFacts) -> list[str]:

@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import Curriculum, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, suggest
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -124,8 +125,8 @@ class HistoryResampling(Chooser):
         store["open"] = candidates if back else [i for i in candidates if not _solved(i, context)]
         store["left"], store["epoch"] = rng.permutation(store["open"]).astype(int).tolist(), epoch
 
+    @override
     def words(self) -> str:
-        """Describe."""
         back = f"; every {self.readmit_every} epochs all come back" if self.readmit_every else ""
         return f"prompts in epochs; those last answered all right are left out of the next{back}"
 
@@ -187,8 +188,8 @@ class EasyToHard(Chooser):
             return int(context.store(self).get("unlocked", 1))
         return min(levels, 1 + int(levels * context.step / (self.until * context.steps)))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         when = f"evenly over the first {self.until:.0%} of the run"
         if self.mastery is not None:
             when = f"as soon as {self.mastery:.0%} of the last completions to the hardest one are right"
@@ -217,6 +218,7 @@ class HardStage(Chooser):
 
     after: Share = 0.5
     keep: Annotated[float, Field(gt=0, le=1)] = 0.6
+    says = "all prompts for {after:.0%} of the run, then the {keep:.0%} with the lowest mean reward"
 
     def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
         """Return the next prompts of the stream, and from the second stage on hard ones."""
@@ -230,10 +232,6 @@ class HardStage(Chooser):
             mean_n = np.array([m.mean if m.visits else -np.inf for m in found])
             store["hard"] = np.argsort(mean_n, kind="stable")[: max(1, round(self.keep * len(found)))].tolist()
         return at_random(np.array(store["hard"]), count, rng, chosen)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"all prompts for {self.after:.0%} of the run, then the {self.keep:.0%} with the lowest mean reward"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Keeping all prompts is no second stage."""

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.exploration.probe import probe_prompts, right_share, rows_of
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.curriculum import Chooser, Share, best, pool_size
 from grouprl.core.batch import SOURCES
-from grouprl.policy.tokens import Tokens
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.tokens import Tokens
 
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -40,6 +41,7 @@ class VarianceSampling(Chooser):
     diversity: NonNegative = 0.2
     refresh_every: Annotated[int, Field(ge=0)] = 0
     probe: Count = 8
+    equation = "w ∝ {outcome:g}·p(1-p) + {diversity:g}·distinct-3, min-max over all prompts"
 
     def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
         """Return prompts by weight, then others in the order of the stream."""
@@ -97,14 +99,10 @@ class VarianceSampling(Chooser):
             f"{self.probe} completions to each of {run.examples} prompts every {self.refresh_every} steps, to measure"
         )
 
+    @override
     def words(self) -> str:
-        """Describe."""
         fresh = f"; all measured anew every {self.refresh_every} steps" if self.refresh_every else ""
         return f"{self.share:.0%} of the prompts by the variance of their outcomes, the rest in their order{fresh}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"w ∝ {self.outcome:g}·p(1-p) + {self.diversity:g}·distinct-3, min-max over all prompts"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Frozen weights, or nothing sampled by them."""
@@ -138,6 +136,7 @@ class DifficultyTargeted(Chooser):
     reference: Count = 256
     every: Count = 2
     sharpness: Annotated[float, Field(gt=0)] = 1.0
+    equation = "P(q) ∝ exp(-|p_q - {target:g}|/{temperature:g}), without replacement"
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Sample without replacement by Gumbel keys."""
@@ -174,16 +173,12 @@ class DifficultyTargeted(Chooser):
         count = min(self.reference, run.examples or self.reference)
         return f"{run.group_size} completions to each of {count} prompts every {self.every} steps, to measure"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         how = "at their last visit"
         if self.predict == "attention":
             how = f"predicted from {self.reference} random ones measured every {self.every} steps"
         return f"prompts with a pass rate near {self.target:g}, {how}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"P(q) ∝ exp(-|p_q - {self.target:g}|/{self.temperature:g}), without replacement"
 
 
 def attend(query_nh: Tensor, key_kh: Tensor, value_k: Tensor, sharpness: float) -> Tensor:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -41,8 +42,8 @@ class Horizon(SamplingRule):
         context.note("horizon", turns, "mean")
         return [replace(request, max_turns=turns) for request in requests]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         stages = ", ".join(map(str, self.turns))
         return f"episodes of at most {stages} turns, the next number every {self.every} steps"
 

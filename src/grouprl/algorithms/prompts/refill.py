@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.filters.difficulty import ROUNDING, Rate, band_rows, check_band
 from grouprl.algorithms.filters.selection import By, telling_rows
@@ -29,8 +30,8 @@ class DynamicSampling(Part):
         """[B] bool: rows of groups that hold both right and wrong completions (by="reward": different rewards)."""
         return telling_rows(batch, self.by)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.by == "reward":
             return f"sample new prompts until no group has zero variance, at most {self.max_rounds} rounds"
         return f"sample new prompts until every one has right and wrong completions, at most {self.max_rounds} rounds"
@@ -51,6 +52,10 @@ class DifficultyBand(Part):
     low: Rate = 0.2
     high: Rate = 0.8
     max_rounds: Annotated[int, Field(ge=1)] = 10
+    says = (
+        "sample new prompts until every one has between {low:.0%} and {high:.0%} correct completions, at most "
+        "{max_rounds} rounds"
+    )
 
     def __post_init__(self) -> None:
         """Refuse an empty band."""
@@ -59,14 +64,6 @@ class DifficultyBand(Part):
     def wanted(self, batch: Batch) -> Tensor:
         """[B] bool: rows of mixed groups inside the band."""
         return band_rows(batch, self.low, self.high)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"sample new prompts until every one has between {self.low:.0%} and {self.high:.0%} correct "
-            "completions, at "
-            f"most {self.max_rounds} rounds"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """One round is no refill."""
@@ -85,6 +82,11 @@ class EpisodeBand(Part):
     high: Rate = 0.8
     agent: Annotated[int, Field(ge=0)] = 0
     max_rounds: Annotated[int, Field(ge=1)] = 10
+    says = (
+        "sample new prompts until there are enough episodes in which agent {agent} earns between {low:g} and "
+        "{high:g} on average, at most {max_rounds} rounds"
+    )
+    reads = ("agent_b", "keys.episode")
 
     def __post_init__(self) -> None:
         """Refuse an empty band."""
@@ -97,17 +99,6 @@ class EpisodeBand(Part):
         mean_b = levels.mean(batch.reward_b, episode_b, own_b)
         inside_b = (mean_b >= self.low - ROUNDING) & (mean_b <= self.high + ROUNDING)
         return inside_b & (levels.total(own_b, episode_b) > 0)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b", "keys.episode")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"sample new prompts until there are enough episodes in which agent {self.agent} earns between "
-            f"{self.low:g} and {self.high:g} on average, at most {self.max_rounds} rounds"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """A band without bounds; one round still leaves episodes out."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.exploration.probe import probe_prompts, rows_of
@@ -64,8 +65,8 @@ class RewardSelection(Chooser):
         """Completions before the first step."""
         return f"{self.completions} to each of {run.examples} prompts before the first step, to choose among them"
 
+    @override
     def words(self) -> str:
-        """Describe."""
         end = {"hard": "least", "easy": "most", "medium": "middlingly"}[self.which]
         return f"only the {self.keep:,} prompts that earn {end} as the run begins, in epochs"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
@@ -12,9 +12,12 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Allocation, Augmentation, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, groups, prefixes, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.rollout.requests import Prompt, RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, subset
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, subset
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 
 def shares(completions: int, parts: int) -> list[int]:
@@ -31,6 +34,8 @@ class Variants(Allocation):
     """
 
     limit: Annotated[int, Field(ge=1)] = 2
+    says = "spread the completions of a prompt over up to {limit} equivalent forms of it"
+    fills = ("keys.variant", "keys.own")
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return one request per form, with numbers of completions of their own."""
@@ -50,17 +55,9 @@ class Variants(Allocation):
             for i, (form, count) in enumerate(zip(forms, counts, strict=True))
         ]
 
-    def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.variant", "keys.own")
-
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """The other forms of the prompt."""
         return [form.prompt for form in task.variants(example)[: self.limit]]
-
-    def words(self) -> str:
-        """Describe."""
-        return f"spread the completions of a prompt over up to {self.limit} equivalent forms of it"
 
     def idle(self, run: RunFacts) -> list[str]:
         """One form is the prompt itself."""
@@ -74,6 +71,9 @@ class CrossPairs(Augmentation):
     M forms with n completions each become M·M·n rows. The new rows have the prompt's `keys.variant`, `keys.own` 0 and
     source 'extra'; their log-probs are those of the policy under the prompt they are shown.
     """
+
+    says = "every completion is also a row under the prompt of each other form of its prompt"
+    reads = ("keys.variant", "keys.own")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows and their pairings with the other forms."""
@@ -97,15 +97,7 @@ class CrossPairs(Augmentation):
         paired = replace(paired.with_extras(**keys), sample_b=numbers_b, rollout=rollout)
         return splice(samples, np.zeros(len(samples), dtype=bool), [paired])
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.variant", "keys.own")
-
     def further(self, run: RunFacts) -> str:
         """Rows besides the completions."""
         completions = run.prompts * run.group_size
         return f"no completions, but {completions} rows per rollout to train on for each further form of a prompt"
-
-    def words(self) -> str:
-        """Describe."""
-        return "every completion is also a row under the prompt of each other form of its prompt"

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core import levels
@@ -40,70 +41,50 @@ def _rows(batch: Batch) -> Tensor:
 class TokenMean(Aggregate):
     """Every token of the step weighs the same: 1 / number of active tokens (DAPO)."""
 
+    says = "mean over all tokens of the optimiser step (long completions weigh more)"
+    equation = "1/Σ|y_i| · Σ_i Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / Σ|y|."""
         active_bt = _active(batch)
         return active_bt / active_bt.sum().clamp(min=1)
-
-    def words(self) -> str:
-        """Describe."""
-        return "mean over all tokens of the optimiser step (long completions weigh more)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "1/Σ|y_i| · Σ_i Σ_t"
 
 
 @part("aggregate")
 class SequenceMean(Aggregate):
     """Mean over tokens of each sequence, then mean over sequences (GRPO as published)."""
 
+    says = "mean over each completion's tokens, then mean over completions (every completion weighs the same)"
+    equation = "1/B · Σ_i 1/|y_i| · Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / (B |y|)."""
         active_bt = _active(batch)
         return active_bt / active_bt.sum(1, keepdim=True).clamp(min=1) / _rows(batch)
-
-    def words(self) -> str:
-        """Describe."""
-        return "mean over each completion's tokens, then mean over completions (every completion weighs the same)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "1/B · Σ_i 1/|y_i| · Σ_t"
 
 
 @part("aggregate")
 class SequenceSum(Aggregate):
     """Sum over tokens of each sequence, then mean over sequences: the sequence is one action (RLOO, MiniRL)."""
 
+    says = "sum over each completion's tokens, then mean over completions (the gradient grows with length)"
+    equation = "1/B · Σ_i Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / B."""
         return _active(batch) / _rows(batch)
-
-    def words(self) -> str:
-        """Describe."""
-        return "sum over each completion's tokens, then mean over completions (the gradient grows with length)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "1/B · Σ_i Σ_t"
 
 
 @part("aggregate")
 class TokenSum(Aggregate):
     """Plain sum over all tokens of the step; the learning rate carries the scale."""
 
+    says = "sum over all tokens of the optimiser step (the gradient grows with the batch)"
+    equation = "Σ_i Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1."""
         return _active(batch)
-
-    def words(self) -> str:
-        """Describe."""
-        return "sum over all tokens of the optimiser step (the gradient grows with the batch)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "Σ_i Σ_t"
 
 
 @part("aggregate")
@@ -128,17 +109,17 @@ class ConstantLength(Aggregate):
         rows = _rows(batch) if self.sequences == "mean" else 1
         return _active(batch) / (rows * length)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return () if self.length else ("max_length",)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         over = "and by the number of completions" if self.sequences == "mean" else "(summed over completions)"
         return f"sum over tokens divided by a constant length ({self.length or 'the longest allowed'}) {over}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         length = self.length or "Lmax"
         return f"1/(B·{length}) · Σ_i Σ_t" if self.sequences == "mean" else f"1/{length} · Σ_i Σ_t"
 
@@ -147,20 +128,15 @@ class ConstantLength(Aggregate):
 class GroupMean(Aggregate):
     """Mean over the tokens of each group, then mean over groups: every prompt weighs the same (ScaleRL)."""
 
+    says = "mean over the tokens of each prompt's completions, then mean over prompts"
+    equation = "1/#g · Σ_g 1/Σ_{{i∈g}}|y_i| · Σ_{{i∈g}} Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
         active_bt = _active(batch)
         tokens_b = levels.total(active_bt.sum(1), batch.group_b)
         groups = len(torch.unique(batch.group_b[batch.active_bt.any(1)]))
         return active_bt / tokens_b.clamp(min=1)[:, None] / max(groups, 1)
-
-    def words(self) -> str:
-        """Describe."""
-        return "mean over the tokens of each prompt's completions, then mean over prompts"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "1/#g · Σ_g 1/Σ_{i∈g}|y_i| · Σ_{i∈g} Σ_t"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Groups of one are sequences."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.filters.selection import Selection
@@ -44,8 +45,8 @@ class SourceApart(Selection):
         """Take the source's rows out of statistics."""
         return batch.replace(stat_b=batch.stats_b & ~batch.from_source(self.source))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"{PLURAL[self.source]} do not count in group statistics"
 
 
@@ -60,12 +61,12 @@ class FixedAdvantage(Normalize):
         """A = value on the source's rows."""
         return torch.where(batch.from_source(self.source)[:, None], self.value, adv_bt)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"{PLURAL[self.source]} have the advantage {self.value:g}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"A ← {self.value:g} on {PLURAL[self.source]}"
 
 
@@ -79,12 +80,12 @@ class WithoutPolicyLoss(Weighting):
         """0 on the source's rows, else 1."""
         return batch.broadcast((~batch.from_source(self.source)).to(batch.dtype))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"{PLURAL[self.source]} take no part in the policy loss, only in regularisers"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"× 0 on {PLURAL[self.source]}"
 
 
@@ -97,6 +98,7 @@ class HybridGradient(Objective):
     """
 
     source: Source = "demonstration"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """-A log π on the source's rows, -A ρ elsewhere."""
@@ -104,18 +106,14 @@ class HybridGradient(Objective):
         taken_bt = torch.where(batch.from_source(self.source)[:, None], logp_bt, ratio_bt)
         return TokenLoss(-batch.need("advantage_bt", self.name) * taken_bt, {})
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"likelihood of {PLURAL[self.source]}; the other completions by their ratio times advantage, without clip"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"-A·log π(y_t) on {PLURAL[self.source]}, else -ρ·A,  {symbol('token', 'old')}"
 
 
@@ -140,17 +138,17 @@ class BySource(Aggregate):
     def _weights(self, name: Inner, batch: Batch, active_bt: Tensor) -> Tensor:
         return _AGGREGATES[name]()(batch.replace(loss_mask_bt=active_bt))
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         names = [name for part in (self.inside, self.outside) for name in _AGGREGATES[part]().needs()]
         return tuple(dict.fromkeys(names))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         inside, outside = (_AGGREGATES[name]().words() for name in (self.inside, self.outside))
         return f"{PLURAL[self.source]}: {inside}. The others: {outside}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         inside, outside = (_AGGREGATES[name]().formula() for name in (self.inside, self.outside))
         return f"{inside} over {PLURAL[self.source]} + {outside} over the others"

@@ -21,6 +21,8 @@ class ControlToken(Aggregate):
     """
 
     coef: Annotated[float, Field(ge=0)] = 1e-3
+    says = "{coef:g} times the mean over first tokens, plus the mean over all other tokens"
+    equation = "{coef:g}/B · Σ_i [t=1] + 1/Σ(|y_i|-1) · Σ_i Σ_{{t>1}}"
 
     def __call__(self, batch: Batch) -> Tensor:
         """w_first = α/B, w_later = 1/Σ(|y|-1)."""
@@ -28,11 +30,3 @@ class ControlToken(Aggregate):
         first_bt = (batch.active_bt & (position_bt == 1)).to(batch.dtype)
         later_bt = (batch.active_bt & (position_bt > 1)).to(batch.dtype)
         return self.coef * first_bt / first_bt.sum().clamp(min=1) + later_bt / later_bt.sum().clamp(min=1)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"{self.coef:g} times the mean over first tokens, plus the mean over all other tokens"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"{self.coef:g}/B · Σ_i [t=1] + 1/Σ(|y_i|-1) · Σ_i Σ_{{t>1}}"

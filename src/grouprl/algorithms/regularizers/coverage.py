@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT
 from grouprl.algorithms.part import TokenLoss, part
@@ -35,6 +36,7 @@ class Coverage(Regularizer):
     coef: Coefficient = 0.01
     divergence: Divergence = "forward_kl"
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    reads = ("behavior_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """η·f(u_t) on rows from the initial policy."""
@@ -57,17 +59,13 @@ class Coverage(Regularizer):
         """[B] bool: rows that the initial policy did not sample, or all without a coefficient."""
         return super().zero_rows(batch) | ~batch.from_source("reference")
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("behavior_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         name = {"forward_kl": "forward KL", "js": "Jensen-Shannon", "alpha": f"α-divergence ({self.alpha:g})"}
         return f"{self.coef:g} times {name[self.divergence]} from the initial policy, on stored completions of its own"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"+ {self.coef:g} · [{_F[self.divergence]}],  u = π(y_t)/π_0(y_t), on completions of π_0"
 
     def idle(self, run: object) -> list[str]:

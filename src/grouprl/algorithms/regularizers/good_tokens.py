@@ -27,6 +27,8 @@ class GoodTokensNLL(Regularizer):
 
     couples: ClassVar[str] = "batch"
     coef: Coefficient = 0.01
+    says = "{coef:g} times the negative log-likelihood of tokens with positive advantage"
+    equation = "- {coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """-α·log π(y_t)·[A_t > 0]·Σw/Σ_{A>0} w."""
@@ -41,14 +43,6 @@ class GoodTokensNLL(Regularizer):
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows without a token of positive advantage."""
         return super().zero_rows(batch) | ~self._good(batch).any(1)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"{self.coef:g} times the negative log-likelihood of tokens with positive advantage"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"- {self.coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""
@@ -65,27 +59,15 @@ class ThoughtEntropy(Normalize):
 
     alpha: Annotated[float, Field(ge=0)] = 0.4
     kappa: Annotated[float, Field(gt=1)] = 2.0
+    says = "add {alpha:g} times the entropy, at most a {kappa:g}th of its size, to the advantage of a thought's tokens"
+    equation = "A_t ← A_t + min({alpha:g}·H_t, |A_t|/{kappa:g}) in the thought"
+    reads = ("entropy_bt", "marks.thought")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A + min(α·H, |A|/κ)."""
         thought_bt = batch.active_bt & batch.need("marks.thought", self.name)
         bonus_bt = torch.minimum(self.alpha * batch.need("entropy_bt", self.name), adv_bt.abs() / self.kappa)
         return torch.where(thought_bt, adv_bt + bonus_bt, adv_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("entropy_bt", "marks.thought")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"add {self.alpha:g} times the entropy, at most a {self.kappa:g}th of its size, to the advantage of a "
-            "thought's tokens"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A_t ← A_t + min({self.alpha:g}·H_t, |A_t|/{self.kappa:g}) in the thought"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No bonus."""

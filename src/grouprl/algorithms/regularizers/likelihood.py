@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
@@ -29,6 +30,7 @@ class LikelihoodGuard(Regularizer):
 
     coef: Coefficient = 0.2
     gate: Gate = "run"
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """λ·[A ≥ 0]·[Σd > 0]·max(0, d_t)."""
@@ -54,20 +56,16 @@ class LikelihoodGuard(Regularizer):
         guarded_bt = batch.active_bt & (batch.need("advantage_bt", self.name) >= 0)
         return super().zero_rows(batch) | ~guarded_bt.any(1)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"{self.coef:g} times what tokens of completions with A ≥ 0 lost in log-prob since the start of the "
             "update, "
             f"{_GATE[self.gate]}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         gate = {"run": "·[Σ_run d > 0]", "response": "·[Σ_y d > 0]", "none": ""}[self.gate]
         return f"+ {self.coef:g}·[A ≥ 0]{gate}·max(0, d_t),  d_t = log π_old(y_t) - log π(y_t)"
 

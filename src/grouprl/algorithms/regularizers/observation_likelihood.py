@@ -22,6 +22,9 @@ class ObservationLikelihood(Regularizer):
 
     beyond: ClassVar[bool] = True
     coef: Coefficient = 0.1
+    says = "{coef:g} times the negative log-likelihood of the environment's tokens, a mean of their own"
+    equation = "- {coef:g}·1/N Σ_o log π(o_t) over the environment's N tokens"
+    reads = ("marks.said",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """-λ·log π(o_t) on the environment's tokens."""
@@ -43,18 +46,6 @@ class ObservationLikelihood(Regularizer):
     def zero_rows(self, batch: Batch) -> Tensor:
         """[B] bool: rows in which the environment says nothing."""
         return super().zero_rows(batch) | ~(self.weights(batch) != 0).any(1)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("marks.said",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"{self.coef:g} times the negative log-likelihood of the environment's tokens, a mean of their own"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"- {self.coef:g}·1/N Σ_o log π(o_t) over the environment's N tokens"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import right, right_share
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
@@ -27,6 +28,8 @@ class PositiveNLL(Regularizer):
 
     couples: ClassVar[str] = "batch"
     coef: Coefficient = 0.1
+    says = "{coef:g} times the negative log-likelihood of correct completions"
+    equation = "- {coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """-μ·log π(y_t)·[right]·Σw/Σ_right w, w the aggregation's weights."""
@@ -35,14 +38,6 @@ class PositiveNLL(Regularizer):
         chosen = (weight_bt * right_bt).sum()
         factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
         return TokenLoss(-self.coef * factor * right_bt * logp_bt, {})
-
-    def words(self) -> str:
-        """Describe."""
-        return f"{self.coef:g} times the negative log-likelihood of correct completions"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"- {self.coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""
@@ -72,12 +67,12 @@ class DifficultyKL(KLLoss):
         faded_b = torch.where((easy_b > 0) & (easy_b < 1), 1 - torch.exp(-self.rate * easy_b), 1)
         return torch.where(batch.need("advantage_bt", self.name) > 0, faded_b[:, None], 1)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"{super().words()}; less on correct completions to hard prompts"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         weight = f"w = 1 - exp(-{self.rate:.4g}·ρ) if A > 0 and 0 < ρ < 1 else 1"
         return f"+ {self.coef:g} · w · [{FORMULA[self.estimator]}],  {weight},  ρ share of correct completions"
 
@@ -91,6 +86,9 @@ class Unlikeliness(RewardTransform):
     """
 
     beta: Annotated[float, Field(ge=0, le=1)] = 0.25
+    says = "take up to {beta:g} of their reward from correct completions, more the likelier the policy found them"
+    equation = "R ← R·(1 - {beta:g}·k/G),  k = rank of mean_t log π_old, 0 the least likely"
+    reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
         """R - β·k/G·max(R, 0)."""
@@ -98,21 +96,6 @@ class Unlikeliness(RewardTransform):
         rank_b, size_b = shared_rank(logp_bt.sum(1) / batch.length_b.clamp(min=1), batch.group_b)
         discount_b = self.beta * rank_b / size_b * batch.reward_b.clamp(min=0)
         return batch.replace(reward_b=batch.reward_b - discount_b)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"take up to {self.beta:g} of their reward from correct completions, more the likelier the policy "
-            "found them"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R·(1 - {self.beta:g}·k/G),  k = rank of mean_t log π_old, 0 the least likely"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No discount."""

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.ratio import RatioLevel, log_ratio
 from grouprl.algorithms.part import Part, RunFacts, TokenLoss, build_part, part
@@ -86,13 +87,13 @@ class KLLoss(Regularizer):
             value_bt = value_bt.clamp(-self.value_limit, self.value_limit)
         return TokenLoss(self.coef * value_bt, {"kl_ref": log_bt} if self.anchor == "ref" else {})
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         weighted = ("old_bt",) if self.estimator == "weighted_k3" else ()
         return tuple(dict.fromkeys((f"{self.anchor}_bt", *weighted)))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         anchor = {
             "ref": "the reference model",
             "old": "the policy at the start of the update",
@@ -103,8 +104,8 @@ class KLLoss(Regularizer):
         estimator = f"{self.estimator} ({GRADIENT[self.estimator]})"
         return f"{self.coef:g} times KL to {anchor}, estimator {estimator}{limits}{own}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"+ {self.coef:g} · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_{self.anchor}(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -133,6 +134,7 @@ class EntropyBonus(Regularizer):
     coef: Coefficient = 0.01
     aggregate: OwnAggregate = None
     entropy: ClassVar[bool] = True
+    equation = "- {coef:g} · H_t"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """-c·H_t."""
@@ -144,14 +146,10 @@ class EntropyBonus(Regularizer):
             )
         return TokenLoss(-self.coef * entropy_bt, {})
 
+    @override
     def words(self) -> str:
-        """Describe."""
         own = "" if self.aggregate is None else f", added up by {self.aggregate}"
         return f"an entropy bonus of {self.coef:g} nats' worth per token{own}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"- {self.coef:g} · H_t"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
@@ -56,19 +57,19 @@ class ScheduledKL(Regularizer):
             return self.low * (self.coef / self.low) ** u if self.low > 0 else 0.0
         return self.low + (self.coef - self.low) * (u if self.curve == "linear" else (1 - math.cos(math.pi * u)) / 2)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("ref_bt",) if self.curve == "constant" else ("ref_bt", "step", "steps")
 
+    @override
     def words(self) -> str:
-        """Describe."""
         grows = (
             f"{self.coef:g}" if self.curve == "constant" else f"{self.low:g} growing to {self.coef:g} ({self.curve})"
         )
         return f"{grows} times KL to the reference model, estimator {self.estimator} ({GRADIENT[self.estimator]})"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"+ β(step) · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_ref(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -95,6 +96,11 @@ class ConvexKL(Regularizer):
     drop: Annotated[float, Field(ge=0, le=1)] = 0.1
     floor: Annotated[float, Field(ge=0, le=1)] = 0.5
     estimator: ValueEstimator = "k3"
+    says = (
+        "{coef:g} times KL to the reference model, of which from step {start} on a share moves to the policy at "
+        "the start of the update, until {floor:g} is left ({estimator})"
+    )
+    reads = ("ref_bt", "old_bt", "step")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """β[λ k(d_ref) + (1-λ) k(d_old)]."""
@@ -113,19 +119,8 @@ class ConvexKL(Regularizer):
         log_bt = torch.where(batch.active_bt, logp_bt - batch.need(anchor, self.name), 0)
         return log_bt.clamp(-LOG_LIMIT, LOG_LIMIT)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("ref_bt", "old_bt", "step")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"{self.coef:g} times KL to the reference model, of which from step {self.start} on a share moves to the "
-            f"policy at the start of the update, until {self.floor:g} is left ({self.estimator})"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         share = f"λ = max(1 - {self.drop:g}·⌈max(t-{self.start}, 0)/{self.every}⌉, {self.floor:g})"
         return f"+ {self.coef:g} · [λ·k(d_ref) + (1-λ)·k(d_old)],  {share},  k: {FORMULA[self.estimator]}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.reductions.by_source import PLURAL, Source
@@ -27,12 +28,12 @@ class SourceLikelihood(Regularizer):
         """[B] bool: rows of other sources."""
         return super().zero_rows(batch) | ~batch.from_source(self.source)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"{self.coef:g} times the negative log-likelihood of {PLURAL[self.source]}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"- {self.coef:g}·log π(y_t) on {PLURAL[self.source]}"
 
     def idle(self, run: RunFacts) -> list[str]:

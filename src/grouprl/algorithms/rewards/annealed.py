@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import part
 from grouprl.algorithms.rewards.shaping import RewardTransform
@@ -22,6 +23,7 @@ class Annealed(RewardTransform):
 
     fading: tuple[str, ...] = ("format",)
     growing: tuple[str, ...] = ("accuracy",)
+    reads = ("rewards", "step", "steps")
 
     def __call__(self, batch: Batch) -> Batch:
         """R ← w·Σ fading + (1 - w)·Σ growing."""
@@ -40,15 +42,11 @@ class Annealed(RewardTransform):
             total_b = total_b + batch.rewards[name].to(batch.dtype)
         return total_b
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("rewards", "step", "steps")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"move the reward along a cosine from {' + '.join(self.fading)} to {' + '.join(self.growing)}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         fading, growing = (" + ".join(f"R_{name}" for name in names) for names in (self.fading, self.growing))
         return f"R ← w·({fading}) + (1 - w)·({growing}),  w = (1 + cos(π·step/(steps - 1)))/2"

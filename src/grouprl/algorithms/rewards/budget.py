@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.outcome import right
@@ -78,12 +79,12 @@ class BudgetCosine(RewardTransform):
             return torch.minimum(graded_b, flat_b)
         return torch.where(length_b > budget_b, graded_b, flat_b)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return _needs(self.length)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         floor = "" if self.floor is None else f", at least {self.floor:g}"
         return (
             f"correct completions earn what their budget is worth (up to {self.beta:g} for a small one) as long "
@@ -91,8 +92,8 @@ class BudgetCosine(RewardTransform):
             f"to it, less and less behind it{floor}; wrong ones nothing"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         alpha = "1/Lmax" if self.alpha is None else f"{self.alpha:g}"
         cos = f"{self.beta:g}·cos(π·{{}}/(2 Lmax))"
         return f"R ← R·{cos.format('b')} if n ≤ b, R·({cos.format('n')} - {alpha}·(n - b)) if n > b"
@@ -110,6 +111,8 @@ class BudgetGap(Normalize):
     weight: Coefficient = 1.0
     beta: Annotated[float, Field(gt=0)] = 4.0
     length: Longest = None
+    says = "add {weight:g} times how far the completions of a budget stay behind that budget's ideal score"
+    equation = "A ← A + {weight:g}·(mean_{{g,b}} R - {beta:g}·cos(π·b/(2 Lmax)))"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A + w·(mean_{g,b} R - f(b))."""
@@ -119,17 +122,9 @@ class BudgetGap(Normalize):
         gap_b = levels.mean(batch.total_reward_b, id_b, counted_b) - ideal(budget_b, self.beta, longest)
         return adv_bt + self.weight * (gap_b * counted_b * (budget_b > 0))[:, None]
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return _needs(self.length)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"add {self.weight:g} times how far the completions of a budget stay behind that budget's ideal score"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A ← A + {self.weight:g}·(mean_{{g,b}} R - {self.beta:g}·cos(π·b/(2 Lmax)))"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No weight."""

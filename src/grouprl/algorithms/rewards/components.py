@@ -7,6 +7,7 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.filters.selection import Selection, drop
 from grouprl.algorithms.part import RunFacts, part
@@ -45,17 +46,17 @@ class WeightedComponents(RewardTransform):
         """The components that weigh anything."""
         return {name: weight for name, weight in self.weights.items() if weight != 0}
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return (*(f"rewards.{name}" for name in self._counting()), *(["agent_b"] if self.agent is not None else []))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         parts = " + ".join(f"{weight:g} · {name}" for name, weight in self._counting().items()) or "nothing"
         return f"the reward{'' if self.agent is None else f' of agent {self.agent}'} is {parts}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return "R ← " + (" + ".join(f"{weight:g}·R_{name}" for name, weight in self._counting().items()) or "0")
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -74,23 +75,17 @@ class AgentsInTurn(Selection):
 
     every: Annotated[int, Field(ge=1)] = 1
     agents: Annotated[int, Field(ge=2)] = 2
+    equation = "only rows of agent (step // {every}) mod {agents}"
+    reads = ("agent_b", "step")
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop the rows of agents whose turn it is not."""
         learning = (batch.need("step", self.name) // self.every) % self.agents
         return drop(batch, batch.need("agent_b", self.name) != learning, from_statistics=False)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("agent_b", "step")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"agents learn in turn, {self.every} step{'s' if self.every > 1 else ''} each, while the others rest"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"only rows of agent (step // {self.every}) mod {self.agents}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Steps in which nobody learns."""

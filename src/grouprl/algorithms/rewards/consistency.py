@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.objectives.adaptive_clip import Dual
@@ -63,12 +64,12 @@ class PromptAdvantage(RewardTransform):
             return levels.differs(batch.total_reward_b, batch.group_b, counted_b).to(batch.dtype)
         return torch.sigmoid(self.gamma * (completion_entropy(batch) - self.rho))
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("keys.answer",) if self.blend == "entropy" else ()
 
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.blend == "dead":
             return "prompts whose completions all got the same reward are judged against the other prompts"
         return (
@@ -76,8 +77,8 @@ class PromptAdvantage(RewardTransform):
             f"{self.rho:g}), the more that counts"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         if self.blend == "dead":
             return "A_q = (mean_g R - mean_q)/std_q;  w = [rewards of the group differ]"
         return f"A_q = (mean_g R - mean_q)/std_q;  w = σ({self.gamma:g}(H(completions) - {self.rho:g}))"
@@ -99,6 +100,7 @@ class TwoLevelClip(Objective):
     low: LowBound = 0.2
     high: Bound = 0.2
     dual: Dual = None
+    reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
@@ -123,19 +125,15 @@ class TwoLevelClip(Objective):
         own_bt, prompt_bt = self.advantages(batch)
         return ~((own_bt != 0) | (prompt_bt != 0)).any(1)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             "PPO clip of the completion's advantage in its group, plus that of its prompt's among all prompts: ratio "
             f"within [{1 - self.low:g}, {1 + self.high:g}]"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         clip = f"ℓ(A) = -min(ρ·A, clip(ρ, {1 - self.low:g}, {1 + self.high:g})·A)"
         return f"w·ℓ(A) + (1-w)·ℓ(A_q),  {clip},  {symbol('token', 'old')}"
 
@@ -157,6 +155,7 @@ class SemanticScale(Normalize):
     alpha: Annotated[float, Field(ge=0)] = 0.0417
     curve: Literal["inverse", "linear", "exp"] = "inverse"
     normalized: bool = True
+    reads = ("keys.answer", "behavior_bt")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """A·f(SE)."""
@@ -178,20 +177,16 @@ class SemanticScale(Normalize):
         cluster_b = levels.total(share_b, levels.cross(batch.group_b, batch.need("keys.answer", self.name)))
         return -levels.total(share_b * cluster_b.clamp(1e-30, 1).log(), batch.group_b)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.answer", "behavior_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         of = "relative to its maximum" if self.normalized else "in nats"
         return (
             "scale advantages down where the group's likely completions disagree: "
             f"{self.curve} in {self.alpha:g} times their entropy {of}"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         factor = {"inverse": "1/(1+x)", "linear": "max(1-x, 0)", "exp": "e^(-x)"}[self.curve]
         return f"A ← A · {factor},  x = {self.alpha:g}·SE{'/log G' if self.normalized else ''}"
 

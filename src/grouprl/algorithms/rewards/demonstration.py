@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage, Relative
 from grouprl.algorithms.part import RunFacts, part
@@ -29,6 +30,7 @@ class AsymmetricReward(RewardTransform):
     tau: float = 0.8
     top: Annotated[float, Field(gt=0)] = 0.01
     bottom: Annotated[float, Field(gt=0)] = 1.0
+    says = "compress rewards above {tau:g} (logarithm times {top:g}), expand those below (exponential)"
 
     def __call__(self, batch: Batch) -> Batch:
         """Shape every reward."""
@@ -38,12 +40,8 @@ class AsymmetricReward(RewardTransform):
         high_b = self.tau + self.top * torch.log1p(above_b)
         return batch.replace(reward_b=torch.where(batch.reward_b >= self.tau, high_b, low_b))
 
-    def words(self) -> str:
-        """Describe."""
-        return f"compress rewards above {self.tau:g} (logarithm times {self.top:g}), expand those below (exponential)"
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         low = f"{self.tau:g} - (e^({self.bottom:g}({self.tau:g} - R)) - 1)/(e^{self.bottom:g} - 1)"
         return f"R ← {self.tau:g} + {self.top:g}·ln(R - {self.tau:g} + 1) if R ≥ {self.tau:g} else {low}"
 
@@ -53,19 +51,13 @@ class DemonstrationReward(RewardTransform):
     """Scale the reward of demonstrations down, so that they stand out less in their group."""
 
     factor: Annotated[float, Field(ge=0)] = 0.8
+    says = "the reward of demonstrations counts {factor:g} times"
+    equation = "R ← {factor:g}·R on demonstrations"
 
     def __call__(self, batch: Batch) -> Batch:
         """factor·R on demonstrations."""
         shown_b = batch.from_source("demonstration")
         return batch.replace(reward_b=torch.where(shown_b, self.factor * batch.reward_b, batch.reward_b))
-
-    def words(self) -> str:
-        """Describe."""
-        return f"the reward of demonstrations counts {self.factor:g} times"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← {self.factor:g}·R on demonstrations"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing to scale."""
@@ -81,6 +73,11 @@ class AnchoredRelative(Advantage):
 
     anchor: Annotated[float, Field(ge=0)] = 1.2
     eps: Annotated[float, Field(ge=0)] = 1e-6
+    says = (
+        "reward minus the mean of the sampled completions, divided by their standard deviation; a demonstration "
+        "gets {anchor:g} times the best of them"
+    )
+    equation = "A = (R - mean_drawn)/(std_drawn + {eps:g});  demonstrations: {anchor:g}·max_drawn A"
 
     def __call__(self, batch: Batch) -> Tensor:
         """A_i = (R_i - mean)/(std + eps) over sampled completions; λ·max_g A on demonstrations."""
@@ -89,18 +86,6 @@ class AnchoredRelative(Advantage):
         adv_b = levels.relative(batch.total_reward_b, batch.group_b, eps=self.eps, weight_n=sampled_b)
         best_b = levels.extreme(adv_b, batch.group_b, sampled_b, largest=True)
         return batch.broadcast(torch.where(shown_b & batch.stats_b, self.anchor * best_b, adv_b))
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "reward minus the mean of the sampled completions, divided by their standard deviation; a "
-            "demonstration gets "
-            f"{self.anchor:g} times the best of them"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"A = (R - mean_drawn)/(std_drawn + {self.eps:g});  demonstrations: {self.anchor:g}·max_drawn A"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """A group baseline needs a group."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
@@ -27,6 +28,8 @@ class FormatDiversity(RewardTransform):
     """
 
     bonus: Coefficient = 0.5
+    equation = "R ← R·(1 + {bonus:g}·(G/F - 1)(1 + cos(π t/T))),  F completions of the group in the same format"
+    reads = ("keys.form", "step", "steps")
 
     def __call__(self, batch: Batch) -> Batch:
         """α·R, or 0 without a recognised format."""
@@ -38,21 +41,13 @@ class FormatDiversity(RewardTransform):
         alpha_b = 1 + decay * (size_b / same_b.clamp(min=1) - 1)
         return batch.replace(reward_b=torch.where(form_b >= 0, alpha_b * batch.reward_b, 0))
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("keys.form", "step", "steps")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"scale rewards by 1 + {2 * self.bonus:g}·(G/F - 1) where F of the group's G completions have the "
             "same format, "
             "fading to 1 over the run; an unknown format earns nothing"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R·(1 + {self.bonus:g}·(G/F - 1)(1 + cos(π t/T))),  F completions of the group in the same format"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No bonus."""
@@ -109,12 +104,12 @@ class ParallelReward(RewardTransform):
         """Whether blocks earn more at `step` (from 0)."""
         return step % self.period >= self.period - self.bonus_steps
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return {"accuracy": (), "block": ("keys.form",), "alternating": ("keys.form", "step")}[self.stage]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         more = {
             "accuracy": "",
             "block": f"; a well-formed parallel block earns {self.block_bonus:g} more",
@@ -123,8 +118,8 @@ class ParallelReward(RewardTransform):
         }[self.stage]
         return f"correct completions keep their reward, wrong ones get {self.wrong:g}{more}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         plain = f"R ← R if right else {self.wrong:g}"
         more = {
             "accuracy": "",

@@ -12,6 +12,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import counted_right, right, right_share
 from grouprl.algorithms.part import RunFacts, part
@@ -48,6 +49,7 @@ class RightLengthScore(RewardTransform):
     alpha: Coefficient = 0.05
     wrong: float = -1.0
     free_length: Annotated[int, Field(ge=0)] = 0
+    equation = "R ← R·exp(-{alpha:g}·z_i) if right, else {wrong:g},  z = (|y| - mean_right)/(std_right + 1e-6)"
 
     def __call__(self, batch: Batch) -> Batch:
         """R·exp(-α z_i) if right, else `wrong`."""
@@ -62,18 +64,12 @@ class RightLengthScore(RewardTransform):
         shortest_b = right_b * (levels.rank(by_length_b, batch.group_b) < 3)
         return levels.mean(lengths(batch), batch.group_b, shortest_b) > self.free_length
 
+    @override
     def words(self) -> str:
-        """Describe."""
         free = f", in groups whose shortest ones exceed {self.free_length} tokens" if self.free_length else ""
         return (
             f"scale the reward of correct completions down with their length among the group's right ones (rate "
             f"{self.alpha:g}){free}; wrong completions get {self.wrong:g}"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return (
-            f"R ← R·exp(-{self.alpha:g}·z_i) if right, else {self.wrong:g},  z = (|y| - mean_right)/(std_right + 1e-6)"
         )
 
 
@@ -86,24 +82,15 @@ class LengthWhenSolved(RewardTransform):
     """
 
     coef: Coefficient = 1.0
+    says = "once all completions of a prompt are right, add up to {coef:g} for short ones"
+    equation = "R ← R + {coef:g}·(1 - |y|/Lmax) where all of the group are right"
+    reads = ("max_length",)
 
     def __call__(self, batch: Batch) -> Batch:
         """R + c·(1 - |y|/Lmax) where the whole group is right."""
         longest = int(batch.need("max_length", self.name))
         bonus_b = self.coef * (1 - lengths(batch) / longest)
         return batch.replace(reward_b=batch.reward_b + torch.where(right_share(batch) == 1, bonus_b, 0))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("max_length",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"once all completions of a prompt are right, add up to {self.coef:g} for short ones"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R + {self.coef:g}·(1 - |y|/Lmax) where all of the group are right"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""
@@ -119,6 +106,8 @@ class ShortestRight(RewardTransform):
     """
 
     coef: Coefficient = 0.5
+    says = "add {coef:g} times (length of the group's shortest correct completion / own length) to correct completions"
+    equation = "R ← R + {coef:g}·[right]·min_right|y| / |y_i|"
 
     def __call__(self, batch: Batch) -> Batch:
         """R + c·[right]·min_right |y| / |y_i|."""
@@ -127,17 +116,6 @@ class ShortestRight(RewardTransform):
         return batch.replace(
             reward_b=batch.reward_b + self.coef * counted_right(batch) * shortest_b / length_b.clamp(min=1)
         )
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"add {self.coef:g} times (length of the group's shortest correct completion / own length) to "
-            "correct completions"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R + {self.coef:g}·[right]·min_right|y| / |y_i|"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""
@@ -156,6 +134,12 @@ class CosineLength(RewardTransform):
     right_long: float = 0.5
     wrong_short: float = -1.0
     wrong_long: float = -0.5
+    says = (
+        "the reward of correct completions falls with length from {right_short:g} to {right_long:g} times "
+        "itself; wrong ones get {wrong_short:g} when short, {wrong_long:g} at the limit"
+    )
+    equation = "R ← long + ½(short - long)(1 + cos(π|y|/Lmax)), its own pair for right and wrong"
+    reads = ("max_length",)
 
     def __call__(self, batch: Batch) -> Batch:
         """long + ½(short - long)(1 + cos(π·min(|y|/Lmax, 1)))."""
@@ -164,22 +148,6 @@ class CosineLength(RewardTransform):
         right_b = (self.right_long + (self.right_short - self.right_long) * half_b) * batch.reward_b
         wrong_b = self.wrong_long + (self.wrong_short - self.wrong_long) * half_b
         return batch.replace(reward_b=torch.where(right(batch), right_b, wrong_b))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("max_length",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"the reward of correct completions falls with length from {self.right_short:g} to "
-            f"{self.right_long:g} times "
-            f"itself; wrong ones get {self.wrong_short:g} when short, {self.wrong_long:g} at the limit"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R ← long + ½(short - long)(1 + cos(π|y|/Lmax)), its own pair for right and wrong"
 
 
 @part("reward_transform")
@@ -190,6 +158,11 @@ class MinMaxLength(RewardTransform):
     """
 
     coef: Coefficient = 1.0
+    says = (
+        "add {coef:g} times a score from ½ (the group's shortest completion) to -½ (its longest); wrong "
+        "completions get only its negative part"
+    )
+    equation = "R ← R + {coef:g}·λ (wrong: min(0, λ)),  λ = ½ - (|y| - min_g)/(max_g - min_g)"
 
     def __call__(self, batch: Batch) -> Batch:
         """R + c·λ if right, R + c·min(0, λ) if wrong."""
@@ -200,18 +173,6 @@ class MinMaxLength(RewardTransform):
         return batch.replace(
             reward_b=batch.reward_b + self.coef * torch.where(right(batch), score_b, score_b.clamp(max=0))
         )
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"add {self.coef:g} times a score from ½ (the group's shortest completion) to -½ (its longest); wrong "
-            "completions "
-            "get only its negative part"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R + {self.coef:g}·λ (wrong: min(0, λ)),  λ = ½ - (|y| - min_g)/(max_g - min_g)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No coefficient."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.regularizers.kl import FORMULA, ValueEstimator, estimate
@@ -35,6 +36,10 @@ class KLInReward(RewardTransform):
     coef: Coefficient = 0.05
     estimator: ValueEstimator = "k1"
     level: Literal["token", "sequence"] = "token"
+    says = (
+        "subtract {coef:g} times the KL to the reference ({estimator}) from the reward of each {level}; without "
+        "gradient, so k1 is right here"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """r_t = r_t - β·k(log π_old - log π_ref)."""
@@ -47,19 +52,12 @@ class KLInReward(RewardTransform):
         before_bt = batch.token_reward_bt
         return batch.replace(token_reward_bt=penalty_bt if before_bt is None else before_bt + penalty_bt)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("old_bt", "ref_bt") if self.coef else ()
 
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"subtract {self.coef:g} times the KL to the reference ({self.estimator}) from the reward of each "
-            f"{self.level}; without gradient, so k1 is right here"
-        )
-
+    @override
     def formula(self) -> str:
-        """Formula."""
         where = "r_t ← r_t" if self.level == "token" else "R ← R"
         total = "" if self.level == "token" else "Σ_t "
         return f"{where} - {self.coef:g} · {total}[{FORMULA[self.estimator]}],  d = log π_old(y_t) - log π_ref(y_t)"
@@ -89,6 +87,7 @@ class SoftOverlong(RewardTransform):
     buffer: Annotated[float, Field(gt=0)] = 0.2
     penalty: Coefficient = 1.0
     length: Annotated[int, Field(ge=1)] | None = None
+    equation = "R ← R + {penalty:g} · clip((Lmax - Lc - |y|)/Lc, -1, 0)"
 
     def __call__(self, batch: Batch) -> Batch:
         """R = R + penalty · clip((Lmax - Lc - |y|)/Lc, -1, 0)."""
@@ -103,14 +102,10 @@ class SoftOverlong(RewardTransform):
         """Return the buffer in tokens for completions of at most `longest` tokens."""
         return max(round(self.buffer * longest if self.buffer < 1 else self.buffer), 1)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         buffer = f"{self.buffer:.0%} of the allowed length" if self.buffer < 1 else f"{self.buffer:g} tokens"
         return f"punish completions that reach into the last {buffer}, linearly down to -{self.penalty:g} at the limit"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R + {self.penalty:g} · clip((Lmax - Lc - |y|)/Lc, -1, 0)"
 
     def idle(self, run: RunFacts) -> list[str]:
         """A buffer that no completion can reach."""
@@ -148,12 +143,12 @@ class RewardClip(RewardTransform):
         """R = clip(R, low, limit)."""
         return batch.replace(reward_b=batch.reward_b.clamp(self.floor, self.limit))
 
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"clip the reward to {self._interval()}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"R ← clip(R, {self._interval()})"
 
     def _interval(self) -> str:
@@ -165,23 +160,14 @@ class MissingEOS(RewardTransform):
     """Subtract a penalty from the reward of completions that hit the limit instead of ending (TRL's PPO trainer)."""
 
     penalty: Coefficient = 1.0
+    says = "subtract {penalty:g} from the reward of completions that were cut off"
+    equation = "R ← R - {penalty:g}·[truncated]"
+    reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
         """R = R - penalty·[truncated]."""
         truncated_b: Tensor = batch.need("truncated_b", self.name)
         return batch.replace(reward_b=batch.reward_b - self.penalty * truncated_b.to(batch.dtype))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("truncated_b",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"subtract {self.penalty:g} from the reward of completions that were cut off"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R - {self.penalty:g}·[truncated]"
 
     def idle(self, run: RunFacts) -> list[str]:
         """No penalty."""

@@ -16,22 +16,12 @@ class SpanRewards(RewardTransform):
     A token of both earns nothing. The parts are `marks.good` and `marks.poor`.
     """
 
+    says = "the reward of each token is +1 in a good part of the completion, -1 in a poor one, and nothing else counts"
+    equation = "r_t ← [good] - [poor],  R ← 0"
+    reads = ("marks.good", "marks.poor")
+
     def __call__(self, batch: Batch) -> Batch:
         """r_t = [good] - [poor]."""
         good_bt, poor_bt = (batch.need(f"marks.{side}", self.name) & batch.mask_bt for side in ("good", "poor"))
         token_bt = good_bt.to(batch.dtype) - poor_bt.to(batch.dtype)
         return batch.replace(reward_b=torch.zeros_like(batch.reward_b), token_reward_bt=token_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("marks.good", "marks.poor")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "the reward of each token is +1 in a good part of the completion, -1 in a poor one, and nothing else counts"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return "r_t ← [good] - [poor],  R ← 0"

@@ -25,6 +25,9 @@ class TurnBonus(RewardTransform):
     each: Annotated[float, Field(ge=0)] = 0.1
     limit: Annotated[float, Field(ge=0)] = 1.0
     until: Annotated[int, Field(ge=1)] = 200
+    says = "add {each:g} for each turn that got a completion, at most {limit:g}, fading to nothing by step {until}"
+    equation = "R ← R + min({limit:g}, {each:g}·turns)·(1 + cos(π·step/{until}))/2"
+    reads = ("turn_bt", "step")
 
     def __call__(self, batch: Batch) -> Batch:
         """Add the bonus of the batch's step."""
@@ -38,21 +41,6 @@ class TurnBonus(RewardTransform):
         """Share of the bonus that is left at the batch's step."""
         step = batch.need("step", self.name)
         return (1 + math.cos(math.pi * step / self.until)) / 2 if step <= self.until else 0.0
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "step")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"add {self.each:g} for each turn that got a completion, at most {self.limit:g}, fading to nothing by step "
-            f"{self.until}"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"R ← R + min({self.limit:g}, {self.each:g}·turns)·(1 + cos(π·step/{self.until}))/2"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is added, or nobody takes turns."""

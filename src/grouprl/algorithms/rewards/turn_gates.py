@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import counted_right, right
 from grouprl.algorithms.advantages.turn_level import has_turn, same_actions, turn_rewards, turns_of
@@ -32,6 +33,7 @@ class RewardGate(RewardTransform):
     threshold: float | None = 0.0
     weight: NonNegative = 1.0
     outcome: Literal["rest", "correct"] = "rest"
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
         """r_k·w·[R_O > threshold]."""
@@ -44,19 +46,15 @@ class RewardGate(RewardTransform):
             open_b = rest_b > self.threshold
         return with_turn_rewards(batch, self.weight * reward_bs * open_b[:, None], there_bs, self.name)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.outcome == "correct":
             return f"rewards of turns count {self.weight:g} times in right episodes and not in others"
         gate = "" if self.threshold is None else f" where the outcome is above {self.threshold:g}"
         return f"rewards of turns count {self.weight:g} times{gate}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         gate = {"correct": "[right]·"}.get(
             self.outcome, "" if self.threshold is None else f"[R_O > {self.threshold:g}]·"
         )
@@ -107,12 +105,12 @@ class ToolProductivity(RewardTransform):
         now_b = torch.where(levels.count(batch.group_b, right_b) > 0, now_b, torch.inf)
         return torch.minimum(now_b, torch.where(past_b < 0, torch.inf, past_b))
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("turn_bt",) if self.target == "none" else ("turn_bt", "past.fewest_calls")
 
+    @override
     def words(self) -> str:
-        """Describe."""
         if self.target == "none":
             return "multiply the reward by a cosine that falls with the number of turns before the last"
         return (
@@ -120,8 +118,8 @@ class ToolProductivity(RewardTransform):
             "was answered rightly so far"
         )
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         cosine = f"cos(mπ/(2m+{self.smoothing:g}))"
         tool = cosine if self.target == "none" else f"sin(mπ/(m+n)), for n = 0: {cosine}"
         return f"R ← {self.alpha:g}·r_tool·R,  r_tool = {tool}"
@@ -153,17 +151,17 @@ class TryAgain(RewardTransform):
         again_bs = ((action_bs[:, :, None] == action_bs[:, None]) & earlier_ss).any(2) & valid_bs
         return again_bs.sum(1) / valid_bs.sum(1).clamp(min=1).to(batch.dtype)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return ("turn_bt", "token_bt", "valid_bs") if self.repetition else ("turn_bt",)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         again = f", minus {self.repetition:g} times the share of valid actions that repeat an earlier one"
         return f"multiply the reward by {self.decay:g} for every turn before the last{again if self.repetition else ''}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         again = f" - {self.repetition:g}·(1 - E/T)" if self.repetition else ""
         return f"R ← R·{self.decay:g}^t{again}"
 

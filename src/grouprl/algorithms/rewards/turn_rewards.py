@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.advantages.turn_level import (
@@ -51,6 +52,7 @@ class InformationGain(RewardTransform):
 
     weight: NonNegative = 1.0
     measure: Literal["probability", "log_probability"] = "probability"
+    reads = ("turn_bt", "turn_reward_bs", "stats.answer")
 
     def __call__(self, batch: Batch) -> Batch:
         """r_k + w(p_{k+1} - p_k)."""
@@ -63,17 +65,13 @@ class InformationGain(RewardTransform):
         reward_bs, _ = turn_rewards(batch, there_bs, self.name)
         return with_turn_rewards(batch, reward_bs + self.weight * gain_bs, there_bs, self.name)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs", "stats.answer")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         what = "probability" if self.measure == "probability" else "log-prob"
         return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the correct completion"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         p = "p" if self.measure == "probability" else "log p"
         return f"r_k ← r_k + {self.weight:g}·({p}_{{k+1}} - {p}_k),  p_k = exp(mean_j log π(a_j | before turn k))"
 
@@ -93,24 +91,16 @@ class RankDiscount(RewardTransform):
     A turn is one item of a ranked list, its reward whether it is a hit.
     """
 
+    says = "divide the reward of turn k by log2(k + 1), as discounted cumulative gain does with ranks"
+    equation = "r_k ← r_k / log2(k + 1),  k from 1"
+    reads = ("turn_bt", "turn_reward_bs")
+
     def __call__(self, batch: Batch) -> Batch:
         """r_k/log2(k+1)."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs, _ = turn_rewards(batch, there_bs, self.name)
         rank_s = torch.arange(reward_bs.shape[1], device=reward_bs.device, dtype=reward_bs.dtype) + 1
         return with_turn_rewards(batch, reward_bs / torch.log2(rank_s + 1), there_bs, self.name)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return "divide the reward of turn k by log2(k + 1), as discounted cumulative gain does with ranks"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "r_k ← r_k / log2(k + 1),  k from 1"
 
 
 @part("reward_transform")
@@ -123,6 +113,12 @@ class ProgressReward(RewardTransform):
 
     alpha: NonNegative = 1.0
     beta: NonNegative = 0.5
+    says = (
+        "turns earn {alpha:g} times their estimated share of the outcome and {beta:g} for a valid action, and "
+        "nothing else counts"
+    )
+    equation = "r_k ← {alpha:g}·c_k + {beta:g}·[valid],  R ← Σ_k r_k"
+    reads = ("turn_bt", "valid_bs", "stats.progress")
 
     def __call__(self, batch: Batch) -> Batch:
         """r_k = α c_k + β g_k."""
@@ -133,21 +129,6 @@ class ProgressReward(RewardTransform):
         paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
         nothing_b = torch.zeros_like(batch.reward_b)
         return batch.replace(turn_reward_bs=reward_bs, reward_b=nothing_b, token_reward_bt=paid_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "valid_bs", "stats.progress")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"turns earn {self.alpha:g} times their estimated share of the outcome and {self.beta:g} for a valid "
-            "action, and nothing else counts"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"r_k ← {self.alpha:g}·c_k + {self.beta:g}·[valid],  R ← Σ_k r_k"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing would be paid."""
@@ -163,6 +144,9 @@ class DenseTurns(RewardTransform):
     """
 
     most: Annotated[int, Field(ge=1)] = 1
+    says = "divide the rewards of turns by how many of them there are in a right episode, by {most} in others"
+    equation = "r_k ← r_k / #(r > 0) if right, else r_k / {most}"
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
         """r_k/#rewarded or r_k/most."""
@@ -172,18 +156,6 @@ class DenseTurns(RewardTransform):
         divisor_b = torch.where(right(batch), rewarded_b, self.most).to(reward_bs.dtype)
         return with_turn_rewards(batch, reward_bs / divisor_b[:, None], there_bs, self.name)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return f"divide the rewards of turns by how many of them there are in a right episode, by {self.most} in others"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"r_k ← r_k / #(r > 0) if right, else r_k / {self.most}"
-
 
 @part("reward_transform")
 class RewardAtTurnEnd(RewardTransform):
@@ -191,6 +163,10 @@ class RewardAtTurnEnd(RewardTransform):
 
     Only credit along the tokens (returns to go, a critic) sees a difference.
     """
+
+    says = "pay the reward of each turn on its last token"
+    equation = "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
         """r_t += r_k at the last token of turn k."""
@@ -200,18 +176,6 @@ class RewardAtTurnEnd(RewardTransform):
         before_bt = batch.token_reward_bt
         token_bt = paid_bt if before_bt is None else before_bt + paid_bt
         return batch.replace(reward_b=batch.reward_b - reward_bs.sum(1), token_reward_bt=token_bt)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return "pay the reward of each turn on its last token"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
 
 
 @part("reward_transform")
@@ -225,6 +189,12 @@ class ProactiveRewards(RewardTransform):
     information: NonNegative = 2.0
     asked_right: NonNegative = 1.0
     answered_right: NonNegative = 3.0
+    says = (
+        "a prompt earns {information:g} times its information and {asked_right:g} if the diagnosis is right, the "
+        "last turn {answered_right:g} if it is"
+    )
+    equation = "r_k ← {information:g}·r_k + {asked_right:g}·[right],  r_K ← {answered_right:g}·[right],  R ← Σ_k r_k"
+    reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
         """α r_k + β[right], at last γ[right]."""
@@ -234,21 +204,3 @@ class ProactiveRewards(RewardTransform):
         asked_bs = self.information * gain_bs + self.asked_right * right_bs
         reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, asked_bs * there_bs)
         return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "turn_reward_bs")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"a prompt earns {self.information:g} times its information and {self.asked_right:g} if the diagnosis "
-            f"is right, the last turn {self.answered_right:g} if it is"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return (
-            f"r_k ← {self.information:g}·r_k + {self.asked_right:g}·[right],  "
-            f"r_K ← {self.answered_right:g}·[right],  R ← Σ_k r_k"
-        )

@@ -19,6 +19,10 @@ class DurationWeight(Weighting):
     proportion to their duration; the weight undoes that.
     """
 
+    says = "weigh each turn by how long its action took, over the mean of the batch"
+    equation = "× Δt_k / mean Δt"
+    reads = ("turn_bt", "stats.duration")
+
     def __call__(self, batch: Batch) -> Tensor:
         """Δt_k / mean Δt."""
         there_bs = turns_of(batch, self.name)
@@ -28,15 +32,3 @@ class DurationWeight(Weighting):
         total = seconds_bs[counted_bs].sum()
         mean = torch.where(total > 0, total, 1) / counted_bs.sum().clamp(min=1)
         return on_tokens(seconds_bs / mean, batch, self.name)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("turn_bt", "stats.duration")
-
-    def words(self) -> str:
-        """Describe."""
-        return "weigh each turn by how long its action took, over the mean of the batch"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "× Δt_k / mean Δt"

@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
@@ -56,17 +57,17 @@ class PrefixMask(Weighting):
         done = batch.need("step", self.name) / max(batch.need("steps", self.name), 1)
         return min(self.start + self.grow * int(min(done, 1.0) * self.sizes + 1e-9), self.limit)
 
+    @override
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
         return () if self.sizes == 1 else ("step", "steps")
 
+    @override
     def words(self) -> str:
-        """Describe."""
         grows = "" if self.sizes == 1 else f", growing to {self.limit:.0%} over the run"
         return f"train only on the first {self.start:.0%} of each completion's tokens{grows}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         grows = "" if self.sizes == 1 else f",  η from {self.start:g} to {self.limit:g}"
         return f"× [t ≤ ⌊η|y|⌋]{grows}" if grows else f"× [t ≤ ⌊{self.start:g}|y|⌋]"
 
@@ -94,19 +95,11 @@ class ContinuationReward(RewardTransform):
     The number of right continuations of each row is `rewards['continuations']`.
     """
 
+    says = "the reward is how many continuations of the completion's prefix are right, plus 1 if the completion is"
+    equation = "R ← Σ_j [continuation j right] + [right]"
+    reads = ("rewards.continuations",)
+
     def __call__(self, batch: Batch) -> Batch:
         """R = number of right continuations + [right]."""
         number_b = batch.need("rewards.continuations", self.name).to(batch.dtype)
         return batch.replace(reward_b=number_b + right(batch).to(batch.dtype))
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("rewards.continuations",)
-
-    def words(self) -> str:
-        """Describe."""
-        return "the reward is how many continuations of the completion's prefix are right, plus 1 if the completion is"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "R ← Σ_j [continuation j right] + [right]"

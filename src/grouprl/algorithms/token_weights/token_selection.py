@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.filters.selection import Selection
 from grouprl.algorithms.part import RunFacts, part
@@ -34,6 +35,7 @@ class TopTokens(Weighting):
     fraction: Fraction = 0.2
     score: Score = "entropy"
     over: Literal["batch", "sequence"] = "batch"
+    reads = ("entropy_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """[score_t ≥ quantile]."""
@@ -49,17 +51,13 @@ class TopTokens(Weighting):
         threshold_r = score_rn.sort(1, descending=True).values.gather(1, last_r)
         return (candidate_bt & (score_rn >= threshold_r).reshape(score_bt.shape)).to(batch.dtype)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("entropy_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         where = "the rollout" if self.over == "batch" else "each completion"
         return f"train only on the {self.fraction:.0%} of tokens with the largest {_SCORE[self.score]} in {where}"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         score = "H_t" if self.score == "entropy" else "|A_t|·H_t"
         return f"× [{score} ≥ quantile_{1 - self.fraction:g}]"
 
@@ -77,6 +75,9 @@ class VarianceSubset(Weighting):
     """
 
     fraction: Fraction = 0.5
+    says = "train only on the {fraction:.0%} of completions whose advantages have the largest variance"
+    equation = "× [i ∈ argmax_{{|S|=N}} Var(A_S)]"
+    reads = ("entropy_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """[row among the N = max(1, round(fraction·B)) of the largest Var(A)]."""
@@ -92,18 +93,6 @@ class VarianceSubset(Weighting):
             chosen = largest_spread(adv_b[row_n], max(1, round(self.fraction * len(row_n))), entropy_b[row_n])
             kept_b[row_n[chosen]] = 1
         return batch.broadcast(kept_b)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("entropy_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return f"train only on the {self.fraction:.0%} of completions whose advantages have the largest variance"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "× [i ∈ argmax_{|S|=N} Var(A_S)]"
 
     def idle(self, run: RunFacts) -> list[str]:
         """All completions are kept."""
@@ -139,6 +128,8 @@ class TokenSubset(Selection):
     head: Annotated[int, Field(ge=0)] = 50
     keep: Annotated[float, Field(ge=0, le=1)] = 0.5
     limit: Annotated[int, Field(ge=1)] | None = 100
+    equation = "t ≤ {head} or u_t < {keep:g}"
+    reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop tokens behind the head by chance, and everything after `limit` kept tokens."""
@@ -149,20 +140,12 @@ class TokenSubset(Selection):
             kept_bt &= kept_bt.cumsum(1) <= self.limit
         return batch.replace(loss_mask_bt=kept_bt)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         limit = "" if self.limit is None else f", at most {self.limit} in all"
         return (
             f"train on the first {self.head} tokens of each completion and on {self.keep:.0%} of the later ones{limit}"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"t ≤ {self.head} or u_t < {self.keep:g}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Completions that end within the head are trained on whole."""
@@ -191,16 +174,11 @@ def _mix(x: Tensor) -> Tensor:
 class WeightedMean(Aggregate):
     """Mean over the tokens of the step, each counting by its multiplier: 1 / Σ|m_t|, so zeros do not count."""
 
+    says = "mean over the tokens of the optimiser step, each counting by its multiplier (0: not at all)"
+    equation = "1/Σ|m_t| · Σ_i Σ_t"
+
     def __call__(self, batch: Batch) -> Tensor:
         """w_t = 1 / Σ|m|."""
         active_bt = batch.active_bt.to(batch.dtype)
         total = (active_bt if batch.multiplier_bt is None else active_bt * batch.multiplier_bt.abs()).sum()
         return active_bt * torch.where(total > 0, 1 / torch.where(total > 0, total, 1), 0)
-
-    def words(self) -> str:
-        """Describe."""
-        return "mean over the tokens of the optimiser step, each counting by its multiplier (0: not at all)"
-
-    def formula(self) -> str:
-        """Formula."""
-        return "1/Σ|m_t| · Σ_i Σ_t"

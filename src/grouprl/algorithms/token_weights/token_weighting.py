@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.weighting import Weighting
@@ -22,21 +23,18 @@ class ProbabilityWeight(Weighting):
     """
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.2
+    reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """α·π_old(y_t) + 1 - α."""
         return self.alpha * batch.need("old_bt", self.name).exp() + (1 - self.alpha)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return f"weigh each token by its probability: from {1 - self.alpha:g} for a hopeless one to 1 for a sure one"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"× ({self.alpha:g}·π_old(y_t) + {1 - self.alpha:g})"
 
     def idle(self, run: RunFacts) -> list[str]:
@@ -55,6 +53,8 @@ class EntropyGuided(Weighting):
     alpha: Annotated[float, Field(ge=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
     level: Literal["token", "sequence"] = "token"
+    equation = "× softmax_g((A + {alpha:g}·H)/{temperature:g})"
+    reads = ("entropy_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
         """softmax_g((A_t + α·H_t)/P)."""
@@ -70,18 +70,10 @@ class EntropyGuided(Weighting):
         out_bt[live_b] = levels.softmax(mean_b[live_b] / self.temperature, group_b[live_b])[:, None]
         return torch.where(active_bt, out_bt, 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("entropy_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         over = "tokens at the same step" if self.level == "token" else "answers"
         return (
             f"weigh by a softmax over the group's {over} of advantage plus {self.alpha:g} times entropy, "
             f"temperature {self.temperature:g}"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"× softmax_g((A + {self.alpha:g}·H)/{self.temperature:g})"

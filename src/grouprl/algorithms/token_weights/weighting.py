@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
@@ -50,23 +51,17 @@ class TruncatedImportance(Weighting):
     high: Annotated[float, Field(gt=0)] = 2.0
     low: Annotated[float, Field(ge=0)] | None = None
     level: MismatchLevel = "token"
+    equation = "× min(π_old/π_behavior, {high:g})"
+    reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Tensor:
         """clip(w, low, high)."""
         return mismatch_ratio(batch, self.level).clamp(self.low, self.high)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         low = "" if self.low is None else f" and at least {self.low:g}"
         return f"weigh by the trainer/sampler ratio ({_LEVEL[self.level]}), at most {self.high:g}{low}"
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"× min(π_old/π_behavior, {self.high:g})"
 
     def idle(self, run: RunFacts) -> list[str]:
         """An exact sampler needs no correction."""
@@ -83,6 +78,8 @@ class MaskedImportance(Weighting):
     low: Annotated[float, Field(ge=0)] = 0.5
     high: Annotated[float, Field(gt=0)] = 5.0
     level: MismatchLevel = "token"
+    equation = "× w·[{low:g} ≤ w ≤ {high:g}],  w = π_old/π_behavior"
+    reads = ("old_bt", "behavior_bt")
 
     def __post_init__(self) -> None:
         """Refuse an empty interval."""
@@ -96,20 +93,12 @@ class MaskedImportance(Weighting):
         ratio_bt = mismatch_ratio(batch, self.level)
         return torch.where((ratio_bt >= self.low) & (ratio_bt <= self.high), ratio_bt, 0)
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
+    @override
     def words(self) -> str:
-        """Describe."""
         return (
             f"weigh by the trainer/sampler ratio ({_LEVEL[self.level]}) inside [{self.low:g}, {self.high:g}], "
             "by zero outside"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"× w·[{self.low:g} ≤ w ≤ {self.high:g}],  w = π_old/π_behavior"
 
     def idle(self, run: RunFacts) -> list[str]:
         """An exact sampler needs no correction."""
@@ -125,27 +114,15 @@ class OffPolicyMask(Weighting):
     """
 
     delta: Annotated[float, Field(gt=0)] = 0.5
+    says = "ignore completions of negative advantage that the policy has left by more than {delta:g} nats a token"
+    equation = "× (1 - [A < 0 and mean_t(log π_behavior - log π_old) > {delta:g}])"
+    reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Tensor:
         """0 where A < 0 and the sequence is off-policy by more than delta nats per token, else 1."""
         gap_bt = mismatch_ratio(batch, "sequence").log()
         far_bt = (batch.need("advantage_bt", self.name) < 0) & (-gap_bt > self.delta)
         return 1 - far_bt.to(batch.dtype)
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt", "behavior_bt")
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            f"ignore completions of negative advantage that the policy has left by more than {self.delta:g} "
-            "nats a token"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"× (1 - [A < 0 and mean_t(log π_behavior - log π_old) > {self.delta:g}])"
 
     def idle(self, run: RunFacts) -> list[str]:
         """An exact sampler is never left."""

@@ -31,6 +31,9 @@ class ClipBias(Update):
     """
 
     least: Annotated[float, Field(gt=0)] = 1.0
+    says = "divide the policy's gradient by the norm of what the clip leaves out of it, where that is above {least:g}"
+    equation = "g ← g / max(‖C‖, {least:g}),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{{t clipped}} ρ_t A_t"
+    reads = ("old_bt",)
 
     def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
@@ -63,21 +66,6 @@ class ClipBias(Update):
             if parameter.grad is not None:
                 parameter.grad.zero_()
         return total
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "divide the policy's gradient by the norm of what the clip leaves out of it, where that is above "
-            f"{self.least:g}"
-        )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"g ← g / max(‖C‖, {self.least:g}),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{{t clipped}} ρ_t A_t"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Nothing is clipped at the start of an update."""

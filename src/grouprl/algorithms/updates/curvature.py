@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.updates.learn import Learner, Update
@@ -89,8 +90,8 @@ class CurvatureMask(Update):
             pieces += [shifts(a, h, ids, p, group["lr"], direction, temperature) for a, h, ids, p in columns]
         return torch.cat(pieces, dim=1)
 
+    @override
     def words(self) -> str:
-        """Describe."""
         low = f"{-self.objective:g}" if self.symmetric else "0"
         bounds = [f"the objective within {low} and {self.objective:g}"] if self.objective > 0 else []
         bounds += [f"the policy by less than {self.policy:g} nats"] if self.policy > 0 else []

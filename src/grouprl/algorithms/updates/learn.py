@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
@@ -83,6 +84,7 @@ class TwoPhase(Update):
     eta: Annotated[float, Field(ge=0, le=1)] = 0.5
     by: Literal["probability", "quantile"] = "probability"
     order: Literal["low_first", "high_first"] = "low_first"
+    reads = ("old_bt",)
 
     def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps of both phases; one without tokens of its phase is left out."""
@@ -102,12 +104,8 @@ class TwoPhase(Update):
             limit = float(old_bt[prepared.active_bt].exp().quantile(self.eta)) if prepared.active_bt.any() else 0.0
         return old_bt.exp() < limit
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("old_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         limit = f"{self.eta:g}" if self.by == "probability" else f"the {self.eta:g}-quantile of the rollout"
         first, then = ("below", "from") if self.order == "low_first" else ("from", "below")
         return (

@@ -25,6 +25,11 @@ class ReplayPass(Update):
 
     coef: Annotated[float, Field(ge=0)] = 1.0
     rise: Annotated[int, Field(ge=0)] = 200
+    says = (
+        "update on new completions first, then once on the replayed ones, whose loss weighs {coef:g} from step "
+        "{rise} on and less before"
+    )
+    reads = ("step",)
 
     def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps on new rows, then one on the replayed rows where there are any."""
@@ -40,17 +45,6 @@ class ReplayPass(Update):
         """Weight of the replay loss at the batch's step."""
         step = batch.need("step", self.name)
         return self.coef if step >= self.rise else self.coef * (1 - math.cos(math.pi * step / self.rise)) / 2
-
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return ("step",)
-
-    def words(self) -> str:
-        """Describe."""
-        return (
-            "update on new completions first, then once on the replayed ones, whose loss weighs "
-            f"{self.coef:g} from step {self.rise} on and less before"
-        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """The second pass weighs nothing."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.ratio import Against, log_ratio, symbol
@@ -29,23 +30,20 @@ class Importance(Objective):
     """-ρ·A without any bound: the surrogate of conservative policy iteration (TRPO, arXiv:1502.05477, eq. 14)."""
 
     against: Against = "old"
+    reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """loss_t = -ρ_t A_t."""
         ratio_bt = log_ratio(logp_bt, batch, "token", self.against).exp()
         return TokenLoss(-batch.need("advantage_bt", self.name) * ratio_bt, {})
 
-    def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
-        return (f"{self.against}_bt",)
-
+    @override
     def words(self) -> str:
-        """Describe."""
         other = "the old policy" if self.against == "old" else "the policy that sampled it"
         return f"push each token by its ratio to {other} times its advantage, without a clip"
 
+    @override
     def formula(self) -> str:
-        """Formula."""
         return f"-ρ·A,  {symbol('token', self.against)}"
 
 
@@ -71,6 +69,7 @@ class TrustRegion(Update):
     backtracks: Annotated[int, Field(ge=1)] = 10
     accept: Annotated[float, Field(gt=0)] = 1.0
     critic_steps: Annotated[int, Field(ge=1)] = 5
+    equation = "θ + ½^j·√(2·{delta:g}/xᵀFx)·x,  x = F⁻¹g,  F = 1/N Σ_t ∇log π_t ∇log π_tᵀ + {damping:g}"
 
     def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the natural step of each optimiser step, then fit the critic."""
@@ -122,8 +121,8 @@ class TrustRegion(Update):
             learner.apply()
         return records[0]
 
+    @override
     def words(self) -> str:
-        """Describe."""
         completions = "all completions" if self.thin == 1 else f"every {self.thin}th completion"
         return (
             f"one natural gradient step of mean KL {self.delta:g} ({self.iterations} conjugate gradients on the "
@@ -131,10 +130,6 @@ class TrustRegion(Update):
             f"{self.accept * self.delta:g} and the loss has fallen; a critic's head takes {self.critic_steps} steps "
             "of the optimiser"
         )
-
-    def formula(self) -> str:
-        """Formula."""
-        return f"θ + ½^j·√(2·{self.delta:g}/xᵀFx)·x,  x = F⁻¹g,  F = 1/N Σ_t ∇log π_t ∇log π_tᵀ + {self.damping:g}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """The optimiser's settings do not reach the policy."""

@@ -14,13 +14,22 @@ from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.refill import DynamicSampling
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, EPS, KL_NEED, SCALE, ClipLow, DualClip, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    KL_NEED,
+    ClipLow,
+    DualClip,
+    NonNegative,
+    Positive,
+    kl_terms,
+)
 
 TWO = "at least two completions per prompt"
 PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
@@ -46,8 +55,6 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
             "delta": "the paper: 4",
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.2",
-            "scale": SCALE,
-            "eps": EPS,
             "kl_coef": "the paper: 0.001",
             "kl_estimator": "our choice: k3, as GRPO",
             "entropy_coef": "the paper, from memory: 1e-4",
@@ -107,21 +114,24 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
         ],
         recommended={"learning_rate": 3e-7, "group": 16, "grad_clip": 0.1},
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def intellect2(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    scale: Scale,
+    eps: NonNegative,
+    kl_estimator: Estimator,
     delta: DualClip = 4.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
     kl_coef: NonNegative = 0.001,
-    kl_estimator: Estimator = "k3",
     entropy_coef: NonNegative = 1e-4,
     max_rounds: Annotated[int, Field(ge=1)] = 10,
 ) -> Method:
     """Compose GRPO with the two-sided clip; δ above 1 + ε is `clipped`'s dual."""
     entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
-    return Method(
+    return base.with_parts(
         filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
         objective=Clipped(low=clip_low, high=clip_high, dual=delta),
@@ -170,11 +180,13 @@ def intellect2(
         ],
         notes=["Where one completion in n is right, its advantage is n - 1; GRPO's is about √n."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
-def maxrl(eps: NonNegative = 1e-6, clip_low: ClipLow = 0.2, clip_high: Positive = 0.2) -> Method:
+def maxrl(base: Method, eps: NonNegative) -> Method:
     """Compose MaxRL with PPO's clip."""
-    return Method(
-        advantage=MeanScaled(eps=eps), objective=Clipped(low=clip_low, high=clip_high), aggregate=SequenceMean()
+    return base.with_parts(
+        advantage=MeanScaled(eps=eps),
     )
 
 
@@ -217,14 +229,12 @@ def maxrl(eps: NonNegative = 1e-6, clip_low: ClipLow = 0.2, clip_high: Positive 
         ],
         notes=["With a decay of 0 the baseline is the reward that came last."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
-def rae(
-    decay: Annotated[float, Field(ge=0, lt=1)] = 0.95, clip_low: ClipLow = 0.2, clip_high: Positive = 0.2
-) -> Method:
+def rae(base: Method, decay: Annotated[float, Field(ge=0, lt=1)] = 0.95) -> Method:
     """Judge each agent's rewards by their own running mean."""
-    return Method(
+    return base.with_parts(
         advantage=KnownBaseline(),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
         augment=(RunningBaseline(decay=decay),),
     )

@@ -10,18 +10,24 @@ from grouprl.algorithms.advantages.turn_shared import SharedPrefix
 from grouprl.algorithms.exploration.branching import EntropyBranching
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.horizon import Horizon
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    GROUP,
+    KL,
+    KL_NEED,
+)
 
 Count = Annotated[int, Field(ge=1)]
 TWO = "at least two completions per prompt"
 TURNS = "a task that is acted in over turns"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the episodes differ")
 SHARED_PREFIX = Golden(
     rewards=[1, 0, 0],
@@ -47,7 +53,6 @@ SHARED_PREFIX = Golden(
             "credit": "the authors' code: soft",
             **DEFAULTS,
             "kl_coef": "off, so that no reference is needed",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "H is the mean entropy per token in nats; the authors sum it over the ten likeliest tokens and over "
@@ -79,24 +84,19 @@ SHARED_PREFIX = Golden(
         recommended={"group": 8},
         notes=["With chance 1 and slope 0 every turn branches until the group is full."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def arpo_branch(
+    loss: Method,
     grow: Annotated[float, Field(gt=1)] = 2.0,
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5,
     slope: float = 0.2,
     tokens: Count = 20,
     credit: Literal["soft", "hard"] = "soft",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose ARPO with branching: GRPO on episodes that branch at unsure turns."""
     branching = EntropyBranching(grow=grow, chance=chance, slope=slope, tokens=tokens)
-    loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return loss.with_parts(augment=(branching,), advantage_transform=(SharedPrefix(),) if credit == "hard" else ())
 
 
@@ -114,7 +114,11 @@ def arpo_branch(
         ],
         summary="GRPO on episodes that may take more and more turns as training goes on.",
         formula=f"{GRPO_LOSS};  turns of an episode ≤ turns[min(⌊step/every⌋, last)]",
-        defaults={"turns": "the authors' example: 10, 20, 30", "every": "the authors' example: 100 steps", **DEFAULTS},
+        defaults={
+            "turns": "the authors' example: 10, 20, 30",
+            "every": "the authors' example: 100 steps",
+            **DEFAULTS,
+        },
         differs=[
             "The authors also run PPO, RLOO and REINFORCE++ under the same schedule; any method here takes "
             "`sampling: horizon`.",
@@ -125,16 +129,13 @@ def arpo_branch(
         source="WooooDyy/AgentGym-RL ray_trainer.py (StepRoundsScheduler), as noted in the dossier",
         golden=[SHARED_PREFIX],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def scaling_inter(
+    loss: Method,
     turns: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20, 30),
     every: Count = 100,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose ScalingInter-RL: GRPO under a growing limit of turns."""
-    loss = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return loss.with_parts(sampling=Horizon(turns=turns, every=every))

@@ -18,18 +18,14 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.reductions.by_source import SourceApart
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.observation_likelihood import ObservationLikelihood
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    GROUP,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
     Positive,
     kl_terms,
@@ -44,11 +40,7 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
 GRPO_DEFAULTS = {
     "clip_low": CLIP,
     "clip_high": CLIP,
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
     "kl_coef": "off, so that no reference is needed",
-    "kl_estimator": KL_ESTIMATOR,
 }
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -160,7 +152,10 @@ def r3l(
         papers=[Paper("prime-rl, library of Prime Intellect", "", 2025)],
         summary="GRPO on the policy's tokens, and the likelihood of what the environment says as a second loss.",
         formula=f"{GRPO_LOSS} - λ·1/N Σ_o log π(o_t),  o_t the environment's N tokens of the step",
-        defaults={"observation_coef": "prime-rl: 0.1", **GRPO_DEFAULTS},
+        defaults={
+            "observation_coef": "prime-rl: 0.1",
+            **GRPO_DEFAULTS,
+        },
         differs=[
             "The environment's tokens are all that stands between the policy's turns, with what a chat template writes "
             "there.",
@@ -187,19 +182,11 @@ def r3l(
         ],
         recommended={"group": 8, "observation_coef": 0.1},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
-def echo(
-    observation_coef: NonNegative = 0.1,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def echo(base: Method, observation_coef: NonNegative = 0.1) -> Method:
     """Compose ECHO: GRPO and the likelihood of the environment's tokens, each with its own denominator."""
-    base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     term = (ObservationLikelihood(coef=observation_coef),) if observation_coef > 0 else ()
     return base.with_parts(regularize=(*base.regularize, *term))
 
@@ -262,21 +249,17 @@ def echo(
         ],
         recommended={"group": 8},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def search_r2(
+    base: Method,
     process: NonNegative = 1.0,
     form: str = AUTO,
     tokens: Tokens = None,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose Search-R2: GRPO over accepted or regenerated episodes and the reviews that decided."""
-    return grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator).with_parts(
+    return base.with_parts(
         reward_transform=(OutcomeGatedProcess(coef=process),) if process > 0 else (),
         filter=(SourceApart(source="review"),),
         advantage_transform=(AdvantageOfReviewed(),),
@@ -340,8 +323,11 @@ def search_r2(
         ],
         recommended={"group": 8},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def retroformer(
+    base: Method,
     trials: Count = 1,
     actor: Actor = "initial",
     imagined: Whole = 0,
@@ -351,16 +337,8 @@ def retroformer(
     model_lr: Positive = 1e-3,
     form: str = AUTO,
     tokens: Tokens = None,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose Retroformer: GRPO over reviews, each rewarded by the difference of two trials."""
-    base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return base.with_parts(
         augment=(
             Retrospect(

@@ -9,7 +9,6 @@ from pydantic import Field
 from grouprl.algorithms.advantages.roles import AgentEntropy, LateAgent, RoleRelative
 from grouprl.algorithms.exploration.coaching import CoachAfterPlayer, MajorityVote
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.refill import EpisodeBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
@@ -18,13 +17,11 @@ from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    GROUP,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
     Positive,
     in_the_update,
@@ -57,9 +54,6 @@ Count = Annotated[int, Field(ge=1)]
             "solver_start": "the authors' code: 5 steps",
             "clip_low": CLIP,
             "clip_high": "the authors' code: 0.285",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The rewards 1 - p, 4p(1-p) and -1 for an invalid problem are the environment's (task propose).",
@@ -110,23 +104,24 @@ Count = Annotated[int, Field(ge=1)]
             "proposer's with proposer=group).",
         ],
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low"),
 )
 def ssp(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
     proposer: Literal["batch", "group"] = "batch",
     solver_start: Whole = 5,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.285,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose search self-play: the solver by problem, the proposer over its proposals."""
-    return Method(
+    return base.with_parts(
         advantage=RoleRelative(
             keys=("episode", proposer), scale=scale, eps=eps, alone=alone, whitened=(1,) if proposer == "batch" else ()
         ),
         advantage_transform=(LateAgent(agent=0, start=solver_start),) if solver_start else (),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )
 
@@ -160,11 +155,7 @@ def ssp(
             "coach_entropy": "the authors' code: 0.01",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the authors' code: 0.001 for the player",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "Coach and player sample at one temperature; the authors take 0.9 and 0.6.",
@@ -197,8 +188,16 @@ def ssp(
         notes=[in_the_update("the player's alone, the coach without advantage")],
         recommended={"group": 1, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def cpmobius(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
+    kl_coef: NonNegative,
+    kl_estimator: Estimator,
     low: Rate = 0.2,
     high: Rate = 0.8,
     exam: Count = 64,
@@ -207,20 +206,12 @@ def cpmobius(
     falls: Whole = 15,
     falls_from: Whole = 100,
     coach_entropy: NonNegative = 0.01,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose CPMobius: majority labels, problems of middling difficulty, the coach's update after the player's."""
     kl = (KLLoss(coef=kl_coef, estimator=kl_estimator),) if kl_coef else ()
     entropy = (AgentEntropy(coef=coach_entropy, agent=1),) if coach_entropy else ()
-    return Method(
+    return base.with_parts(
         advantage=RoleRelative(keys=("episode", "group"), scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=(*kl, *entropy),
         augment=(MajorityVote(),),

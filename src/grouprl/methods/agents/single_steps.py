@@ -8,13 +8,18 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.roles import RoleRelative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.rewards.components import AgentsInTurn, WeightedComponents
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    GROUP,
+    KL,
+    KL_NEED,
+    NonNegative,
+)
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + β·KL"
@@ -41,11 +46,7 @@ Whole = Annotated[int, Field(ge=0)]
             "every": "the paper alternates, how often is not known: 1 step each; 0 trains both in every step",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": KL_OFF,
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "An episode of the task is one sub-goal and several attempts at it (task subgoals): execution is their "
@@ -106,23 +107,21 @@ Whole = Annotated[int, Field(ge=0)]
         recommended={"group": 8, "model.agents": "separate"},
         notes=["A tree of sub-goals would cost G^n episodes for n steps; groups of single steps cost n·G."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def hi_agent(
+    loss: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
     format_weight: NonNegative = 1.0,
     execution_weight: NonNegative = 1.0,
     judge_weight: NonNegative = 1.0,
     every: Whole = 1,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose Hi-Agent: GRPO over sub-goals at a state, and over attempts at a sub-goal, in turn."""
     weights = {"format": format_weight, "execution": execution_weight, "judge": judge_weight}
-    loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return loss.with_parts(
         reward_transform=(WeightedComponents(weights=weights, agent=0),),
         filter=(AgentsInTurn(every=every),) if every else (),
@@ -149,11 +148,7 @@ def hi_agent(
             "valid_weight": "the authors' code: 1",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the authors have TRL's",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "None known in the optimiser: despite the name no step has an advantage of its own in the authors' code.",
@@ -187,19 +182,14 @@ def hi_agent(
         ],
         recommended={"group": 4},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def step_grpo(
+    loss: Method,
     key_weight: NonNegative = 0.1,
     valid_weight: NonNegative = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose StepGRPO: GRPO on accuracy, key steps and valid order of steps."""
     weights = {"accuracy": 1.0, "key_steps": key_weight, "valid_steps": valid_weight}
-    loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return loss.with_parts(reward_transform=(WeightedComponents(weights=weights),))

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
 from grouprl.algorithms.buffers.success_replay import SelfImitation, SuccessReplay
 from grouprl.algorithms.method import Method
@@ -14,11 +13,10 @@ from grouprl.algorithms.objectives.covariance import ClipCov
 from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.algorithms.rewards.turn_bonus import TurnBonus
 from grouprl.algorithms.updates.replay_pass import ReplayPass
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive, in_the_update
+from grouprl.methods.settings import CLIP, GROUP, ClipLow, NonNegative, Positive, in_the_update
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -49,9 +47,6 @@ COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
             "spread": "the authors' code: standard deviation below 0.05",
             "clip_low": "the authors' code: 0.2",
             "clip_high": "the authors' code: 0.3",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Keeping only tasks that the first policy can solve at all is left to the choice of prompts "
@@ -78,21 +73,19 @@ COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
         ],
         recommended={"group": 8, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low"),
 )
 def arpo_replay(
+    base: Method,
     capacity: Count = 8,
     success: float = 0.1,
     failed: float = 0.2,
     spread: Positive = 0.05,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.3,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose ARPO with replay: GRPO; a stored success takes the first place of a group that failed."""
     replay = SuccessReplay(capacity=capacity, success=success, failed=failed, spread=spread)
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(augment=(replay,))
 
 
@@ -127,8 +120,6 @@ def arpo_replay(
             "clip_low": CLIP,
             "clip_high": "the authors' code: 0.28",
             "scale": "the authors' code: none",
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "One Clip-Cov for both losses; the authors' code takes 0.02, 2 and 60 for replayed completions.",
@@ -181,8 +172,13 @@ def arpo_replay(
         notes=[in_the_update("one pass over new and stored completions together")],
         recommended={"group": 8},
     ),
+    base="grpo",
+    keeps=("alone",),
 )
 def spear(
+    base: Method,
+    clip_low: ClipLow,
+    eps: NonNegative,
     size: Count = 2048,
     tolerate: Count = 5,
     replay_coef: NonNegative = 1.0,
@@ -192,21 +188,17 @@ def spear(
     share: Share = 2e-4,
     lower: float = 1.0,
     upper: float = 5.0,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
     scale: Scale = "none",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose SPEAR.
 
     Clip-Cov on centred rewards with a fading bonus for turns; completions of earlier steps that beat the median of the
     groups are learned from once more, in an update of their own.
     """
-    return Method(
+    return base.with_parts(
         reward_transform=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
         filter=(ReplayApart(),),
-        advantage=Relative("group", scale=scale, eps=eps, alone=alone),
         advantage_transform=(StoredAdvantage(),),
         objective=ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper),
         aggregate=ConstantLength(),

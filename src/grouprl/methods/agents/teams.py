@@ -9,12 +9,18 @@ from pydantic import Field
 from grouprl.algorithms.advantages.roles import CalledReward, OutcomeAndActions
 from grouprl.algorithms.exploration.align import AlignCalls
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    GROUP,
+    KL,
+    KL_NEED,
+    NonNegative,
+    Positive,
+)
 
 Count = Annotated[int, Field(ge=1)]
 AGENTS = "a task with several agents"
@@ -42,9 +48,6 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
             "wrong": "the released code: 0.1",
             "clip_low": "the released code: 0.2",
             "clip_high": "the released code: 0.28",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Alignment is the paper's; the released code takes called agents' rows from a queue in groups of eight.",
@@ -87,20 +90,18 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
         ],
         recommended={"group": 8, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low"),
 )
 def m_grpo(
+    loss: Method,
     calls: Count = 1,
     by_outcome: bool = True,
     right: float = 1.0,
     wrong: float = 0.1,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose M-GRPO: GRPO by prompt and agent over aligned calls, paid by the planner's outcome."""
-    loss = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     shape = (CalledReward(right=right, wrong=wrong),) if by_outcome else ()
     return loss.with_parts(reward_transform=shape, augment=(AlignCalls(calls=calls),))
 
@@ -125,11 +126,7 @@ def m_grpo(
             "action_weight": "not known: λ = 1",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the paper's is not known",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["Roles and edges are the environment's actions (task host); their rewards are the environment's."],
         reduces=[
@@ -162,17 +159,15 @@ def m_grpo(
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def hrpo(
+    loss: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
     action_weight: NonNegative = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose HRPO: GRPO's outcome advantage plus absolute rewards of actions."""
-    loss = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return loss.with_parts(advantage=OutcomeAndActions(weight=action_weight, scale=scale, eps=eps, alone=alone))

@@ -10,24 +10,19 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.exploration.failed_steps import FailedSteps
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.good_tokens import GoodTokensNLL, ThoughtEntropy
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
     DualClip,
     NonNegative,
     Positive,
-    kl_terms,
 )
 
 TWO = "at least two completions per prompt"
@@ -56,8 +51,6 @@ Count = Annotated[int, Field(ge=1)]
             "clip_low": "the authors' script: 0.2",
             "clip_high": "the authors' script: 0.28",
             "dual_clip": "the authors' script: c = 3",
-            "scale": SCALE,
-            "eps": EPS,
         },
         differs=[
             "A failed step is sampled again from the beginning of its turn; the authors also go back into the "
@@ -110,22 +103,23 @@ Count = Annotated[int, Field(ge=1)]
         ],
         recommended={"group": 16, "turns": 5},
     ),
+    base="grpo",
+    keeps=("clip_low",),
 )
 def thor(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     most: Count = 1,
     step_completions: Annotated[int, Field(ge=2)] | None = None,
     nll: NonNegative = 0.01,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
     dual_clip: DualClip = 3.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
 ) -> Method:
     """Train on episodes and on steps that failed, each judged in groups of its kind."""
-    return Method(
+    return base.with_parts(
         filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=(GoodTokensNLL(coef=nll),) if nll > 0 else (),
         augment=(FailedSteps(most=most, completions=step_completions),),
@@ -145,12 +139,9 @@ def thor(
         defaults={
             "alpha": "0.4, of the entropy shaping it follows; the paper's value was not seen",
             "kappa": "2, of the entropy shaping it follows; the paper's value was not seen",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": "off, so that no reference is needed",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "A thought is what stands before the task's sign that ends it; a completion without the sign has none.",
@@ -176,22 +167,18 @@ def thor(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def funrl(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     alpha: NonNegative = 0.4,
     kappa: Annotated[float, Field(gt=1)] = 2.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose GRPO with an entropy bonus on the tokens of the thought."""
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(ThoughtEntropy(alpha=alpha, kappa=kappa),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

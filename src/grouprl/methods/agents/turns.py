@@ -6,14 +6,18 @@ from typing import Literal
 
 from grouprl.algorithms.advantages.turn_credit import TurnAndOutcome, TurnRelative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, DualClip, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    KL,
+    KL_NEED,
+    NonNegative,
+)
 
 
 @entry(
@@ -39,7 +43,6 @@ from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, DualC
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": "the authors' settings: 0",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "Rewards and tools are the environment's; the outcome is all that is earned besides the first turn, since "
@@ -81,21 +84,14 @@ from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, DualC
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
-def mt_grpo(
-    turn_weight: NonNegative = 1.0,
-    eps: NonNegative = 1e-4,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def mt_grpo(base: Method, turn_weight: NonNegative = 1.0, eps: NonNegative = 1e-4) -> Method:
     """Judge the first turn by its own reward and the whole completion by its outcome."""
-    return Method(
+    return base.with_parts(
         advantage=TurnAndOutcome(turn_weight=turn_weight, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -127,7 +123,6 @@ FROM_S0 = {
             "clip_high": CLIP,
             "dual_clip": "off, as in the paper's objective; the authors' scripts have 10",
             "kl_coef": "off, so that no reference is needed; the authors' scripts have 0.01",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "An episode is one row whose turns share a context; the authors' code makes a row of every turn, with a "
@@ -177,23 +172,19 @@ FROM_S0 = {
         recommended={"kl_coef": 0.01, "dual_clip": 10.0, "group": 8},
         notes=["Where no state comes twice it is GRPO without the spread; with one turn per episode, (1+ω) times it."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL, "dual_clip"),
 )
 def gigpo(
+    base: Method,
+    eps: NonNegative,
     omega: NonNegative = 1.0,
     gamma: Unit = 0.95,
     scale: Scale = "none",
-    eps: NonNegative = 1e-6,
     over: Literal["episodes", "turns"] = "episodes",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Judge episodes by their group, and turns by all turns of the group that began in the same state."""
-    return Method(
+    return base.with_parts(
         advantage=TurnRelative(omega=omega, gamma=gamma, scale=scale, eps=eps, over=over),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

@@ -9,24 +9,21 @@ from pydantic import Field
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.features.fewest_calls import FewestCalls
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit, ppo
+from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, CRITIC, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
-CRITIC = "a critic (value head)"
+A_CRITIC = "a critic (value head)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R) / (std_g R + eps)"
 PPO_LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + value loss,  A by GAE"
 WHITEN = "TRL and verl: advantages whitened over all tokens of the batch"
 VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
-ValueClip = Annotated[float, Field(gt=0)] | None
 
 
 @entry(
@@ -42,8 +39,6 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "threshold": "our choice: 0, the outcome must earn something; the paper's are a matter of its rewards",
             "turn_weight": "the paper: rewards are summed",
             "outcome": "what an episode earns besides its turns; 'correct' for environments that pay success in a turn",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
@@ -86,22 +81,21 @@ ValueClip = Annotated[float, Field(gt=0)] | None
         ],
         notes=["Without the gate the sum of rewards can rise while outcomes fall."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def g_ra(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     threshold: float | None = 0.0,
     turn_weight: NonNegative = 1.0,
     outcome: Literal["rest", "correct"] = "rest",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Take GRPO on the outcome and, where that is good enough, the rewards of turns."""
-    return Method(
+    return base.with_parts(
         reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -116,8 +110,6 @@ def g_ra(
             "target": "the paper's OTC-GRPO; 'none' is the reward of its OTC-PPO",
             "smoothing": "our choice: c = 4; the paper: the most calls allowed",
             "alpha": "the paper: 1",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
@@ -170,22 +162,21 @@ def g_ra(
         ],
         notes=["Its measure is tool productivity: correct completions per call."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def otc(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     target: Literal["fewest", "none"] = "fewest",
     smoothing: Positive = 4.0,
     alpha: Positive = 1.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Take GRPO on rewards that are multiplied by frugality."""
-    return Method(
+    return base.with_parts(
         reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
         advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
         augment=(FewestCalls(),) if target == "fewest" else (),
     )
 
@@ -223,7 +214,7 @@ def otc(
                 why="one try: nothing is late, nothing repeated",
             ),
         ],
-        needs=[CRITIC, "an environment in which one may try again"],
+        needs=[A_CRITIC, "an environment in which one may try again"],
         source="the authors' repository: ragen/env/metamathqa/env.py, config/base.yaml",
         golden=[
             Golden(
@@ -257,20 +248,16 @@ def otc(
         ],
         recommended={"turns": 5},
     ),
+    base="ppo",
+    keeps=(*CLIPS, *CRITIC),
 )
 def ufo(
+    base: Method,
     decay: Annotated[float, Field(gt=0, le=1)] = 0.5,
     repetition: NonNegative = 0.5,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
-    gamma: Unit = 1.0,
     lam: Unit = 1.0,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: ValueClip = 0.2,
     entropy_coef: NonNegative = 0.001,
 ) -> Method:
     """Take PPO on rewards that fall with every try and with repetition."""
-    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
-    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, entropy_coef=entropy_coef, **critic)
-    return made.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))
+    return base.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))

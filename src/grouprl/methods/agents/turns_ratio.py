@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.updates.clip_bias import ClipBias
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit, ppo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, in_the_update, kl_terms
+from grouprl.methods.settings import (
+    CRITIC,
+    KL_NEED,
+    ClipLow,
+    NonNegative,
+    Positive,
+    in_the_update,
+    kl_terms,
+)
 
 
 @entry(
@@ -68,15 +71,13 @@ from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, in
         ],
         notes=["With one turn per completion the ratio is GSPO's."],
     ),
+    base="ppo",
+    keeps=CRITIC,
 )
 def turn_ppo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
     kl_coef: NonNegative = 0.001,
 ) -> Method:
     """Compose Turn-PPO.
@@ -84,8 +85,11 @@ def turn_ppo(
     PPO's loss with the geometric mean ratio of each turn; GAE, critic and KL loss. The clipping-bias correction of
     ST-PPO is not part of it.
     """
-    base = ppo(gamma=gamma, lam=lam, whiten=whiten, value_coef=value_coef, value_clip=value_clip)
-    return base.with_parts(objective=TurnClip(low=clip_low, high=clip_high), regularize=kl_terms(kl_coef, "k3"))
+    return base.with_parts(
+        reward_transform=(),  # ppo's KL term is part of the reward, this one part of the loss
+        objective=TurnClip(low=clip_low, high=clip_high),
+        regularize=kl_terms(kl_coef, "k3"),
+    )
 
 
 @entry(
@@ -106,14 +110,6 @@ def turn_ppo(
         ),
         defaults={
             "least": "our choice: 1, so that steps only become smaller; the paper's guard against ‖C‖ = 0 is not known",
-            "clip_low": "the paper: 0.2",
-            "clip_high": "the paper: 0.2",
-            "gamma": "1, as for language models everywhere",
-            "lam": "PPO: 0.95",
-            "whiten": "TRL and verl: advantages whitened over all tokens of the batch",
-            "value_coef": "as ppo: 1",
-            "value_clip": "as ppo: 0.2",
-            "kl_coef": "the paper: a KL loss of 0.001",
         },
         differs=[
             "The policy's gradient is divided, its KL loss included, but not the critic's: nothing is clipped there.",
@@ -144,18 +140,11 @@ def turn_ppo(
             "Changed after 0.1: C was a mean over all tokens of the step.",
         ],
     ),
+    base="turn_ppo",
 )
 def st_ppo(
+    base: Method,
     least: Positive = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
-    kl_coef: NonNegative = 0.001,
 ) -> Method:
     """Compose ST-PPO: Turn-PPO's loss, smaller steps where the clip leaves much out."""
-    whole = turn_ppo(clip_low, clip_high, gamma, lam, whiten, value_coef, value_clip, kl_coef)
-    return whole.with_parts(update=ClipBias(least=least))
+    return base.with_parts(update=ClipBias(least=least))

@@ -10,26 +10,23 @@ from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
 from grouprl.algorithms.features.durations import ActionDurations
 from grouprl.algorithms.features.progress import ProgressModel
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.rewards.turn_rewards import DenseTurns, ProactiveRewards, ProgressReward, RewardAtTurnEnd
 from grouprl.algorithms.token_weights.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit, ppo
+from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, EPS, KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, NonNegative, Positive, kl_in_reward
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
-CRITIC = "a critic (value head)"
+A_CRITIC = "a critic (value head)"
 PPO_LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + value loss,  A by GAE"
 WHITEN = "TRL and verl: advantages whitened over all tokens of the batch"
 VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
 Count = Annotated[int, Field(ge=1)]
-ValueClip = Annotated[float, Field(gt=0)] | None
 
 
 @entry(
@@ -46,15 +43,12 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "ridge": "our choice: 1e-3",
             "progress_at": "the paper: the turn's last token; answer: behind the environment's answer to it, where a "
             "small frozen model knows what came of the turn",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": "TRL: 1",
             "lam": "TRL: 0.95",
             "whiten": WHITEN,
             "value_coef": VALUE,
             "value_clip": VALUE_CLIP,
             "kl_coef": "off, so that no reference is needed; the authors have TRL's KL penalty",
-            "kl_estimator": "k1 in the reward, as in RLHF",
         },
         differs=[
             "The estimator is linear in the last hidden state of the frozen initial policy, fitted in closed form; the "
@@ -63,7 +57,7 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "environment, and multiply the reward of step k by T - k - 1.",
             "Rollouts are the policy's own, step by step; the authors collect trajectories beforehand.",
         ],
-        needs=[TURNS, CRITIC, KL_NEED],
+        needs=[TURNS, A_CRITIC, KL_NEED],
         confidence="partly",
         uncertain="The weights α and β of progress and valid actions.",
         source="the authors' repository: prm/train_our_progress_model.py, prm/inference_prm.py, ppo/step_ppotrainer.py",
@@ -92,27 +86,21 @@ ValueClip = Annotated[float, Field(gt=0)] | None
             "docs/credit.md still measured.",
         ],
     ),
+    base="ppo",
+    keeps=(*CLIPS, *CRITIC),
 )
 def spa_rl(
+    base: Method,
+    kl_coef: NonNegative,
+    kl_estimator: ValueEstimator,
     alpha: NonNegative = 1.0,
     beta: NonNegative = 0.5,
     steps: Count = 20,
     ridge: Positive = 1e-3,
     progress_at: Literal["turn", "answer"] = "turn",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: ValueClip = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
 ) -> Method:
     """Take PPO on rewards that are redistributed over turns by a model of progress."""
-    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
-    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
-    return made.with_parts(
+    return base.with_parts(
         reward_transform=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
         pretrain=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
     )
@@ -135,7 +123,6 @@ def spa_rl(
             "value_coef": VALUE,
             "value_clip": VALUE_CLIP,
             "kl_coef": "the authors' script: 0.01, in the reward",
-            "kl_estimator": "k1 in the reward, as in RLHF",
         },
         differs=["None known in the method; its findings on environments and on fine-tuning before are not settings."],
         reduces=[
@@ -146,7 +133,7 @@ def spa_rl(
                 why="only the last token earns something (the guide's single reward)",
             ),
         ],
-        needs=[TURNS, CRITIC, KL_NEED],
+        needs=[TURNS, A_CRITIC, KL_NEED],
         source="the authors' repository: reward_manager/agentic_verified.py, recipes/textworld_cooking_ppo.sh",
         golden=[
             Golden(
@@ -170,24 +157,19 @@ def spa_rl(
             "from dense rewards than PPO and GRPO."
         ],
     ),
+    base="ppo",
+    keeps=(*CLIPS, *CRITIC),
 )
 def multi_turn_ppo(
+    base: Method,
+    kl_estimator: ValueEstimator,
     most: Count | None = None,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
     lam: Unit = 1.0,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: ValueClip = 0.2,
     kl_coef: NonNegative = 0.01,
-    kl_estimator: ValueEstimator = "k1",
 ) -> Method:
     """Take PPO with rewards where turns end; `most` scales dense rewards so that they sum to at most 1."""
-    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
-    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
     scaled = () if most is None else (DenseTurns(most=most),)
-    return made.with_parts(reward_transform=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
+    return base.with_parts(reward_transform=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
 
 
 @entry(
@@ -212,7 +194,6 @@ def multi_turn_ppo(
             "answered_right": "the authors' README: γ = 3",
             "together": "our choice: prompts are compared with prompts, completions with completions",
             "scale": "the mean alone, as far as is known",
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
         },
@@ -244,24 +225,23 @@ def multi_turn_ppo(
             )
         ],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def promed(
+    base: Method,
+    eps: NonNegative,
     information: NonNegative = 2.0,
     asked_right: NonNegative = 1.0,
     answered_right: NonNegative = 3.0,
     together: bool = False,
     scale: Scale = "none",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Judge prompts by information and diagnosis, completions by the diagnosis, each turn by itself."""
     paid = ProactiveRewards(information=information, asked_right=asked_right, answered_right=answered_right)
-    return Method(
+    return base.with_parts(
         reward_transform=(paid,),
         advantage=NormalisedTurns(together=together, gamma=0.0, scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -273,8 +253,6 @@ def promed(
         summary="PPO in which a turn weighs as much as its action took time, so that slow actions are not drowned.",
         formula=PPO_LOSS + ",  the policy's loss of turn k times Δt_k / mean Δt",
         defaults={
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": "1, as for language models everywhere",
             "lam": "PPO: 0.95",
             "whiten": WHITEN,
@@ -290,7 +268,7 @@ def promed(
         reduces=[
             Reduction("ppo", ["equal_durations"], why="every turn weighs 1"),
         ],
-        needs=[TURNS, CRITIC, "an environment that says how long actions take"],
+        needs=[TURNS, A_CRITIC, "an environment that says how long actions take"],
         confidence="partly",
         uncertain="PPO's settings; the authors' code was not read.",
         source="a note on the paper and its abstract, as noted in the dossier",
@@ -308,17 +286,11 @@ def promed(
         ],
         recommended={"learning_rate": 1e-5, "batch": 128},
     ),
+    base="ppo",
+    keeps=(*CLIPS, *CRITIC),
 )
 def duration_aware(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: ValueClip = 0.2,
+    base: Method,
 ) -> Method:
     """Take PPO with the loss of each turn weighed by its action's duration."""
-    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
-    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
-    return made.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))
+    return base.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))

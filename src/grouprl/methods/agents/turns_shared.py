@@ -12,9 +12,7 @@ from grouprl.algorithms.advantages.turn_entropy import EntropyModulated
 from grouprl.algorithms.advantages.turn_shared import SharedSteps
 from grouprl.algorithms.features.belief import AnswerBelief
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.turn_rewards import InformationGain
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
@@ -22,14 +20,10 @@ from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
-    Positive,
-    kl_terms,
 )
 
 KL_OFF = "off, so that no reference is needed"
@@ -73,12 +67,9 @@ BELIEFS = {
             "'Now there\\'s enough information to completion</think><completion> '",
             "together": "the authors' code now: gains and outcomes are normalised apart (joint before)",
             "gamma": "the authors' code: 1",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": KL_OFF + "; the paper has 0.001",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The outcome is the environment's, not F1 with -2 for a broken format.",
@@ -118,27 +109,23 @@ BELIEFS = {
         recommended={"kl_coef": 0.001, "group": 16, "learning_rate": 1e-6, "turns": 10},
         notes=["The gains of an episode telescope: they sum to the last belief minus the first."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def igpo(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     gain_weight: NonNegative = 1.0,
     measure: Literal["probability", "log_probability"] = "probability",
     before: str = "",
     together: bool = False,
     gamma: Unit = 1.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Pay turns for the information they gain, normalise in the group, accumulate."""
-    return Method(
+    return base.with_parts(
         reward_transform=(InformationGain(weight=gain_weight, measure=measure),),
         advantage=NormalisedTurns(together=together, gamma=gamma, scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
         augment=(AnswerBelief(before=before),),
     )
 
@@ -156,12 +143,9 @@ def igpo(
         formula=LOSS + ",  A_k = mean_{i with the same step} A_i,  A_i = (R_i - mean_g R) / (std_g R + eps)",
         defaults={
             "window": "our choice: 0; the paper merges after a history of some length h, which was not seen",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": KL_OFF,
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "Steps are equal where the environment's keys of the states before and after, and the action's tokens, "
@@ -206,23 +190,20 @@ def igpo(
         ],
         notes=["The sum of the advantages of a shared step over its trajectories stays."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def salt(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     window: Annotated[int, Field(ge=0)] = 0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Take GRPO's advantages and average those of shared steps."""
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(SharedSteps(window=window),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -247,12 +228,9 @@ def salt(
             "k2": "the paper: 1",
             "zeta": "the paper: 0.05 (0.1 in some listings)",
             "center": "the paper: yes",
-            "scale": SCALE,
-            "eps": EPS,
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": KL_OFF,
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["None known: turns take the place of the steps that the paper finds by a search for segments."],
         reduces=[
@@ -279,24 +257,21 @@ def salt(
         recommended={"k1": 1.0, "k2": 1.0, "zeta": 0.05},
         notes=["A confident mistake is amplified (g > 1, A < 0), an uncertain one attenuated."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def empg(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     k1: NonNegative = 1.0,
     k2: NonNegative = 1.0,
     zeta: NonNegative = 0.05,
     center: bool = True,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Take GRPO's advantages and modulate them by the entropy of turns."""
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

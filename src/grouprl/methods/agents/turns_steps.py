@@ -5,15 +5,13 @@ from __future__ import annotations
 from grouprl.algorithms.advantages.turn_credit import TurnRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.turn_rewards import RankDiscount
 from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, ClipLow, NonNegative, Positive
 
 KL_OFF = "off, so that no reference is needed"
 TWO = "at least two completions per prompt"
@@ -97,24 +95,21 @@ LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β�
         recommended={"kl_coef": 1e-4, "group": 8, "gamma": 0.5},
         notes=["The task keys with reward 'expert' follows an expert and puts in its moves, without a limit."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def ui_s1(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     episode: NonNegative = 1.0,
     omega: NonNegative = 1.0,
     gamma: Unit = 0.5,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Judge episodes by their group and steps by the steps of the same number, credit cut at mismatches."""
-    return Method(
+    return base.with_parts(
         advantage=TurnRelative(key="turn", episode=episode, omega=omega, gamma=gamma, scale=scale, eps=eps, reset=True),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -141,7 +136,6 @@ def ui_s1(
             "scale": "the authors' code, as TRL: sample standard deviation, per rank",
             "eps": "the authors' code: 1e-4",
             "kl_coef": KL_OFF + "; the authors' code has 1e-3",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "An item is a turn (turn_bt), its hit the turn's reward: an environment takes one item per turn. The "
@@ -172,20 +166,19 @@ def ui_s1(
         ],
         recommended={"kl_coef": 1e-3, "group": 8, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def rank_grpo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    scale: Scale,
     eps: NonNegative = 1e-4,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Judge each rank of a list by the discounted hits from it on, with one ratio per item."""
-    return Method(
+    return base.with_parts(
         reward_transform=(RankDiscount(),),
         advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
         objective=TurnClip(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

@@ -10,13 +10,12 @@ from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.positive import PositiveNLL
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, DUAL, ClipLow, DualClip, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, NonNegative, Positive
 
 Unit = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -60,7 +59,6 @@ def pretrained(steps: int, gamma: float) -> tuple[ValuePretraining, ...]:
         defaults={
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "dual_clip": DUAL,
             "lam": "the paper: 0.95 for the policy; values from 0.95 to below 1 work, 1 is worst",
             **VALUE_DEFAULTS,
         },
@@ -92,11 +90,11 @@ def pretrained(steps: int, gamma: float) -> tuple[ValuePretraining, ...]:
         ],
         recommended={"reward": "+1 / -1", "gamma": 1},
     ),
+    base="grpo",
+    keeps=(*CLIPS, "dual_clip"),
 )
 def vc_ppo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
+    base: Method,
     gamma: Unit = 1.0,
     lam: Unit = 0.95,
     critic_lam: Unit = 1.0,
@@ -110,10 +108,9 @@ def vc_ppo(
     PPO with GAE, λ = 0.95 for the policy and 1 for the critic's targets, after `value_pretraining` rollouts of the
     frozen policy to which the value head is fitted.
     """
-    return Method(
+    return base.with_parts(
         advantage=GAE(gamma=gamma, lam=lam),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),
         pretrain=pretrained(value_pretraining, gamma),
@@ -137,7 +134,6 @@ def vc_ppo(
         defaults={
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.28, clip-higher as in DAPO",
-            "dual_clip": DUAL,
             "length_alpha": "the paper: 0.05, so that Σ_t λ^t = α·|y|",
             "lam": "0.95, used only when length_alpha is none (VC-PPO)",
             "nll_coef": "the paper: μ = 0.1",
@@ -188,11 +184,12 @@ def vc_ppo(
         ],
         recommended={"prompts": 512, "group": 16, "gamma": 1},
     ),
+    base="grpo",
+    keeps=("clip_low", "dual_clip"),
 )
 def vapo(
-    clip_low: ClipLow = 0.2,
+    base: Method,
     clip_high: Positive = 0.28,
-    dual_clip: DualClip = None,
     gamma: Unit = 1.0,
     length_alpha: Positive | None = 0.05,
     lam: Unit = 0.95,
@@ -208,10 +205,9 @@ def vapo(
     VC-PPO, value pre-training included, with λ = 1 - 1/(0.05·|y|) per completion, clip 0.2/0.28 and 0.1 times the
     likelihood of correct completions, as in the paper.
     """
-    return Method(
+    return base.with_parts(
         advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
         regularize=(PositiveNLL(coef=nll_coef),) if nll_coef > 0 else (),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),

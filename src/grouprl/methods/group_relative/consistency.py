@@ -9,26 +9,21 @@ from pydantic import Field
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.certainty import AddOutcome, CertaintyReward
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean
-from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    DUAL,
-    EPS,
+    CLIPS,
+    GROUP,
     KL_ESTIMATOR,
     KL_NEED,
-    SCALE,
     ClipLow,
     DualClip,
     NonNegative,
     Positive,
-    kl_terms,
 )
 
 TWO = "at least two completions per prompt"
@@ -52,10 +47,6 @@ ANSWERS = "a task that can tell the final completion of a text (keys.completion)
             "blend": "the paper's soft blending; 'dead' is its variant with the global part for dead groups only",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "dual_clip": DUAL,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The mean and spread over prompts are those of the whole rollout, not of a mini-batch.",
@@ -96,28 +87,27 @@ ANSWERS = "a task that can tell the final completion of a text (keys.completion)
             "With G completions the entropy is at most log G: with 4 or fewer it never reaches ρ = 1.5.",
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def copo(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    dual_clip: DualClip,
+    eps: NonNegative,
     gamma: Positive = 20.0,
     rho: float = 1.5,
     blend: Literal["entropy", "dead"] = "entropy",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose COPO.
 
     w·L(A_i) + (1-w)·L(A_q), L GRPO's clipped loss, A_q the prompt's mean reward standardised over the prompts and
     w a sigmoid of the entropy of the group's final completions.
     """
-    return Method(
+    return base.with_parts(
         reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=TwoLevelClip(low=clip_low, high=clip_high, dual=dual_clip),
-        aggregate=SequenceMean(),
     )
 
 
@@ -144,7 +134,6 @@ def copo(
             "clip_low": CLIP,
             "clip_high": CLIP,
             "length": "the run's longest allowed completion, as in Dr. GRPO",
-            "alone": ALONE,
         },
         differs=[
             "The authors' release holds no code; formula and α are those of a port that says it matches it.",
@@ -184,21 +173,21 @@ def copo(
             "f is one factor for the whole group.",
         ],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def seed_grpo(
+    base: Method,
+    alone: Alone,
     alpha: NonNegative = 0.0417,
     curve: Literal["inverse", "linear", "exp"] = "inverse",
     normalized: bool = True,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     length: Annotated[int, Field(ge=1)] | None = None,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose SEED-GRPO: Dr. GRPO with advantages divided by 1 + α·SE/log G, SE the group's semantic entropy."""
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
         advantage_transform=(SemanticScale(alpha=alpha, curve=curve, normalized=normalized),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=ConstantLength(length=length),
     )
 
@@ -217,10 +206,6 @@ def seed_grpo(
             "external": "the paper: no external reward; the authors' open-r1 variant adds reward columns",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "dual_clip": DUAL,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "the authors' scripts: 0.005 for 3B (0.01 for 7B)",
             "kl_estimator": KL_ESTIMATOR + "; the scripts' low_var_kl",
         },
@@ -255,24 +240,18 @@ def seed_grpo(
         notes=["The certainty is that of the current policy at every step; a frozen judge can be hacked."],
         recommended={"group": 7, "learning_rate": 3e-6},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, "dual_clip", "kl_estimator"),
 )
 def intuitor(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
     external: NonNegative = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     kl_coef: NonNegative = 0.005,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose Intuitor: GRPO on self-certainty, plus `external` times the outcome's own group-relative advantage."""
-    return Method(
+    return base.with_parts(
         reward_transform=(CertaintyReward(),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         advantage_transform=(AddOutcome(weight=external, scale=scale, eps=eps),) if external > 0 else (),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

@@ -20,8 +20,10 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
     ALONE,
     CLIP,
+    CLIPS,
     DUAL,
     EPS,
+    GROUP,
     GRPO_PAPER,
     KL_ESTIMATOR,
     KL_NEED,
@@ -132,7 +134,6 @@ def grpo(
             "clip_low": "sail-sg/understand-r1-zero, train_zero_math.py",
             "clip_high": "sail-sg/understand-r1-zero, train_zero_math.py",
             "length": "the run's longest allowed completion, as generate_max_length in the authors' code",
-            "alone": ALONE,
         },
         differs=["None known: as in the authors' code, with the mean over the whole optimiser step."],
         reduces=[
@@ -163,20 +164,20 @@ def grpo(
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "length": 3000, "temperature": 1.0, "epochs": 1},
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def dr_grpo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
+    base: Method,
+    alone: Alone,
     length: Annotated[int, Field(ge=1)] | None = None,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Dr. GRPO.
 
     L = -1/(B·Lmax) Σ_i Σ_t min(ρA, clip(ρ)A) with A = R - mean_g, as in the paper's code.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=ConstantLength(length=length),
     )
 
@@ -195,9 +196,6 @@ def dr_grpo(
         defaults={
             "clip_low": "the paper, section 3.1",
             "clip_high": "the paper, section 3.1",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "overlong_buffer": "the paper: Lc = 4096 of Lmax = 20480 tokens",
             "overlong_penalty": "the paper, eq. 13: at most -1",
             "overlong_filter": "off: the paper's final system punishes overlong completions instead of masking them",
@@ -248,13 +246,12 @@ def dr_grpo(
             "reward": "+1 / -1",
         },
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low"),
 )
 def dapo(
-    clip_low: ClipLow = 0.2,
+    base: Method,
     clip_high: Positive = 0.28,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     overlong_buffer: Positive = 0.2,
     overlong_penalty: NonNegative = 1.0,
     overlong_filter: bool = False,
@@ -267,11 +264,9 @@ def dapo(
     last `overlong_buffer` (a fraction of the limit, or tokens). `overlong_filter` leaves truncated completions out of
     the loss. The paper's formula averages within groups; its code and this over the whole step.
     """
-    return Method(
+    return base.with_parts(
         reward_transform=(SoftOverlong(buffer=overlong_buffer, penalty=overlong_penalty),),
         filter=(*((MixedGroups(),) if dynamic_sampling else ()), *((DropTruncated(),) if overlong_filter else ())),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         refill=DynamicSampling(max_rounds=max_rounds) if dynamic_sampling else None,
     )
@@ -290,8 +285,6 @@ def dapo(
             "clip_low": CLIP,
             "clip_high": CLIP,
             "scale": "sample (n-1), as TRL's scale_rewards='batch'",
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["None known. The spread is that of raw rewards over the batch; ROLL and TRL agree."],
         reduces=[
@@ -313,20 +306,20 @@ def dapo(
         ],
         recommended={"group": 8, "temperature": 0.99, "top_p": 0.99, "top_k": 100, "epochs": 1},
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def lite_ppo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
     scale: Spread = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Lite PPO.
 
     Token mean of min(ρA, clip(ρ)A) with A = (R - mean_group R)/(std_batch R + eps), as in the paper's recipe.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch"),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )

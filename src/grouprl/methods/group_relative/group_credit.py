@@ -9,12 +9,11 @@ from grouprl.algorithms.advantages.decoupled_components import DecoupledComponen
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, NonNegative
 
 GDPO_PAPER = Paper(
     "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
@@ -40,8 +39,6 @@ OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horiz
             "batch_scale": "on: the paper normalises the sum over the batch",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["A component without spread in a group adds exactly 0 there."],
         reduces=[],
@@ -69,25 +66,24 @@ OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horiz
             ),
         ],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def gdpo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
     weights: dict[str, float] | None = None,
     batch_scale: bool = True,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GDPO.
 
     GRPO's clipped loss with the sum of component-wise group advantages, normalised over the batch's completions.
     """
     whiten = Whiten(key="batch", count="sequence", variance="sample", eps=eps, eps_in="std")
-    return Method(
+    return base.with_parts(
         advantage=DecoupledComponents(weights=weights or {}, eps=eps, alone=alone),
         advantage_transform=(whiten,) if batch_scale else (),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -102,7 +98,6 @@ def gdpo(
             "scale": "none, as published; verl divides by the standard deviation of the group",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "eps": EPS,
         },
         differs=[
             "k is the group size: the best reward of the group is the goal.",
@@ -125,21 +120,20 @@ def gdpo(
         ],
         notes=["With rewards 0 and 1 only a group with exactly one right completion has a gradient."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def passk(
+    base: Method,
+    eps: NonNegative,
     scale: Literal["none", "sample_std", "population_std"] = "none",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    eps: NonNegative = 1e-6,
 ) -> Method:
     """Compose the pass@k method.
 
     Mean over completions of PPO's clipped loss; A the lead of the group's best over its second best, else 0.
     """
-    return Method(
+    return base.with_parts(
         advantage=BestOverSecond(scale=scale, eps=eps),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -174,14 +168,15 @@ def passk(
             ),
         ],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
-def otb(zero_tail: bool = True, eps: NonNegative = 1e-8, clip_low: ClipLow = 0.2, clip_high: Positive = 0.2) -> Method:
+def otb(base: Method, zero_tail: bool = True, eps: NonNegative = 1e-8) -> Method:
     """Compose the optimal token baseline.
 
     Token mean of PPO's clipped loss; A_t the return from t on minus the group's weighted mean return at position t.
     """
-    return Method(
+    return base.with_parts(
         advantage=TokenBaseline(eps=eps, zero_tail=zero_tail),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )

@@ -7,21 +7,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.beta import BetaNormalized, Shape
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import ReturnsToGo
 from grouprl.algorithms.advantages.reweigh import DropOutliers, LongWrong
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.outer_clip import PreClipped
 from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
 from grouprl.algorithms.regularizers.positive import DifficultyKL
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, SCALE, ClipLow, DualClip, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIPS, ClipLow, DualClip, NonNegative, Positive, kl_in_reward
 
 
 @entry(
@@ -44,7 +42,6 @@ from grouprl.methods.settings import ALONE, SCALE, ClipLow, DualClip, NonNegativ
             "beta": "none: fitted to the batch",
             "limit": "changyi7231/BNPO bnpo_ray_trainer.py: 1/f at most 1e6",
             "components": "none: the reward as a whole; named components are judged one by one and averaged",
-            "alone": ALONE,
         },
         differs=[
             "Where all groups have the same pass rate the code divides by zero; here nothing is scaled then.",
@@ -92,9 +89,12 @@ from grouprl.methods.settings import ALONE, SCALE, ClipLow, DualClip, NonNegativ
         notes=["TRL's loss_type 'bnpo' is another thing: a token mean over the local batch, without any Beta."],
         recommended={"group": 16, "prompts": 32, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=("clip_low",),
 )
 def bnpo(
-    clip_low: ClipLow = 0.2,
+    base: Method,
+    alone: Alone,
     clip_high: Positive = 0.28,
     dual_clip: DualClip = 10.0,
     low: float = 0.0,
@@ -103,18 +103,16 @@ def bnpo(
     beta: Shape | None = None,
     limit: Positive = 1e6,
     components: tuple[str, ...] = (),
-    alone: Alone = "zero",
 ) -> Method:
     """Compose BNPO.
 
     A = (R - p)/Beta(p; α, β) with the density fitted to the groups of the batch; clipped loss 0.2/0.28, summed over
     tokens and averaged over completions, as in the authors' code.
     """
-    return Method(
+    return base.with_parts(
         advantage=BetaNormalized(
             low=low, high=high, alpha=alpha, beta=beta, limit=limit, components=components, alone=alone
         ),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=SequenceSum(),
     )
 
@@ -228,9 +226,7 @@ def stable_reinforce(
             "kl_estimator": "View-R1 ppo_actor.py: k3",
             "kl_rate": "View-R1 experience_maker.py: e = 2.718",
             "length_base": "View-R1 experience_maker.py: 1.00001, so that 1000 tokens too many give a factor of 1.01",
-            "scale": SCALE,
             "eps": "View-R1 experience_maker.py: 1e-9",
-            "alone": ALONE,
         },
         differs=[
             "Correct completions are those verified right; the code reads them off the integer part of the reward.",
@@ -262,17 +258,16 @@ def stable_reinforce(
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "kl_coef": 1e-3},
     ),
+    base="grpo",
+    keeps=(*CLIPS, "scale", "alone"),
 )
 def apo_asymmetric(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
+    base: Method,
+    kl_estimator: Estimator,
     kl_coef: NonNegative = 1e-3,
-    kl_estimator: Estimator = "k3",
     kl_rate: Positive = math.e,
     length_base: Annotated[float, Field(gt=1)] = 1.00001,
-    scale: Scale = "sample_std",
     eps: NonNegative = 1e-9,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose the asymmetric policy optimisation of View-R1.
 
@@ -280,10 +275,7 @@ def apo_asymmetric(
     much longer than the right ones they are; numbers of the authors' code.
     """
     fading = (DifficultyKL(coef=kl_coef, estimator=kl_estimator, rate=kl_rate),) if kl_coef > 0 else ()
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(LongWrong(base=length_base),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
         regularize=fading,
     )

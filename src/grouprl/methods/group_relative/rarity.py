@@ -6,27 +6,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.positive import Unlikeliness
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    GROUP,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
-    NonNegative,
-    Positive,
-    kl_terms,
 )
 
 
@@ -48,12 +39,8 @@ from grouprl.methods.settings import (
             "beta": "the paper: 0.25",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "filter_dead": "the paper: groups all right or all wrong are removed, judged on the raw reward",
             "kl_coef": "off, so that no reference is needed; the paper has 0.1",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The KL to the reference is off by default; the paper has 0.1.",
@@ -89,27 +76,20 @@ from grouprl.methods.settings import (
         notes=["The paper's second remedy is more updates per rollout (batch.epochs: 2), so that the clip can act."],
         recommended={"group": 32, "learning_rate": 1e-6, "kl_coef": 0.1, "epochs": 2},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def unlikeliness(
+    base: Method,
     beta: Annotated[float, Field(ge=0, le=1)] = 0.25,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     filter_dead: bool = True,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose GRPO with the unlikeliness reward.
 
     R·(1 - 0.25·k/G) by rank of likelihood, then GRPO on mixed groups; the paper's KL of 0.1 is off by default.
     """
-    return Method(
+    return base.with_parts(
         reward_transform=(Unlikeliness(beta=beta),),
         filter=(MixedGroups(),) if filter_dead else (),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

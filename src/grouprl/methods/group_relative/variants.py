@@ -9,11 +9,9 @@ from pydantic import Field
 from grouprl.algorithms.advantages.variants import SharedVariants
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.variants import CrossPairs, Variants
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import CLIP, CLIPS, EPS, GROUP, NonNegative, Spread
 
 TWO = "at least two completions per prompt"
 Forms = Annotated[int, Field(ge=1)]
@@ -37,9 +35,6 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
             "variants": "the paper: both orders of the two responses to judge",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The equivalent forms are the task's (Task.variants); a task without them makes this GRPO.",
@@ -60,17 +55,11 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def eis_grpo(
-    variants: Forms = 2,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def eis_grpo(base: Method, variants: Forms = 2) -> Method:
     """Compose EIS-GRPO: GRPO over the union of the completions to all equivalent forms of a prompt."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(allocation=Variants(limit=variants))
 
 
@@ -128,14 +117,15 @@ def eis_grpo(
         recommended={"variants": 2, "completions per variant": 6, "kl_coef": 0.0},
         notes=["With one variant A is twice GRPO's; local_weight 0 gives GRPO's own."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def share_grpo(
+    base: Method,
     variants: Forms = 2,
     local_weight: NonNegative = 1.0,
     scale: Spread = "sample_std",
     eps: NonNegative = 1e-6,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Compose Share-GRPO.
 
@@ -143,5 +133,4 @@ def share_grpo(
     all variants' completions, rows under the completion's own prompt also that among its variant's, as in the paper.
     """
     shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
-    base = grpo(clip_low=clip_low, clip_high=clip_high)
     return base.with_parts(advantage=shared, allocation=Variants(limit=variants), augment=(CrossPairs(),))

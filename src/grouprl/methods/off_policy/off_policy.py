@@ -13,7 +13,7 @@ from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIPS, ClipLow, NonNegative, Positive
 
 REC_PAPER = Paper(
     "Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm: Demystifying Some Myths About GRPO and Its Friends",
@@ -46,7 +46,6 @@ def advantage(alone: Alone) -> Relative:
             "far_high": "Trinity-RFT: 2.0 (ring only)",
             "correction": "the paper: clipping stabilises, importance weights do not",
             "k2_coef": "off, as in the REC-OneSide example",
-            "alone": ALONE,
         },
         differs=[
             ALONE_DIFFERS,
@@ -95,16 +94,19 @@ def advantage(alone: Alone) -> Relative:
         recommended={"group": 8, "learning_rate": 1e-6, "sync_interval": 20},
     ),
     renamed={"low": "clip_low", "high": "clip_high"},
+    base="grpo",
+    keeps=CLIPS,
 )
 def rec(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    alone: Alone,
     region: Region = "one_side",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     far_low: ClipLow = 0.6,
     far_high: Positive = 2.0,
     correction: Literal["none", "importance"] = "none",
     k2_coef: NonNegative = 0.0,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose REC.
 
@@ -113,7 +115,12 @@ def rec(
     objective = RegionGradient(
         region=region, low=clip_low, high=clip_high, far_low=far_low, far_high=far_high, correction=correction
     )
-    return Method(advantage=advantage(alone), objective=objective, aggregate=TokenMean(), regularize=_k2(k2_coef))
+    return base.with_parts(
+        advantage=advantage(alone),
+        objective=objective,
+        aggregate=TokenMean(),
+        regularize=_k2(k2_coef),
+    )
 
 
 def _k2(coef: float) -> tuple[KLLoss, ...]:

@@ -11,10 +11,8 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.buffers.replay import PolicyReplay
 from grouprl.algorithms.exploration.demonstrations import DemonstrationRow, DemonstrationSwitch
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.shifted_clip import ShiftedClip
 from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate, ReferenceRows
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.reductions.by_source import (
     BySource,
     FixedAdvantage,
@@ -26,10 +24,10 @@ from grouprl.algorithms.regularizers.coverage import Coverage, Divergence
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.algorithms.regularizers.schedule import ConvexKL
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow, NonNegative, Positive
 
 Unit = Annotated[float, Field(ge=0, le=1)]
 TWO = "at least two completions per prompt"
@@ -66,9 +64,6 @@ TWO = "at least two completions per prompt"
             "kl_floor": "notes on the paper: down to 0.5",
             "kl_estimator": "k3, as GRPO; the paper's was not seen",
             "entropy_coef": "ours: 0.001; the paper's c was not seen",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "On GRPO's advantages; the paper has this and PPO's.",
@@ -111,22 +106,22 @@ TWO = "at least two completions per prompt"
         ],
         recommended={"epochs": 2},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def remix(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
     probability: Unit = 0.4,
     policies: Annotated[int, Field(ge=1)] = 2,
     reincarnation: Annotated[int, Field(ge=1)] | None = 50,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     kl_coef: NonNegative = 0.001,
     kl_start: Annotated[int, Field(ge=0)] = 50,
     kl_every: Annotated[int, Field(ge=1)] = 10,
     kl_floor: Annotated[float, Field(ge=0, le=1)] = 0.5,
     kl_estimator: ValueEstimator = "k3",
     entropy_coef: NonNegative = 0.001,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose ReMix.
 
@@ -135,10 +130,8 @@ def remix(
     """
     kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
     bonus = EntropyBonus(coef=entropy_coef)
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=ShiftedClip(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
         regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
         buffer=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
     )
@@ -171,9 +164,6 @@ def remix(
             "presamples": "the paper: 8 completions of the initial policy to each prompt",
             "solved": "ours: a prompt is solved when all of them are right; below 1 nearly all suffice",
             "pool_share": "ours: one stored completion for each new prompt",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "log u is held at 20 or below; the code has no bound for JS and α.",
@@ -213,30 +203,27 @@ def remix(
         ],
         notes=["Prompts that are solved already give the divergence, the others the reinforcement."],
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low"),
 )
 def dph_rl(
+    base: Method,
     divergence: Divergence = "forward_kl",
     eta: NonNegative = 0.01,
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
     presamples: Annotated[int, Field(ge=1)] = 8,
     solved: Annotated[float, Field(gt=0, le=1)] = 1.0,
     pool_share: NonNegative = 1.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose DPH-RL.
 
     Before training the initial policy completions every prompt `presamples` times. Those it solved give one correct
     completion each, on which η·f(π/π_0) acts; the others are asked and give GRPO. Each pool is averaged apart.
     """
-    return Method(
+    return base.with_parts(
         filter=(SourceApart(source="reference"),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         token_weight=(WithoutPolicyLoss(source="reference"),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
         regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
         pretrain=(InitialCompletions(completions=presamples, beta=0.0),),

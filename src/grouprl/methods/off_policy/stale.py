@@ -8,7 +8,6 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.stale import Beyond, InterpolatedClip, ProbabilityMask, SecondMomentMask
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
@@ -17,12 +16,12 @@ from grouprl.algorithms.updates.trust_region import Importance
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow, NonNegative, Positive
 
 Proximal = Literal["recomputed", "interpolated"]
 Moved = Annotated[float, Field(gt=0, le=1)]
 AREAL = "AReaL, examples"
-GROUP = "at least two completions per prompt"
+TWO = "at least two completions per prompt"
 AHEAD = (
     "completions of earlier policies (run.async_steps above 0): with the current one's the correction is an identity"
 )
@@ -51,9 +50,6 @@ AHEAD = (
             "cap": f"{AREAL}: behav_imp_weight_cap 5",
             "beyond": "AReaL masks; truncate is TIS",
             "proximal": "AReaL recomputes it by default",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Advantages are GRPO's; the paper's are rewards normalised over the batch.",
@@ -69,7 +65,7 @@ AHEAD = (
                 why="π_b = π: wherever the proximal policy lies between them, it is both",
             ),
         ],
-        needs=[GROUP, AHEAD],
+        needs=[TWO, AHEAD],
         confidence="partly",
         source="AReaL's code (decoupled loss, proximal approximations), read through its documentation",
         uncertain="The defaults of the examples change between versions of the code.",
@@ -114,16 +110,19 @@ AHEAD = (
         ],
         recommended={"async_steps": "2 to 8"},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def decoupled_ppo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
     cap: Positive | None = 5.0,
     beyond: Beyond = "mask",
     proximal: Proximal = "recomputed",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b held by `cap`.
 
@@ -133,10 +132,9 @@ def decoupled_ppo(
     if proximal == "interpolated":
         objective = InterpolatedClip(low=clip_low, high=clip_high, cap=cap, beyond=beyond)
         return Method(advantage=advantage, objective=objective, aggregate=TokenMean())
-    return Method(
+    return base.with_parts(
         advantage=advantage,
         token_weight=(_behaviour(cap, beyond),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )
 
@@ -168,10 +166,12 @@ FREE = 1e9
             "L = -1/Σ|y_i| Σ_i Σ_t M_t·ρ_t·A_i,  ρ_t = π/π_b;  M drops the largest (log π_old/π_b)² until the mean of "
             "the rest ≤ τ;  A_i = (R_i - mean_g R)/(std_g R + eps)"
         ),
-        defaults={"threshold": "AReaL's examples: 0.04", "scale": SCALE, "eps": EPS, "alone": ALONE},
+        defaults={
+            "threshold": "AReaL's examples: 0.04",
+        },
         differs=["The mask is computed once per rollout, from the policy at the start of the update, as in AReaL."],
         reduces=[Reduction("grpo", ["on_policy", "equal_lengths"], why="ρ = 1, and all differences are 0")],
-        needs=[GROUP, AHEAD],
+        needs=[TWO, AHEAD],
         confidence="partly",
         uncertain="The paper's text was not at hand: whether its mask is limited to tokens that a clip would act on.",
         source="AReaL's documentation of its M2PO mask; the paper's abstract",
@@ -197,13 +197,12 @@ FREE = 1e9
         ],
         notes=["The abstract reports stable training on data 256 updates old."],
     ),
+    base="grpo",
+    keeps=GROUP,
 )
-def m2po(
-    threshold: Positive = 0.04, scale: Scale = "sample_std", eps: NonNegative = 1e-6, alone: Alone = "zero"
-) -> Method:
+def m2po(base: Method, threshold: Positive = 0.04) -> Method:
     """Compose M2PO: the ratio to the sampler times group advantages, under the second-moment mask."""
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         token_weight=(SecondMomentMask(threshold=threshold),),
         objective=Importance(against="behavior"),
         aggregate=TokenMean(),
@@ -230,7 +229,7 @@ def m2po(
         reduces=[
             Reduction("dr_grpo", ["on_policy", "equal_lengths"], scale=None, why="ρ = 1 and nothing has moved"),
         ],
-        needs=[GROUP, AHEAD],
+        needs=[TWO, AHEAD],
         confidence="partly",
         uncertain="Read from the project's documentation, not run against its code.",
         source="PrimeIntellect-ai/prime-rl, documentation of the loss",

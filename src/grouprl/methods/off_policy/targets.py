@@ -14,12 +14,11 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.regression import Anchor, GroupRegression, Regression, SoftBaseline
 from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.decoupled_critic import pretrained
 from grouprl.methods.off_policy.regression import REFERENCE, SEVERAL, TWO
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import EPS, KL_NEED, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import KL, KL_NEED, NonNegative, Positive
 
 CRITIC = "a critic (value head)"
 
@@ -40,7 +39,6 @@ CRITIC = "a critic (value head)"
         ),
         defaults={
             "predicted_eps": "ours: e keeps the first update finite, where every d is 0; the paper shows none",
-            "eps": EPS,
             "kl_coef": "off, so that no reference is needed; the paper has a β we could not see",
             "kl_estimator": "k3, as GRPO; the paper writes KL(π || π_ref)",
         },
@@ -75,22 +73,17 @@ CRITIC = "a critic (value head)"
         ],
         recommended={"group": 8},
     ),
+    base="grpo",
+    keeps=KL,
 )
-def reg_grpo(
-    predicted_eps: Positive = 0.1,
-    eps: NonNegative = 1e-6,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> Method:
     """Compose Reg-GRPO.
 
     Squared distance of standardised advantages and standardised log-ratios of a group; nothing is clipped.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="sample_std", eps=eps),
         objective=GroupRegression(coef=1.0, average="population", standardize_eps=predicted_eps),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 

@@ -10,12 +10,12 @@ from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeight
 from grouprl.algorithms.advantages.normalize import ValidFraction
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, TokenMean
+from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, KL_NEED, NonNegative, kl_in_reward
+from grouprl.methods.settings import ALONE, KL_NEED, NonNegative, kl_in_reward
 
 K1 = "k1 in the reward, as in the paper"
 
@@ -209,8 +209,6 @@ def opo(alone: Alone = "zero") -> Method:
         formula="L = -α/B Σ_i 1/|y_i| Σ_t A_i log π(y_t),  A_i = R_i - mean_g R,  α = B/(B - M)",
         defaults={
             "scale": "none, the paper's F_norm = 1; it also tries the standard deviation",
-            "eps": EPS,
-            "alone": ALONE,
             "rescale": "the paper's α, M completions in groups of equal rewards",
         },
         differs=[
@@ -243,17 +241,17 @@ def opo(alone: Alone = "zero") -> Method:
         ],
         notes=["verl's α counts completions of nonzero score instead of completions in mixed groups."],
     ),
+    base="grpo",
+    keeps=("eps", "alone"),
 )
-def gpg(scale: Scale = "none", eps: NonNegative = 1e-6, alone: Alone = "zero", rescale: bool = True) -> Method:
+def gpg(base: Method, scale: Scale = "none", rescale: bool = True) -> Method:
     """Compose GPG.
 
     Mean over completions of the token mean of -αA log π, A = R - mean_g, α = B/(B - M). The paper's resampling of
     batches with too few valid groups is left out.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(ValidFraction(),) if rescale else (),
         objective=PolicyGradient(),
-        aggregate=SequenceMean(),
         on_policy=True,
     )

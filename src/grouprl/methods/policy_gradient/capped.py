@@ -11,10 +11,10 @@ from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportance
 from grouprl.algorithms.reductions.aggregate import GroupMean, SequenceSum, TokenMean
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, NonNegative, Positive, Spread
 
 Cap = Annotated[float, Field(gt=0)] | None
 Floor = Annotated[float, Field(ge=0)] | None
@@ -34,9 +34,6 @@ Floor = Annotated[float, Field(ge=0)] | None
         defaults={
             "floor": "none: the paper uses no effective lower bound",
             "cap": "5.0, the cap of ScaleRL and TRL's advice; the paper tunes it and gives no number",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["floor and cap bound the ratio itself (1.2, not 0.2); the paper writes 1-ε_low and 1+ε_high."],
         reduces=[
@@ -70,20 +67,15 @@ Floor = Annotated[float, Field(ge=0)] | None
         ],
     ),
     renamed={"low": "floor", "high": "cap"},
+    base="grpo",
+    keeps=GROUP,
 )
-def cispo(
-    floor: Floor = None,
-    cap: Cap = 5.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def cispo(base: Method, floor: Floor = None, cap: Cap = 5.0) -> Method:
     """Compose CISPO.
 
     Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=Capped(low=floor, high=cap, low_negative=floor, high_negative=cap),
         aggregate=TokenMean(),
     )
@@ -111,9 +103,6 @@ def cispo(
             "positive_high": "1.28, DAPO's 1+ε_high: our choice, the paper's numbers were not available",
             "negative_low": "none: the paper warns that a tight floor makes completions vanish",
             "negative_high": "5.0, CISPO's cap: the paper warns that a tight cap makes completions repeat themselves",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The four limits are ours: tight for correct completions, loose for wrong ones, as the paper advises."
@@ -145,23 +134,22 @@ def cispo(
             )
         ],
     ),
+    base="grpo",
+    keeps=GROUP,
 )
 def dispo(
+    base: Method,
     positive_low: Floor = 0.8,
     positive_high: Cap = 1.28,
     negative_low: Floor = None,
     negative_high: Cap = 5.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose DISPO.
 
     Token mean of -sg[w]·A·log π, w the ratio within limits that depend on the sign of A. The paper's numbers are
     unknown to us; the defaults follow its advice.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=Capped(low=positive_low, high=positive_high, low_negative=negative_low, high_negative=negative_high),
         aggregate=TokenMean(),
     )

@@ -18,8 +18,8 @@ from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
+    CLIPS,
     DUAL,
     KL_NEED,
     ClipLow,
@@ -27,7 +27,6 @@ from grouprl.methods.settings import (
     NonNegative,
     Positive,
     kl_in_reward,
-    kl_terms,
 )
 
 Baseline = Literal["none", "batch", "group"]
@@ -217,8 +216,6 @@ def reinforce_pp(
         defaults={
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "dual_clip": DUAL,
-            "alone": ALONE,
             "count": "token, as in both codes: long completions weigh more in mean and variance",
             "variance": VARIANCE,
             "eps": WHITEN_EPS,
@@ -250,26 +247,23 @@ def reinforce_pp(
         ],
         notes=["ms-swift takes the spread of centred rewards over completions (count: sequence)."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, "dual_clip", "kl_coef"),
 )
 def reinforce_pp_baseline(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    alone: Alone = "zero",
+    base: Method,
+    alone: Alone,
     count: Literal["token", "sequence"] = "token",
     variance: Variance = "population",
     eps: NonNegative = 1e-8,
-    kl_coef: NonNegative = 0.0,
     kl_estimator: Estimator = "k2",
 ) -> Method:
     """Compose REINFORCE++-baseline.
 
     Token mean of PPO's clipped loss with A = whiten_batch(R - mean_group R); KL (k2) as a loss, off by default.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
         advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

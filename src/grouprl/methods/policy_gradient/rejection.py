@@ -5,12 +5,11 @@ from __future__ import annotations
 from grouprl.algorithms.advantages.advantage import Ones, RawReward
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL_NEED, ClipLow, DualClip, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import CLIPS, KL, KL_NEED, DualClip
 
 MINIMALIST = Paper("A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", 2025)
 SOURCE = "RLHFlow/Minimal-RL: verl/trainer/ppo/core_algos.py, verl/utils/reward_score, scripts/run_*.sh"
@@ -86,17 +85,18 @@ def sft() -> Method:
         ],
         recommended={"group": 4, "batch": 1024, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=KL,
 )
-def raft(kl_coef: NonNegative = 0.0, kl_estimator: Estimator = "k3") -> Method:
+def raft(base: Method) -> Method:
     """Compose RAFT.
 
     Token mean of -max(R, 0) log π, as in the authors' code; their KL loss of 0.001 is off by default.
     """
-    return Method(
+    return base.with_parts(
         advantage=RawReward(positive_only=True),
         objective=PolicyGradient(),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -107,7 +107,11 @@ def raft(kl_coef: NonNegative = 0.0, kl_estimator: Estimator = "k3") -> Method:
         papers=[MINIMALIST],
         summary="RAFT with importance ratio and PPO's clip, so that several updates per rollout are safe.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = max(R_i, 0)",
-        defaults={"clip_low": SCRIPT_CLIP, "clip_high": SCRIPT_CLIP, **KL_DEFAULTS},
+        defaults={
+            "clip_low": SCRIPT_CLIP,
+            "clip_high": SCRIPT_CLIP,
+            **KL_DEFAULTS,
+        },
         differs=[
             KL_DIFFERS,
             "The code's dual clip is left out: it acts on negative advantages only, and there are none.",
@@ -131,22 +135,17 @@ def raft(kl_coef: NonNegative = 0.0, kl_estimator: Estimator = "k3") -> Method:
         ],
         recommended={"group": 4, "batch": 1024, "minibatches": 4, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
-def raft_pp(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def raft_pp(base: Method) -> Method:
     """Compose RAFT++.
 
     Token mean of PPO's clipped loss with A = max(R, 0), as in the authors' code without its KL loss.
     """
-    return Method(
+    return base.with_parts(
         advantage=RawReward(positive_only=True),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -189,22 +188,16 @@ def raft_pp(
         notes=["The paper's finding: most of GRPO's gain comes from leaving out prompts that are all wrong."],
         recommended={"group": 4, "batch": 1024, "minibatches": 4, "learning_rate": 1e-6, "reward": "+1 / -1"},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
-def reinforce_rej(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = 3.0,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def reinforce_rej(base: Method, dual_clip: DualClip = 3.0) -> Method:
     """Compose Reinforce-Rej.
 
     Token mean of PPO's clipped loss with A = R over mixed groups, as in the authors' code without its KL loss.
     """
-    return Method(
+    return base.with_parts(
         filter=(MixedGroups(),),
         advantage=RawReward(),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

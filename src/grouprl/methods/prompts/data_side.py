@@ -7,17 +7,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.allocation import GradientVariance, Knapsack
 from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling
 from grouprl.algorithms.prompts.difficulty import VarianceSampling
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.core.levels import Alone, Scale
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
-from grouprl.methods.policy_gradient.rejection import raft_pp
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    GROUP,
+    KL,
+    KL_NEED,
+    NonNegative,
+    Positive,
+)
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -27,7 +33,10 @@ TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 SAME_LOSS = Reduction("grpo", ["always"], why="the loss is GRPO's; only the choice of prompts differs")
 ONE_OF_FOUR = Golden(
     rewards=[1, 0, 0, 0],
@@ -84,21 +93,17 @@ UNEQUAL = Golden(
         golden=[ONE_OF_FOUR],
         recommended={"group": 8, "temperature": 0.6, "kl_coef": 0.01, "learning_rate": 1e-6, "batch": 512},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def vas(
+    base: Method,
     share: Share = 0.5,
     outcome: NonNegative = 0.8,
     diversity: NonNegative = 0.2,
     momentum: Share = 0.0,
     refresh_every: Whole = 0,
     probe: Count = 8,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose VAS: GRPO; half of its prompts are sampled by the variance of their outcomes."""
     sampling = VarianceSampling(
@@ -109,7 +114,7 @@ def vas(
         refresh_every=refresh_every,
         probe=probe,
     )
-    return grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator).with_parts(curriculum=sampling)
+    return base.with_parts(curriculum=sampling)
 
 
 @entry(
@@ -142,19 +147,16 @@ def vas(
         source="ZhentingWang/DUMP verl/utils/curriculum_learning.py",
         golden=[ONE_OF_FOUR],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def dump(
+    base: Method,
     by: str = "level",
     window: Count = 300,
     temperature: Positive = 0.1,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose DUMP: GRPO; a bandit chooses the source of its prompts."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(curriculum=BanditOverSources(by=by, window=window, temperature=temperature))
 
 
@@ -186,20 +188,17 @@ def dump(
         source="third-party notes and the abstract",
         golden=[ONE_OF_FOUR],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def vade(
+    base: Method,
     prior: Positive = 1.0,
     decay: Share = 0.999,
     asked_decay: Share = 0.9,
     gain: Literal["variance", "information"] = "variance",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose VADE: GRPO; Thompson sampling chooses its prompts."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     thompson = ThompsonSampling(prior=prior, decay=decay, asked_decay=asked_decay, gain=gain)
     return base.with_parts(curriculum=thompson)
 
@@ -232,19 +231,16 @@ def vade(
         golden=[UNEQUAL],
         recommended={"completions per prompt": "2 to 128"},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def knapsack_rl(
+    base: Method,
     low: Count = 2,
     high: Count = 128,
     smoothing: NonNegative = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them teach something."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(allocation=Knapsack(low=low, high=high, smoothing=smoothing))
 
 
@@ -275,7 +271,6 @@ def knapsack_rl(
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": "off, so that no reference is needed",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The completions of the probe are not trained on.",
@@ -301,8 +296,11 @@ def knapsack_rl(
         recommended={"probes per prompt": 8},
         notes=["Each correct completion of the probe costs a forward and a backward pass."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
 def gvm_raft(
+    base: Method,
     trains: Literal["raft", "grpo"] = "raft",
     probe: Count = 8,
     alpha: NonNegative = 1e-3,
@@ -310,14 +308,10 @@ def gvm_raft(
     block: Literal["embedding", "head", "trainable"] = "embedding",
     skip_above: Share = 1.0,
     skip_below: NonNegative = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose GVM-RAFT++: RAFT++ (or GRPO, `trains`) on groups whose sizes make the gradient's variance least."""
-    compose = grpo if trains == "grpo" else raft_pp
-    base = compose(clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef, kl_estimator=kl_estimator)
+    if trains == "raft":
+        base = base.with_parts(advantage=RawReward(positive_only=True), aggregate=TokenMean())
     allocation = GradientVariance(
         probe=probe, alpha=alpha, beta=beta, block=block, skip_above=skip_above, skip_below=skip_below
     )

@@ -10,17 +10,25 @@ from pydantic import Field
 from grouprl.algorithms.exploration.extra import TemperedExtras, VerificationRows
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.verdict import SourceLikelihood
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    GROUP,
+    KL,
+    KL_NEED,
+    NonNegative,
+    Positive,
+)
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 
 
 @entry(
@@ -51,7 +59,6 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
             "most": "the paper: at most 60, half of what there is above the target",
             "place": "the paper: extras replace the first ordinary completions",
             "kl_coef": "off, as in the paper's scripts",
-            "kl_estimator": KL_ESTIMATOR,
             **DEFAULTS,
         },
         differs=[
@@ -86,28 +93,23 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
             "lower it."
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def aepo(
+    base: Method,
     target_entropy: Positive = 0.5,
     hot: Positive = 1.2,
     cool: Positive = 0.8,
     share: Annotated[float, Field(gt=0, le=1)] = 0.25,
     most: Annotated[int, Field(ge=1)] = 60,
     place: Literal["replace", "append"] = "replace",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose AEPO.
 
     GRPO, and good completions sampled at 1.2 times the temperature (0.8 times above the target entropy) with advantage
     1, as in the paper. They do not count in group statistics.
     """
-    base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     extras = TemperedExtras(target=target_entropy, hot=hot, cool=cool, share=share, most=most, place=place)
     return base.with_parts(
         filter=(SourceApart(source="extra"),), advantage_transform=(FixedAdvantage(source="extra"),), augment=(extras,)
@@ -167,22 +169,15 @@ def aepo(
             "on a task of four letters 0.3 taught both.",
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def rl_v(
-    verify_coef: NonNegative = 1.0,
-    balance: bool = True,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def rl_v(base: Method, verify_coef: NonNegative = 1.0, balance: bool = True) -> Method:
     """Compose RL^V with GRPO.
 
     The policy loss of GRPO on completions, plus λ times the mean negative log-likelihood of one-token verdicts on them,
     each with its own average; the paper's λ is about 1.
     """
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(
         filter=(SourceApart(source="verification"),),
         token_weight=(WithoutPolicyLoss(source="verification"),),

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
 from grouprl.algorithms.advantages.truncation import ZeroTruncated
 from grouprl.algorithms.buffers.replay import RolloutReplay, SampleBuffer
@@ -17,18 +16,19 @@ from grouprl.algorithms.prompts.allocation import GreedyFilter
 from grouprl.algorithms.prompts.curriculum import HistoryResampling
 from grouprl.algorithms.prompts.difficulty import DifficultyTargeted
 from grouprl.algorithms.prompts.refill import DifficultyBand as RefillBand
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.core.levels import Alone, Scale
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, ClipLow, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 
 
 @entry(
@@ -47,7 +47,10 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  "
             "A_i = (R_i - mean_g R)/(std_g R + eps)·[not truncated]"
         ),
-        defaults={"readmit_every": "never: solved prompts do not come back", **DEFAULTS},
+        defaults={
+            "readmit_every": "never: solved prompts do not come back",
+            **DEFAULTS,
+        },
         differs=[
             "Without the two stages (mathematics, then code).",
             "The penalty on mixed languages belongs to the task.",
@@ -68,21 +71,15 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
         ],
         recommended={"prompts": 256, "group": 32, "learning_rate": 1e-6, "adam betas": "0.9, 0.95"},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def srpo_history(
-    readmit_every: Annotated[int, Field(ge=0)] = 0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def srpo_history(base: Method, readmit_every: Annotated[int, Field(ge=0)] = 0) -> Method:
     """Compose SRPO (Kwai).
 
     Token mean of GRPO's clip without KL; completions that were cut off get advantage 0; solved prompts leave after each
     epoch.
     """
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     history = HistoryResampling(readmit_every=readmit_every)
     return base.with_parts(advantage_transform=(ZeroTruncated(),), aggregate=TokenMean(), curriculum=history)
 
@@ -131,19 +128,16 @@ def srpo_history(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def online_difficulty(
+    base: Method,
     low: Rate = 0.2,
     high: Rate = 0.8,
     max_rounds: Annotated[int, Field(ge=1)] = 10,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose online difficulty filtering: GRPO on groups whose share of correct completions lies in [low, high]."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     band = DifficultyBand(low=low, high=high)
     return base.with_parts(filter=(band,), refill=RefillBand(low=low, high=high, max_rounds=max_rounds))
 
@@ -161,7 +155,10 @@ def online_difficulty(
         ],
         summary="GRPO on the prompts whose greedy completion is not right yet; solved ones get no more weight.",
         formula=f"{GRPO_LOSS} over prompts with R(greedy completion) < 1",
-        defaults={"solved": "the paper: reward 1", **DEFAULTS},
+        defaults={
+            "solved": "the paper: reward 1",
+            **DEFAULTS,
+        },
         differs=[
             "The batch is what is left; the authors' code pads it by repetition to a multiple of its machines.",
             AS_GRPO,
@@ -181,17 +178,11 @@ def online_difficulty(
         ],
         recommended={"group": 8, "batch": 128, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def self_filtered(
-    solved: float = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def self_filtered(base: Method, solved: float = 1.0) -> Method:
     """Compose SELF: GRPO on the prompts whose greedy completion earns less than `solved`."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(allocation=GreedyFilter(solved=solved))
 
 
@@ -244,8 +235,13 @@ def self_filtered(
         ],
         recommended={"group": 8, "batch": 512, "temperature": 0.6, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def dots(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
     target: Annotated[float, Field(ge=0, le=1)] = 0.5,
     temperature: Positive = 1e-3,
     predict: Literal["attention", "ledger"] = "attention",
@@ -254,21 +250,14 @@ def dots(
     sharpness: Positive = 1.0,
     fresh_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
     capacity: Annotated[int, Field(ge=1)] = 512,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose DOTS with rollout replay.
 
     Prompts predicted to be half solved; half of the groups are recent ones. GRPO's loss, whose ratio is that to the
     log-probs under which a completion was sampled.
     """
-    return Method(
-        advantage=Relative("group", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
-        aggregate=SequenceMean(),
         curriculum=DifficultyTargeted(
             target=target,
             temperature=temperature,
@@ -325,26 +314,24 @@ def dots(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def skywork_r1v2(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
     replay_share: NonNegative = 0.25,
     capacity: Annotated[int, Field(ge=1)] = 1024,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose the GRPO half of Skywork R1V2.
 
     PPO's clip against the log-probs of then; replayed completions keep the advantage that they had in their own group.
     The paper's MPO half is not part of it.
     """
-    return Method(
+    return base.with_parts(
         filter=(ReplayApart(),),
-        advantage=Relative("group", scale=scale, eps=eps, alone=alone),
         advantage_transform=(StoredAdvantage(),),
         objective=Clipped(low=clip_low, high=clip_high, against="behavior"),
-        aggregate=SequenceMean(),
         buffer=SampleBuffer(share=replay_share, capacity=capacity),
     )

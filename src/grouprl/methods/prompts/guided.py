@@ -11,19 +11,30 @@ from grouprl.algorithms.exploration.demonstrations import DemonstrationRow
 from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedExemplars
 from grouprl.algorithms.exploration.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    ALONE,
+    CLIP,
+    CLIPS,
+    EPS,
+    GROUP,
+    KL,
+    KL_ESTIMATOR,
+    KL_NEED,
+    NonNegative,
+    Positive,
+)
 
 TWO = "at least two completions per prompt"
 StartShare = Annotated[float, Field(ge=0, le=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"
 AS_GRPO = "The loss is GRPO's as published, with the mean of completions' means."
-DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "alone": ALONE}
+DEFAULTS = {
+    "clip_low": CLIP,
+    "clip_high": CLIP,
+}
 
 
 @entry(
@@ -99,27 +110,24 @@ DEFAULTS = {"clip_low": CLIP, "clip_high": CLIP, "scale": SCALE, "eps": EPS, "al
         ],
         recommended={"group": "3 sampled + 1 annotated", "updates per rollout": 1},
     ),
+    base="grpo",
+    keeps=(*CLIPS, "alone", *KL),
 )
 def temp_samp(
+    base: Method,
+    eps: NonNegative,
     variant: Literal["shaping", "anchor", "downscale"] = "shaping",
     tau: float = 0.8,
     top: Positive = 0.01,
     bottom: Positive = 1.0,
     anchor: NonNegative = 1.2,
     downscale: NonNegative = 0.8,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose TempSamp-R1.
 
     GRPO on groups that hold the annotated solution, after the non-linear shaping of all rewards. `variant` chooses the
     paper's other two remedies: anchoring the solution's advantage, or scaling its reward down.
     """
-    base = grpo(clip_low, clip_high, None, "sample_std", eps, alone, kl_coef, kl_estimator)
     base = base.with_parts(augment=(DemonstrationRow(),))
     if variant == "anchor":
         return base.with_parts(advantage=AnchoredRelative(anchor=anchor, eps=eps))
@@ -165,18 +173,15 @@ def temp_samp(
         ],
         recommended={"group": 8, "temperature": 1.0, "learning_rate": 1e-6, "batch": 256, "minibatch": 64},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def scaf_grpo(
+    base: Method,
     train_on: Literal["hinted", "original", "both"] = "hinted",
     hint_start: StartShare = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may stand for a failed one."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
 
 
@@ -215,19 +220,16 @@ def scaf_grpo(
         ],
         recommended={"group": 8, "temperature": 1.0, "learning_rate": 1e-6, "reward": "accuracy + 0.5·format"},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def ghpo(
+    base: Method,
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
     place: Literal["prompt", "answer"] = "prompt",
     hint_start: StartShare = 0.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GHPO: GRPO on groups that were sampled again with part of the solution where all had failed."""
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
@@ -284,8 +286,11 @@ def ghpo(
         ],
         notes=["The bonus is for A > 0 alone: under a negative A the cap κA would lower it."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def xrpo(
+    base: Method,
     exemplars: Annotated[int, Field(ge=0)] = 2,
     novelty: NonNegative = 2.5,
     novelty_cap: NonNegative = 0.5,
@@ -293,18 +298,12 @@ def xrpo(
     rounds: Annotated[int, Field(ge=1)] = 4,
     level: Annotated[float, Field(gt=0, lt=1)] = 0.05,
     bonus: NonNegative = 0.1,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose XRPO.
 
     Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
     completions are raised by up to a half. A prompt that all failed is sampled again behind similar solved ones.
     """
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
     novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
     seeds = (SolvedExemplars(count=exemplars),) if exemplars else ()

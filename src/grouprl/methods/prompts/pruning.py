@@ -7,26 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    GROUP,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
-    Positive,
-    kl_terms,
 )
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -55,11 +46,8 @@ TIES = "Completions that tie are told apart by a fixed shuffle made from their l
             "which": "the paper: the smallest |A| go; the others are its ablations",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
             "eps": "lzhxmu/CPPO: 1e-4, as in TRL",
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the code has 0.04",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The KL to the reference is off by default; the code has 0.04 (k3).",
@@ -87,30 +75,23 @@ TIES = "Completions that tie are told apart by a fixed shuffle made from their l
         notes=["The cost of sampling completions does not fall, only that of training on them."],
         recommended={"group": 16, "updates per rollout": 2, "learning_rate": 1e-6, "kl_coef": 0.04},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL, "scale", "alone"),
 )
 def cppo(
+    base: Method,
     rate: Rate = 0.5,
     scope: Literal["group", "batch"] = "group",
     which: Literal["smallest", "largest", "any"] = "smallest",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
     eps: NonNegative = 1e-4,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose CPPO.
 
     GRPO whose group statistics are of all completions, trained on the floor(G(1 - rate)) completions of largest |A| per
     prompt, as in the paper; its KL of 0.04 is off by default.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         prune=(ByAdvantage(rate=rate, scope=scope, which=which),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -132,11 +113,7 @@ def cppo(
             "rate": "0.75: 16 of 64 completions stay, the paper's example",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "At least two completions of a prompt stay, so that there is something to compare.",
@@ -160,25 +137,14 @@ def cppo(
         ],
         recommended={"group": 64, "rate": 0.75},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
-def pods(
-    rate: Rate = 0.75,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def pods(base: Method, rate: Rate = 0.75) -> Method:
     """Compose PODS with max-variance down-sampling.
 
     GRPO on the subset of each group with the largest variance of reward, judged among themselves.
     """
-    return Method(
+    return base.with_parts(
         filter=(MaxVariance(rate=rate),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

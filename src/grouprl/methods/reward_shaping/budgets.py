@@ -11,16 +11,14 @@ from grouprl.algorithms.advantages.segments import Baseline, BudgetSegments, Pri
 from grouprl.algorithms.advantages.truncation import FailTruncated
 from grouprl.algorithms.exploration.segments import BudgetCuts
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.budget import LengthBudget
 from grouprl.algorithms.prompts.budget_prompts import BudgetPrompts, Budgets
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.budget import BudgetCosine, BudgetGap, Longest
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -50,7 +48,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.28",
             "eps": "the release: 1e-6",
-            "alone": ALONE,
         },
         differs=[
             "The budget is a paragraph of the prompt (Task.with_budget), in the paper behind the opening think tag.",
@@ -93,8 +90,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
             "wrong, also every completion of a prompt that nobody solved.",
         ],
     ),
+    base="grpo",
+    keeps=("clip_low",),
 )
 def hbpo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
     budgets: Budgets = (0.125, 0.25, 0.5, 0.625),
     beta: Positive = 4.0,
     alpha: NonNegative | None = None,
@@ -102,10 +104,7 @@ def hbpo(
     below: Literal["flat", "min"] = "flat",
     floor: float | None = None,
     intra_weight: NonNegative = 1.0,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose HBPO.
 
@@ -113,11 +112,10 @@ def hbpo(
     plus how far the budget's mean stays behind its ideal; token mean of DAPO's clip. The paper adds that term once.
     """
     gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
-    return Method(
+    return base.with_parts(
         reward_transform=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
         advantage=Relative("group", eps=eps, alone=alone),
         advantage_transform=(gap,) if intra_weight > 0 else (),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         allocation=BudgetPrompts(budgets=budgets),
     )
@@ -198,8 +196,11 @@ def hbpo(
         },
         notes=["With one budget this is Dr. GRPO's advantage."],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def brpo(
+    base: Method,
     budgets: Budgets = (0.25, 0.5, 0.75, 1.0),
     summaries: Annotated[int, Field(ge=1)] = 4,
     summary_tokens: Annotated[int, Field(ge=1)] = 118,
@@ -208,8 +209,6 @@ def brpo(
     header: str = "",
     prior: Prior = "uniform",
     baseline: Baseline = "both",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
 ) -> Method:
     """Compose BRPO.
 
@@ -224,9 +223,8 @@ def brpo(
         ellipsis=ellipsis,
         header=header,
     )
-    return Method(
+    return base.with_parts(
         advantage=BudgetSegments(prior=prior, baseline=baseline),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         augment=(cuts,),
     )
@@ -248,9 +246,6 @@ def brpo(
             "floor": "our choice: a tenth of the run's limit; the paper's rule has no floor",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "A completion that reaches its budget is cut off there and earns nothing.",
@@ -273,22 +268,19 @@ def brpo(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def palu(
+    base: Method,
     target: Share = 0.8,
     shrink: Share = 0.5,
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose PALU.
 
     GRPO; each prompt has a budget of tokens that falls to the (1-τ)-quantile of its correct completions while at least
     80 % are right, and completions that run out of it earn nothing. The floor of the budget is our choice.
     """
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     budget = LengthBudget(target=target, shrink=shrink, floor=floor)
     return base.with_parts(reward_transform=(FailTruncated(),), sampling=budget)

@@ -7,13 +7,17 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.rewards.formats import FormatDiversity, ParallelReward, Stage
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, KL_NEED, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    GROUP,
+    KL,
+    KL_NEED,
+    NonNegative,
+)
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
@@ -34,11 +38,8 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
             "bonus": "the paper: c = 0.5, so that the factor falls from G/F to 1",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
             "eps": "TEAM-ARM/ARM: 1e-6",
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the paper has 0.001",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["The KL to the reference is off by default; the paper has 0.001.", AS_GRPO],
         reduces=[Reduction("grpo", ["binary_rewards"], settings={"bonus": 0.0}, why="every factor is 1")],
@@ -71,23 +72,15 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
         ],
         recommended={"group": 8, "batch": 1024, "learning_rate": 1e-6, "kl_coef": 1e-3},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
-def ada_grpo(
-    bonus: NonNegative = 0.5,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def ada_grpo(base: Method, bonus: NonNegative = 0.5) -> Method:
     """Compose Ada-GRPO.
 
     GRPO after each reward was multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G completions in its format; the
     paper's KL of 0.001 is off by default.
     """
-    base = grpo(clip_low, clip_high, None, scale, eps, alone, kl_coef, kl_estimator)
     return base.with_parts(reward_transform=(FormatDiversity(bonus=bonus),))
 
 
@@ -110,9 +103,6 @@ def ada_grpo(
             "wrong": "the paper: -1",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The bonus steps are the last of each period.",
@@ -155,19 +145,17 @@ def ada_grpo(
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def parallel_r1(
+    base: Method,
     stage: Stage = "alternating",
     period: Annotated[int, Field(ge=1)] = 10,
     bonus_steps: Annotated[int, Field(ge=0)] = 2,
     with_block: float = 1.2,
     block_bonus: float = 0.5,
     wrong: float = -1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Parallel-R1's reinforcement stage.
 
@@ -182,5 +170,4 @@ def parallel_r1(
         block_bonus=block_bonus,
         wrong=wrong,
     )
-    base = grpo(clip_low=clip_low, clip_high=clip_high, scale=scale, eps=eps, alone=alone)
     return base.with_parts(reward_transform=(reward,))

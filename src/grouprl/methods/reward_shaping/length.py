@@ -6,12 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.reweigh import DifficultyWeight
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.algorithms.rewards.length_reward import (
     CosineLength,
@@ -20,10 +18,9 @@ from grouprl.algorithms.rewards.length_reward import (
     RightLengthScore,
     ShortestRight,
 )
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 
@@ -56,9 +53,6 @@ TWO = "at least two completions per prompt"
             "weight_slope": "aeroplanepaper/GRPO-LEAD: k = 10",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "filter_dead": "the release rejects groups that are all right or all wrong",
         },
         differs=[
@@ -93,8 +87,11 @@ TWO = "at least two completions per prompt"
         ],
         recommended={"group": 8, "temperature": 0.8},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def grpo_lead(
+    base: Method,
     alpha: NonNegative = 0.05,
     wrong: float = -1.0,
     free_length: Annotated[int, Field(ge=0)] = 0,
@@ -102,11 +99,6 @@ def grpo_lead(
     weight_high: Positive = 1.5,
     weight_middle: float = 0.75,
     weight_slope: Positive = 10.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     filter_dead: bool = True,
 ) -> Method:
     """Compose GRPO-LEAD.
@@ -114,14 +106,12 @@ def grpo_lead(
     Correct completions get R·exp(-0.05 z), wrong ones -1; group advantages are weighted by difficulty; token mean of
     PPO's clip on mixed groups.
     """
-    return Method(
+    return base.with_parts(
         reward_transform=(RightLengthScore(alpha=alpha, wrong=wrong, free_length=free_length),),
         filter=(MixedGroups(),) if filter_dead else (),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         advantage_transform=(
             DifficultyWeight(low=weight_low, high=weight_high, middle=weight_middle, slope=weight_slope),
         ),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
     )
 
@@ -141,9 +131,6 @@ def grpo_lead(
             "clip_low": "as in DAPO, whose clip-higher the first stage has",
             "clip_high": "as in DAPO, whose clip-higher the first stage has",
             "entropy_coef": "off; the first stage has an entropy bonus of a size that we do not know",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The second stage only. The first (clip-higher, dynamic sampling, entropy bonus) is `dapo`; start this one "
@@ -181,25 +168,22 @@ def grpo_lead(
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low"),
 )
 def conciser(
+    base: Method,
     length_coef: NonNegative = 1.0,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
     entropy_coef: NonNegative = 0.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose the second stage of ConciseR.
 
     GRPO with DAPO's clip and token mean; groups that are all right also get 1 - |y|/Lmax. The form of that reward is
     our reading, the gate is the paper's.
     """
-    return Method(
+    return base.with_parts(
         reward_transform=(LengthWhenSolved(coef=length_coef),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
     )
@@ -223,9 +207,6 @@ def conciser(
             "length_coef": "0.5, our choice: a correct completion always beats a wrong one",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["Reinforcement learning only: the paper's steering of hidden states acts at inference."],
         reduces=[Reduction("grpo", settings={"length_coef": 0.0}, why="no bonus")],
@@ -245,22 +226,14 @@ def conciser(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def self_rewarded_efficiency(
-    length_coef: NonNegative = 0.5,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def self_rewarded_efficiency(base: Method, length_coef: NonNegative = 0.5) -> Method:
     """Compose GRPO with a bonus relative to the shortest correct completion of the group; the formula is our
     reading."""
-    return Method(
+    return base.with_parts(
         reward_transform=(ShortestRight(coef=length_coef),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -283,9 +256,6 @@ def self_rewarded_efficiency(
             "length_reward": "the cosine, which the paper trains with; its code also holds Kimi's",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Length in tokens over the run's longest completion; the code counts characters over 1000, and its cosine "
@@ -317,19 +287,11 @@ def self_rewarded_efficiency(
         ],
         recommended={"group": 6, "learning_rate": 1e-6, "steps": 500, "temperature": 0.7},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def open_rs(
-    length_reward: Literal["cosine", "kimi"] = "cosine",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def open_rs(base: Method, length_reward: Literal["cosine", "kimi"] = "cosine") -> Method:
     """Compose GRPO with the cosine length reward of Open-RS, or with Kimi k1.5's."""
-    return Method(
+    return base.with_parts(
         reward_transform=(CosineLength() if length_reward == "cosine" else MinMaxLength(),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )

@@ -6,17 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.distribution import TemperedBlend
 from grouprl.algorithms.advantages.influence import HiddenReward, SparedTokens
 from grouprl.algorithms.advantages.planning import PHRASES, PlanningBoost
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.core.levels import Alone, Scale
+from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, DualClip, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, DualClip, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 INFLUENCE = "the tokens' influence on correct completions (stats.influence, from last hidden states)"
@@ -41,8 +39,6 @@ Beta = Annotated[float, Field(ge=0)] | None
             "clip_low": CLIP,
             "clip_high": CLIP + "; the experiments clip higher, by how much was not seen",
             "scale": "the paper: rewards minus the group's mean",
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The paper mines its strategic n-grams from completions by clustering; here the phrases are a setting.",
@@ -80,24 +76,20 @@ Beta = Annotated[float, Field(ge=0)] | None
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, "eps", "alone"),
 )
 def hicra(
+    base: Method,
     alpha: NonNegative = 0.2,
     rule: Literal["paper", "verl"] = "paper",
     share: Annotated[float, Field(gt=0, le=1)] = 0.3,
     phrases: Annotated[tuple[str, ...], Field(min_length=1)] = PHRASES,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     scale: Scale = "none",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose HICRA: GRPO with A + α|A| on the tokens of planning phrases."""
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(PlanningBoost(alpha=alpha, rule=rule, share=share, phrases=phrases),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -123,9 +115,6 @@ def hicra(
             "beta": "the predecessor NTHR: 1; None takes no threshold",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Groups that are all right or all wrong are left as they are; their advantage is 0 anyway.",
@@ -148,22 +137,17 @@ def hicra(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def thr(
+    base: Method,
     p: Annotated[float, Field(ge=-1, le=1)] = 0.1,
     beta: Beta = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose THR: GRPO whose advantages become [|THR| > τ]·(1 + p·sign THR)·A."""
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(HiddenReward(p=p, beta=beta),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -187,9 +171,6 @@ def thr(
             "beta": "a note on the authors' code: 1; None spares every token of the wrong completions",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["The influence is taken once per rollout, over the token ids that occur in the group."],
         needs=[TWO, INFLUENCE, "raw correctness"],
@@ -210,21 +191,13 @@ def thr(
         ],
         notes=["At a pass rate of one half the spared tokens have no gradient at all."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
-def nthr(
-    beta: Beta = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def nthr(base: Method, beta: Beta = 1.0) -> Method:
     """Compose NTHR: GRPO with 2|0.5 - p|·A on the tokens of wrong completions whose influence is above τ."""
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(SparedTokens(beta=beta),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )
 
 
@@ -253,9 +226,6 @@ def nthr(
             "clip_low": "the authors' script: 0.2",
             "clip_high": "the authors' script: 0.2",
             "dual_clip": "the authors' script: 3",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Without a correct completion in the batch α is 0; the released code computes infinity by infinity there.",
@@ -303,27 +273,23 @@ def nthr(
         ],
         notes=["Not Dynamic Clipping Policy Optimization, which has the same letters: see dcpo_clip."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def dcpo_distribution(
+    base: Method,
     target: NonNegative = 0.25,
     limit: NonNegative = 0.1,
     hot: Positive = 1.2,
     cold: Positive = 0.8,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     dual_clip: DualClip = 3.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose distribution-centric DCPO.
 
     Token mean of the clipped loss; A blends GRPO's with π_T/π on correct completions, by as much as the entropy is off
     its target.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(TemperedBlend(target=target, limit=limit, hot=hot, cold=cold),),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
     )

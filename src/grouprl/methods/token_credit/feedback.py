@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.features.span_feedback import SpanFeedback
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.rewards.span_rewards import SpanRewards
 from grouprl.methods.card import Card, Golden, Paper
-from grouprl.methods.critic.critic import Unit, ppo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIPS, CRITIC, KL_NEED, NonNegative, kl_in_reward
 
 
 @entry(
@@ -30,8 +25,6 @@ from grouprl.methods.settings import CLIP, KL_NEED, ClipLow, NonNegative, Positi
         ),
         defaults={
             "feedback": "none: whoever writes the critique, a model or rules, is yours to name",
-            "clip_low": CLIP,
-            "clip_high": CLIP,
             "gamma": "TRL: 1",
             "lam": "TRL: 0.95",
             "whiten": "TRL and verl: advantages whitened over all tokens of the batch",
@@ -66,21 +59,15 @@ from grouprl.methods.settings import CLIP, KL_NEED, ClipLow, NonNegative, Positi
             )
         ],
     ),
+    base="ppo",
+    keeps=(*CLIPS, *CRITIC),
 )
 def text2grad(
+    base: Method,
+    kl_estimator: ValueEstimator,
     feedback: str = "",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
     kl_coef: NonNegative = 0.2,
-    kl_estimator: ValueEstimator = "k1",
 ) -> Method:
     """Take PPO on token rewards that a critique gives."""
-    critic = {"gamma": gamma, "lam": lam, "value_coef": value_coef, "value_clip": value_clip}
-    made = ppo(clip_low=clip_low, clip_high=clip_high, whiten=whiten, **critic)
     shape = (SpanRewards(), *kl_in_reward(kl_coef, kl_estimator))
-    return made.with_parts(reward_transform=shape, augment=(SpanFeedback(function=feedback),))
+    return base.with_parts(reward_transform=shape, augment=(SpanFeedback(function=feedback),))

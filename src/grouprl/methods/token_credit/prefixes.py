@@ -10,14 +10,12 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.plan_credit import PlanRelative
 from grouprl.algorithms.exploration.continuations import Continuations, PlanTree
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask, Share
 from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import grpo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, EPS, NonNegative, Positive
 
 TWO = "at least two completions per prompt"
 
@@ -45,8 +43,6 @@ TWO = "at least two completions per prompt"
             "continuations": "the paper: G = 8 per prefix; 0 keeps the task's reward",
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.28",
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The share grows in equal parts of the run; in the paper whenever validation accuracy stops improving.",
@@ -80,16 +76,18 @@ TWO = "at least two completions per prompt"
             "learning_rate": 1e-6,
         },
     ),
+    base="grpo",
+    keeps=("clip_low",),
 )
 def pppo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
     prefix_start: Share = 0.15,
     prefix_grow: NonNegative = 0.05,
     prefix_limit: Share = 0.35,
     continuations: Annotated[int, Field(ge=0)] = 8,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.28,
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose PPPO.
 
@@ -97,11 +95,10 @@ def pppo(
     the number of right continuations plus its own. The share grows evenly, in the paper on plateaus.
     """
     schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
-    return Method(
+    return base.with_parts(
         reward_transform=(ContinuationReward(),) if continuations else (),
         advantage=Relative("group", eps=eps, alone=alone),
         token_weight=(PrefixMask(**schedule),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
         augment=(Continuations(count=continuations, **schedule),) if continuations else (),
     )
@@ -168,14 +165,15 @@ def pppo(
             ),
         ],
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def pta_grpo(
+    base: Method,
     sign: Annotated[str, Field(min_length=1)] | None = None,
     leaves: Annotated[int, Field(ge=1)] = 4,
     plan_weight: NonNegative = 1.0,
     credit: Literal["shared", "span"] = "shared",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     eps: NonNegative = 1e-6,
 ) -> Method:
     """Compose PTA-GRPO.
@@ -186,4 +184,4 @@ def pta_grpo(
     """
     advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
     tree = PlanTree(sign=sign, leaves=leaves)
-    return grpo(clip_low=clip_low, clip_high=clip_high).with_parts(advantage=advantage, augment=(tree,))
+    return base.with_parts(advantage=advantage, augment=(tree,))

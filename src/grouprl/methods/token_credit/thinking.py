@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.control import ControlToken
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, KL_ESTIMATOR, KL_NEED, ClipLow, NonNegative, Positive, kl_terms
+from grouprl.methods.settings import (
+    CLIP,
+    CLIPS,
+    KL,
+    KL_NEED,
+    NonNegative,
+)
 
 
 @entry(
@@ -29,9 +33,7 @@ from grouprl.methods.settings import ALONE, CLIP, KL_ESTIMATOR, KL_NEED, ClipLow
             "control_coef": "the paper: α = 0.001; larger switches modes faster",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the paper has 0.001",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=[
             "The KL to the reference is off by default; the paper has 0.001 (k3).",
@@ -62,23 +64,16 @@ from grouprl.methods.settings import ALONE, CLIP, KL_ESTIMATOR, KL_NEED, ClipLow
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "temperature": 0.6, "kl_coef": 1e-3},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *KL),
 )
-def degrpo(
-    control_coef: NonNegative = 1e-3,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def degrpo(base: Method, alone: Alone, control_coef: NonNegative = 1e-3) -> Method:
     """Compose DeGRPO.
 
     PPO's clip with A = R - mean_g; first tokens weigh 0.001 times their mean, all later ones are averaged, as in the
     paper; its KL of 0.001 is off by default.
     """
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=ControlToken(coef=control_coef),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.token_weights.token_selection import (
     Fraction,
     TokenSubset,
@@ -17,11 +14,9 @@ from grouprl.algorithms.token_weights.token_selection import (
     VarianceSubset,
     WeightedMean,
 )
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.group_relative.group import dapo
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP
 
 FORKING_PAPER = Paper(
     "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
@@ -45,9 +40,6 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
             "fraction": "the paper: ρ = 0.2, the top 20% of entropies",
             "clip_low": "DAPO, the paper's base",
             "clip_high": "DAPO, the paper's base",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "overlong_buffer": "a fifth of the limit, as in DAPO",
             "overlong_penalty": "DAPO: 1",
             "dynamic_sampling": "DAPO, the paper's base",
@@ -76,35 +68,18 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
         notes=["The denominator counts all tokens, so gradients are about five times smaller than a mean of the kept."],
         recommended={"group": 8, "temperature": 1.0},
     ),
+    base="dapo",
+    keeps=(*CLIPS, *GROUP, "overlong_buffer", "overlong_penalty", "dynamic_sampling", "max_rounds"),
 )
 def forking_tokens(
+    base: Method,
     fraction: Fraction = 0.2,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.28,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    overlong_buffer: Positive = 0.2,
-    overlong_penalty: NonNegative = 1.0,
-    dynamic_sampling: bool = True,
-    max_rounds: Annotated[int, Field(ge=1)] = 10,
 ) -> Method:
     """Compose DAPO on high-entropy tokens.
 
     DAPO's loss times [H_t ≥ τ], τ the quantile that leaves the top `fraction` of the rollout's tokens. The
     denominator counts all tokens, as in the paper's formula.
     """
-    base = dapo(
-        clip_low=clip_low,
-        clip_high=clip_high,
-        scale=scale,
-        eps=eps,
-        alone=alone,
-        overlong_buffer=overlong_buffer,
-        overlong_penalty=overlong_penalty,
-        dynamic_sampling=dynamic_sampling,
-        max_rounds=max_rounds,
-    )
     return base.with_parts(token_weight=(TopTokens(fraction=fraction),))
 
 
@@ -131,9 +106,6 @@ def forking_tokens(
             "over": "the batch: the paper does not say batch or completion",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Both shares are constant; the paper raises them linearly from small to large during training, with "
@@ -169,16 +141,14 @@ def forking_tokens(
         ],
         notes=["Advantages are not normalised anew after the choice: that the subset varies more is the point."],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def d3s(
+    base: Method,
     sequences: Fraction = 0.5,
     tokens: Fraction = 0.4,
     over: Literal["batch", "sequence"] = "batch",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose D3S with constant shares.
 
@@ -186,10 +156,8 @@ def d3s(
     variance of A over the whole rollout, the `tokens` share with the largest |A|·H.
     """
     chosen = TopTokens(fraction=tokens, score="advantage_entropy", over=over)
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         token_weight=(VarianceSubset(fraction=sequences), chosen),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=WeightedMean(),
     )
 
@@ -210,9 +178,6 @@ def d3s(
             "limit": "our choice, of the size recalled from the paper (50 to 100)",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["Chance is a hash of the old log-probs: the same rollout always gives the same sample."],
         reduces=[
@@ -244,25 +209,20 @@ def d3s(
             ),
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def s_grpo_memory(
+    base: Method,
     head: Annotated[int, Field(ge=0)] = 50,
     keep: Annotated[float, Field(ge=0, le=1)] = 0.5,
     limit: Annotated[int, Field(ge=1)] | None = 100,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose Stochastic GRPO.
 
     GRPO's loss over the first `head` tokens of a completion and later ones kept with probability `keep`, at most
     `limit`; the mean of a completion counts its kept tokens.
     """
-    return Method(
+    return base.with_parts(
         filter=(TokenSubset(head=head, keep=keep, limit=limit),),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
     )

@@ -6,28 +6,23 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.prefix_tree import OncePerNode, PrefixTree, Probability
 from grouprl.algorithms.advantages.token_credit import KeyTokens, SharedEnds
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.objectives.objective import PolicyGradient
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.token_selection import WeightedMean
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    EPS,
+    CLIPS,
+    GROUP,
+    KL,
     KL_NEED,
-    SCALE,
-    ClipLow,
     DualClip,
     NonNegative,
     Positive,
-    kl_terms,
 )
 from grouprl.methods.token_credit.token_choice import MEMORY_PAPER
 
@@ -53,9 +48,6 @@ TOKENS = "token ids"
             "spread": "the authors' code: divided by the completion's number of conflict tokens",
             "entropy_coef": "the authors' code: 0.1",
             "entropy_limit": "the authors' code: 0.7, about the paper's ln 2",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Entropies are those of the sampling policy: with one update per rollout the current one's.",
@@ -125,16 +117,16 @@ TOKENS = "token ids"
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "grad_clip": 0.1},
     ),
+    base="grpo",
+    keeps=GROUP,
 )
 def gtpo_trajectory(
+    base: Method,
     positive: NonNegative = 2.0,
     negative: NonNegative = 0.0,
     spread: bool = True,
     entropy_coef: NonNegative = 0.1,
     entropy_limit: Annotated[float, Field(gt=0)] | None = 0.7,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GTPO (trajectory).
 
@@ -144,11 +136,9 @@ def gtpo_trajectory(
     ends = SharedEnds(
         positive=positive, negative=negative, spread=spread, entropy_coef=entropy_coef, entropy_limit=entropy_limit
     )
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(ends,),
         objective=PolicyGradient(),
-        aggregate=SequenceMean(),
         on_policy=True,
     )
 
@@ -179,9 +169,6 @@ def gtpo_trajectory(
             "clip_low": CLIP,
             "clip_high": CLIP,
             "dual_clip": "the authors' code: c = 3, verl's default; 10 in its DAPO recipe",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, so that no reference is needed; the authors' GRPO scripts have 0.001, their DAPO ones "
             "none",
             "kl_estimator": "the authors' scripts: low_var_kl, which is k3",
@@ -266,31 +253,24 @@ def gtpo_trajectory(
         ],
         recommended={"kl_coef": 0.001, "group": 16, "learning_rate": 1e-6, "updates per rollout": 8},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
 )
 def ktae(
+    base: Method,
     top: NonNegative = 1.0,
     alpha: Positive = 1.0,
     beta: Positive = 1.0,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     dual_clip: DualClip = 3.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose GRPO with key-token advantages.
 
     PPO's clip with a dual clip, mean over all tokens; each token's advantage gains up to ±`top` by how its presence
     goes with correct completions of the group (Fisher's exact test, information gain, frequencies).
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         advantage_transform=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
-        objective=Clipped(low=clip_low, high=clip_high, dual=dual_clip),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 

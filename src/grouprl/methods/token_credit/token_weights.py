@@ -6,26 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
+from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.token_weighting import EntropyGuided, ProbabilityWeight
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
     CLIP,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    GROUP,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
     Positive,
-    kl_terms,
 )
 
 AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", 2025)
@@ -46,10 +38,6 @@ AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs
             "clip_low": "the authors' scripts",
             "clip_high": "the authors' scripts: 0.24",
             "kl_coef": "the authors' scripts: 0.001",
-            "kl_estimator": KL_ESTIMATOR,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "Only Advantage Reweighting. Lopti, the paper's second part, is the method lopti; both are ar_lopti.",
@@ -79,27 +67,22 @@ AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "temperature": 0.7},
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low", "kl_estimator"),
 )
 def advantage_reweighting(
+    base: Method,
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.2,
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.24,
     kl_coef: NonNegative = 0.001,
-    kl_estimator: Estimator = "k3",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO with Advantage Reweighting.
 
     Token mean of the clipped loss times α·π_old(y_t) + 1 - α, plus β·KL, in one update.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         token_weight=(ProbabilityWeight(alpha=alpha),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -126,10 +109,6 @@ def advantage_reweighting(
             "clip_low": CLIP,
             "clip_high": CLIP,
             "kl_coef": "GRPO's 0.04: the paper keeps GRPO's KL, its number was not seen",
-            "kl_estimator": KL_ESTIMATOR,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["Entropies are those of the sampling policy: the same as the current one's before the first update."],
         reduces=[
@@ -176,28 +155,21 @@ def advantage_reweighting(
             "Towards the end of the longest completion few completions are left at a step, and its tokens weigh more."
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, "kl_estimator"),
 )
 def egsw(
+    base: Method,
     alpha: NonNegative = 1.0,
     temperature: Positive = 1.0,
     level: Literal["token", "sequence"] = "token",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     kl_coef: NonNegative = 0.04,
-    kl_estimator: Estimator = "k3",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO with entropy-guided weights.
 
     Every token's clipped loss times softmax_g((A + α·H_t)/P) over the group's completions at the same step (or over
     whole completions); the KL is not weighed.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         token_weight=(EntropyGuided(alpha=alpha, temperature=temperature, level=level),),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

@@ -13,10 +13,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, Dual, DynamicClip, EntropyClip
 from grouprl.algorithms.prompts.budget import EntropyTemperature
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Alone
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, NonNegative, Positive, Spread
 
 Ratio = Annotated[float, Field(gt=1)]
 
@@ -41,7 +41,6 @@ Ratio = Annotated[float, Field(gt=1)]
             "smooth": "the paper: Smooth Advantage Standardisation; off, A = A_new",
             "sequences": "the paper: Only Token Mean sums over completions; 'mean' divides by their number",
             "scale": SCALE,
-            "eps": EPS,
             "alone": ALONE + "; only without smooth",
         },
         differs=[
@@ -101,17 +100,20 @@ Ratio = Annotated[float, Field(gt=1)]
         ],
         recommended={"group": 16, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=(),
 )
 def dcpo_clip(
+    base: Method,
+    clip_high: Positive,
+    eps: NonNegative,
+    alone: Alone,
     clip_low: NonNegative = 0.16,
-    clip_high: Positive = 0.2,
     cap: Ratio = 10.0,
     dual_clip: Dual = 10.0,
     smooth: bool = True,
     sequences: Literal["sum", "mean"] = "sum",
     scale: Spread = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose DCPO.
 
@@ -119,7 +121,7 @@ def dcpo_clip(
     standardised reward with that over all visits of the prompt.
     """
     plain = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
-    return Method(
+    return base.with_parts(
         advantage=SmoothStandardized(scale=scale, eps=eps) if smooth else plain,
         objective=DynamicClip(low=clip_low, high=clip_high, cap=cap, dual=dual_clip),
         aggregate=OnlyTokenMean() if sequences == "sum" else SequenceMean(),
@@ -152,9 +154,6 @@ def dcpo_clip(
             "high_step": "the paper: δ1 = 0.05",
             "target": "a note on the paper: ρ0 = 0.4 (the README has 0.5)",
             "dual_clip": "the authors' code: 3",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "The authors' port raises the lower bound first, compares good with bad tokens without their "
@@ -209,8 +208,11 @@ def dcpo_clip(
             "lower one runs to its end; it then takes the gradient from bad tokens that are already unlikely."
         ],
     ),
+    base="grpo",
+    keeps=GROUP,
 )
 def bapo(
+    base: Method,
     low_start: ClipLow = 0.6,
     low_end: ClipLow = 0.9,
     high_start: Ratio = 1.2,
@@ -219,9 +221,6 @@ def bapo(
     high_step: Positive = 0.05,
     target: Annotated[float, Field(ge=0, le=1)] = 0.4,
     dual_clip: Dual = 3.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose BAPO.
 
@@ -238,8 +237,7 @@ def bapo(
         target=target,
         dual=dual_clip,
     )
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=objective,
         aggregate=TokenMean(),
     )
@@ -316,17 +314,20 @@ def bapo(
         ],
         recommended={"group": 16, "learning_rate": 1e-6, "updates per rollout": 16},
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def hapo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    eps: NonNegative,
     dual_clip: Dual = 10.0,
     pivot: Annotated[float, Field(ge=0, le=1)] = 0.8,
     adapt_clip: bool = True,
     redistribute: bool = True,
     temperature: Annotated[float, Field(ge=0, lt=1)] = 0.05,
     released: bool = False,
-    eps: NonNegative = 1e-6,
     limit: Annotated[float, Field(gt=0)] | None = 5.0,
 ) -> Method:
     """Compose HAPO.
@@ -335,7 +336,7 @@ def hapo(
     clipped loss; A relative to the group's tokens; a certain token may fall further, an uncertain one rise further, and
     advantages are moved between them by their entropy score ĥ.
     """
-    return Method(
+    return base.with_parts(
         advantage=TokenRelative(eps=eps, limit=limit),
         objective=EntropyClip(
             low=clip_low,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import GROUP, ClipLow, Positive
 
 LUSPO_PAPER = Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
@@ -20,7 +18,6 @@ LUSPO_PAPER = Paper(
 VESPO_PAPER = Paper(
     "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training", "2602.10693", 2026
 )
-JUDGED = {"scale": SCALE, "eps": EPS, "alone": ALONE}
 
 
 @entry(
@@ -34,7 +31,6 @@ JUDGED = {"scale": SCALE, "eps": EPS, "alone": ALONE}
         defaults={
             "clip_low": "the paper, section 5.1, as TRL's paper index cites it: 2e-3",
             "clip_high": "the paper, section 5.1, as TRL's paper index cites it: 2.5e-3",
-            **JUDGED,
         },
         differs=["None known."],
         reduces=[
@@ -60,20 +56,15 @@ JUDGED = {"scale": SCALE, "eps": EPS, "alone": ALONE}
             )
         ],
     ),
+    base="grpo",
+    keeps=GROUP,
 )
-def luspo(
-    clip_low: ClipLow = 2e-3,
-    clip_high: Positive = 2.5e-3,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-) -> Method:
+def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) -> Method:
     """Compose LUSPO.
 
     Mean over completions of -|y|·min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=Clipped(low=clip_low, high=clip_high, ratio="sequence"),
         aggregate=SequenceSum(),
     )
@@ -91,7 +82,6 @@ def luspo(
             "lambda_positive": "GRPOConfig.vespo_lambda_pos",
             "k_negative": "GRPOConfig.vespo_k_neg",
             "lambda_negative": "GRPOConfig.vespo_lambda_neg",
-            **JUDGED,
         },
         differs=["The logarithm of w is held between log 1e-8 and 20, as in TRL."],
         reduces=[
@@ -122,22 +112,21 @@ def luspo(
             ),
         ],
     ),
+    base="grpo",
+    keeps=GROUP,
 )
 def vespo(
+    base: Method,
     k_positive: Power = 2.0,
     lambda_positive: Power = 3.0,
     k_negative: Power = 3.0,
     lambda_negative: Power = 2.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose VESPO.
 
     Token mean of -sg[w^k e^(λ(1-w))]·A·log π, w the ratio of the whole completion, A as in GRPO.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=GammaWeight(
             k_positive=k_positive,
             lambda_positive=lambda_positive,

@@ -6,24 +6,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.covariance import ClipCov, KLCov, Share
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.prompts.refill import DynamicSampling
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import GROUP, ClipLow, NonNegative, Positive
 
 PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", 2025)
 Rounds = Annotated[int, Field(ge=1)]
 SHARED = {
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
     "dynamic_sampling": "the authors' recipe: groups that are all right or all wrong are left out and sampled anew",
     "max_rounds": "as dapo: 10",
 }
@@ -74,16 +69,16 @@ NEEDS = ["at least two completions per prompt", "all rows of an optimiser step t
         ],
         recommended={"group": 8, "learning_rate": 5e-7},
     ),
+    base="grpo",
+    keeps=GROUP,
 )
 def clip_cov(
+    base: Method,
     share: Share = 2e-4,
     lower: float = 1.0,
     upper: float = 5.0,
     clip_low: ClipLow = 1.0,
     clip_high: Positive = 1.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     dynamic_sampling: bool = True,
     max_rounds: Rounds = 10,
 ) -> Method:
@@ -93,7 +88,7 @@ def clip_cov(
     covariance of advantage and log-prob lies within (lower, upper).
     """
     objective = ClipCov(low=clip_low, high=clip_high, share=share, lower=lower, upper=upper)
-    return _grpo(objective, scale, eps, alone, max_rounds if dynamic_sampling else 0)
+    return _over_mixed_groups(base, objective, max_rounds if dynamic_sampling else 0)
 
 
 @entry(
@@ -138,13 +133,13 @@ def clip_cov(
         ],
         recommended={"group": 8, "learning_rate": 5e-7},
     ),
+    base="grpo",
+    keeps=GROUP,
 )
 def kl_cov(
+    base: Method,
     share: Share = 2e-3,
     coef: NonNegative = 1.0,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
     dynamic_sampling: bool = True,
     max_rounds: Rounds = 10,
 ) -> Method:
@@ -153,13 +148,13 @@ def kl_cov(
     Token mean of -ρA over mixed groups, plus coef·|log ρ| for the max(1, int(share·tokens)) tokens with the largest
     covariance.
     """
-    return _grpo(KLCov(share=share, coef=coef), scale, eps, alone, max_rounds if dynamic_sampling else 0)
+    return _over_mixed_groups(base, KLCov(share=share, coef=coef), max_rounds if dynamic_sampling else 0)
 
 
-def _grpo(objective: Objective, scale: Scale, eps: float, alone: Alone, rounds: int) -> Method:
-    return Method(
+def _over_mixed_groups(base: Method, objective: Objective, rounds: int) -> Method:
+    """Return `base` with another objective, a token mean and, where `rounds` allows, groups that are not all alike."""
+    return base.with_parts(
         filter=(MixedGroups(),) if rounds else (),
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         objective=objective,
         aggregate=TokenMean(),
         refill=DynamicSampling(max_rounds=rounds) if rounds else None,

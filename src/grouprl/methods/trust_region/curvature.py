@@ -6,15 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.updates.curvature import CurvatureMask
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, SCALE, ClipLow, NonNegative, Positive, in_the_update
+from grouprl.methods.settings import CLIP, CLIPS, NonNegative, in_the_update
 
 
 @entry(
@@ -41,9 +38,7 @@ from grouprl.methods.settings import ALONE, CLIP, SCALE, ClipLow, NonNegative, P
             "top": "our choice: 64 likeliest tokens",
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
             "eps": "the authors' code, as TRL: 1e-4",
-            "alone": ALONE,
         },
         differs=[
             "Adam's moments are those of the run's own optimiser: of the clipped gradient of the whole step, and where "
@@ -78,26 +73,23 @@ from grouprl.methods.settings import ALONE, CLIP, SCALE, ClipLow, NonNegative, P
         ],
         recommended={"learning_rate": 1.5e-5, "group": 8, "batch": 24, "kl_coef": 0.0},
     ),
+    base="grpo",
+    keeps=(*CLIPS, "scale", "alone"),
 )
 def capo(
+    base: Method,
     tau_objective: NonNegative = 1e-2,
     tau_policy: NonNegative = 1e-4,
     symmetric: bool = True,
     model: Literal["adam", "sgd"] = "adam",
     top: Annotated[int, Field(ge=1)] = 64,
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
     eps: NonNegative = 1e-4,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO with CAPO's token mask.
 
     Token mean of the clipped loss over the tokens whose predicted shifts of objective and policy are small.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
+    return base.with_parts(
         aggregate=TokenMean(),
         update=CurvatureMask(objective=tau_objective, policy=tau_policy, symmetric=symmetric, model=model, top=top),
     )

@@ -6,15 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.divergence_mask import Divergence, DivergenceMask
 from grouprl.algorithms.objectives.ratio import Against
 from grouprl.algorithms.reductions.aggregate import ConstantLength
-from grouprl.core.levels import Alone, Scale
+from grouprl.core.levels import Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, NonNegative, Positive
+from grouprl.methods.settings import Positive
 
 PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", 2026)
 Cap = Annotated[float, Field(gt=0)] | None
@@ -35,8 +34,6 @@ Cap = Annotated[float, Field(gt=0)] | None
             "cap": "20, the bound in verl's code where none is set",
             "against": "old, as in verl; behavior takes the sampler",
             "scale": "none, as verl's scripts set it (norm_adv_by_std_in_grpo=False)",
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=[
             "clip_low and clip_high bound a difference of probabilities (tv) or a KL in nats (kl), not a ratio",
@@ -71,16 +68,17 @@ Cap = Annotated[float, Field(gt=0)] | None
             ),
         ],
     ),
+    base="grpo",
+    keeps=("eps", "alone"),
 )
 def dppo(
+    base: Method,
     divergence: Divergence = "tv",
     clip_low: Positive | None = None,
     clip_high: Positive | None = None,
     cap: Cap = 20.0,
     against: Against = "old",
     scale: Scale = "none",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose DPPO.
 
@@ -88,8 +86,7 @@ def dppo(
     """
     limit = 0.15 if divergence == "tv" else 0.05
     low, high = (limit if x is None else x for x in (clip_low, clip_high))
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=DivergenceMask(divergence=divergence, low=low, high=high, cap=cap, against=against),
         aggregate=ConstantLength(),
     )

@@ -18,7 +18,7 @@ from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIPS, EPS, ClipLow, NonNegative, Positive
 
 SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.minibatches or batch.epochs of 2 or more)"
 
@@ -40,7 +40,6 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
             "drift_cap": "siiRL: 2.0 (MM-EUREKA: 0.2 to 0.5)",
             "weighting": "siiRL and LightRFT: STD_weight; their other two are clip_filter_like_weight and naive (none)",
             "eps": EPS + "; for weighting std",
-            "alone": ALONE,
         },
         differs=[
             "A clipped token's constant is left out: the gradient is the same, the loss value is not.",
@@ -102,15 +101,18 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
         ],
         recommended={"group": 8, "learning_rate": 1e-6},
     ),
+    base="grpo",
+    keeps=CLIPS,
 )
 def cpgd(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    eps: NonNegative,
+    alone: Alone,
     drift_coef: NonNegative = 1e-3,
     drift_cap: Annotated[float, Field(gt=0)] | None = 2.0,
     weighting: Literal["std", "clip_filter", "none"] = "std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose CPGD.
 
@@ -118,7 +120,7 @@ def cpgd(
     α·min(ρ - 1, c)·log π with a detached weight.
     """
     scale: Scale = "sample_std" if weighting == "std" else "none"
-    return Method(
+    return base.with_parts(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
         advantage_transform=(ValidFraction(limit=3.0),) if weighting == "clip_filter" else (),
         objective=RegionGradient(region="one_side", low=clip_low, high=clip_high),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.schedule import Curve, ScheduledKL
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, SCALE, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR, NonNegative
 
 
 @entry(
@@ -38,9 +34,6 @@ from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, SCALE, Clip
             "kl_estimator": KL_ESTIMATOR,
             "clip_low": CLIP,
             "clip_high": CLIP,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["The paper's curve is unknown: constant, linear, cosine and exponential are offered."],
         reduces=[
@@ -69,23 +62,18 @@ from grouprl.methods.settings import ALONE, CLIP, EPS, KL_ESTIMATOR, SCALE, Clip
             )
         ],
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def grpo_d(
+    base: Method,
     kl_min: NonNegative = 0.001,
     kl_max: NonNegative = 0.04,
     curve: Curve = "linear",
     kl_estimator: ValueEstimator = "k3",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO-D: GRPO with a KL loss whose weight goes from kl_min to kl_max over the run."""
     kl = ScheduledKL(coef=kl_max, low=kl_min, curve=curve, estimator=kl_estimator)
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
+    return base.with_parts(
         regularize=(kl,) if kl_max > 0 else (),
     )

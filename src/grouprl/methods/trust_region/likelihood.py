@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.likelihood import Gate, LikelihoodGuard
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
-    EPS,
-    KL_ESTIMATOR,
+    CLIPS,
+    GROUP,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
-    Positive,
     kl_terms,
 )
 
@@ -42,10 +35,6 @@ from grouprl.methods.settings import (
             "clip_low": "the authors' script: 0.2",
             "clip_high": "the authors' script: 0.2",
             "kl_coef": "the authors' script: 0.001",
-            "kl_estimator": KL_ESTIMATOR,
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
         },
         differs=["Without the variant that gives the tokens of the final completion their own weight (MA)."],
         reduces=[
@@ -79,17 +68,15 @@ from grouprl.methods.settings import (
         ],
         recommended={"group": 5, "learning_rate": 1e-6, "updates per rollout": 2},
     ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP),
 )
 def llds(
+    base: Method,
+    kl_estimator: Estimator,
     coef: NonNegative = 0.2,
     gate: Gate = "run",
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
     kl_coef: NonNegative = 0.001,
-    kl_estimator: Estimator = "k3",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO with LLDS.
 
@@ -97,9 +84,7 @@ def llds(
     policy's own tokens became less likely as a whole; plus β·KL.
     """
     guard = (LikelihoodGuard(coef=coef, gate=gate),) if coef > 0 else ()
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
+    return base.with_parts(
         aggregate=TokenMean(),
         regularize=(*guard, *kl_terms(kl_coef, kl_estimator)),
     )

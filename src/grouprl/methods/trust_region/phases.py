@@ -6,27 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
 from grouprl.algorithms.updates.learn import TwoPhase
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
-    EPS,
-    KL_ESTIMATOR,
+    GROUP,
     KL_NEED,
-    SCALE,
-    ClipLow,
     NonNegative,
     Positive,
     in_the_update,
-    kl_terms,
 )
 from grouprl.methods.token_credit.token_weights import AR_PAPER
 
@@ -42,10 +33,6 @@ DEFAULTS = {
     "clip_low": "the authors' scripts",
     "clip_high": "the authors' scripts: 0.24",
     "kl_coef": "the authors' scripts: 0.001",
-    "kl_estimator": KL_ESTIMATOR,
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
 }
 DIFFERS = [
     "The denominators are those of all tokens in both phases, and tokens of the other phase are out of every term: "
@@ -105,28 +92,23 @@ RECOMMENDED: dict[str, Any] = {"group": 8, "learning_rate": 1e-6, "temperature":
         notes=NOTES,
         recommended=RECOMMENDED,
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low", "kl_estimator"),
 )
 def lopti(
+    base: Method,
     eta: Unit = 0.5,
     by: Split = "probability",
     order: Order = "low_first",
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.24,
     kl_coef: NonNegative = 0.001,
-    kl_estimator: Estimator = "k3",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO with Lopti.
 
     Token mean of the clipped loss plus β·KL; all optimiser steps on the tokens below η, then all on the others.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=clip_low, high=clip_high),
+    return base.with_parts(
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
         update=TwoPhase(eta=eta, by=by, order=order),
     )
 
@@ -141,7 +123,10 @@ def lopti(
             "L_1 = -1/Σ|y_i| Σ_{π_old(y_t) < η} min(ρ_t A_t, clip(ρ_t, 1-ε_low, 1+ε_high) A_t) + β·KL, then L_2 = the "
             "same over π_old(y_t) ≥ η,  A_t = (α·π_old(y_t) + 1 - α)·(R_i - mean_g R)/(std_g R + eps)"
         ),
-        defaults={"alpha": "the authors' scripts for both together: 0.3", **DEFAULTS},
+        defaults={
+            "alpha": "the authors' scripts for both together: 0.3",
+            **DEFAULTS,
+        },
         differs=DIFFERS,
         reduces=[
             Reduction(
@@ -173,29 +158,24 @@ def lopti(
         notes=NOTES,
         recommended=RECOMMENDED,
     ),
+    base="grpo",
+    keeps=(*GROUP, "clip_low", "kl_estimator"),
 )
 def ar_lopti(
+    base: Method,
     alpha: Unit = 0.3,
     eta: Unit = 0.5,
     by: Split = "probability",
     order: Order = "low_first",
-    clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.24,
     kl_coef: NonNegative = 0.001,
-    kl_estimator: Estimator = "k3",
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
 ) -> Method:
     """Compose GRPO with Advantage Reweighting and Lopti.
 
     As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighed.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         token_weight=(ProbabilityWeight(alpha=alpha),),
-        objective=Clipped(low=clip_low, high=clip_high),
         aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
         update=TwoPhase(eta=eta, by=by, order=order),
     )

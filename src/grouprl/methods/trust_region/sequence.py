@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
-from grouprl.algorithms.objectives.ratio import RatioLevel
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
-from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.regularizers.kl import Estimator
-from grouprl.core.levels import Alone, Scale
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
-    ALONE,
-    EPS,
-    KL_ESTIMATOR,
+    GROUP,
+    KL,
     KL_NEED,
-    SCALE,
     ClipLow,
-    NonNegative,
     Positive,
-    kl_terms,
 )
 
 GSPO_PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", 2025)
 GSPO_DEFAULTS = {
     "clip_low": "the paper, section 5.1: 3e-4",
     "clip_high": "the paper, section 5.1: 4e-4",
-    "scale": SCALE,
-    "eps": EPS,
-    "alone": ALONE,
     "kl_coef": "off, as in the paper's experiments",
-    "kl_estimator": KL_ESTIMATOR,
 }
 GSPO_GOLDEN = Golden(
     rewards=[1, 0],
@@ -45,24 +32,6 @@ GSPO_GOLDEN = Golden(
     tolerance=1e-8,
 )
 GSPO_SOURCE = "the paper; verl core_algos.py (gspo), TRL importance_sampling_level"
-
-
-def _gspo(
-    level: RatioLevel,
-    low: float,
-    high: float,
-    scale: Scale,
-    eps: float,
-    alone: Alone,
-    kl_coef: float,
-    kl_estimator: Estimator,
-) -> Method:
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(low=low, high=high, ratio=level),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
-    )
 
 
 @entry(
@@ -93,21 +62,15 @@ def _gspo(
         notes=["The ratio hugs 1: with ε = 0.2 it would never be clipped."],
         recommended={"updates per rollout": 4},
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
-def gspo(
-    clip_low: ClipLow = 3e-4,
-    clip_high: Positive = 4e-4,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def gspo(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
     """Compose GSPO.
 
     Mean over completions of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
     """
-    return _gspo("sequence", clip_low, clip_high, scale, eps, alone, kl_coef, kl_estimator)
+    return base.with_parts(objective=Clipped(low=clip_low, high=clip_high, ratio="sequence"))
 
 
 @entry(
@@ -131,21 +94,15 @@ def gspo(
         golden=[GSPO_GOLDEN],
         recommended={"updates per rollout": 4},
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
-def gspo_token(
-    clip_low: ClipLow = 3e-4,
-    clip_high: Positive = 4e-4,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def gspo_token(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
     """Compose GSPO-token.
 
     As GSPO with s_t = sg[s]·π/sg[π], so that the gradient is per token and A may vary with t; as in the paper.
     """
-    return _gspo("sequence_token", clip_low, clip_high, scale, eps, alone, kl_coef, kl_estimator)
+    return base.with_parts(objective=Clipped(low=clip_low, high=clip_high, ratio="sequence_token"))
 
 
 @entry(
@@ -161,11 +118,7 @@ def gspo_token(
         defaults={
             "clip_low": "the paper: ratios in (e^-0.4, e^0.4)",
             "clip_high": "the paper: ratios in (e^-0.4, e^0.4)",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, as in verl's and TRL's versions",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["None known. Limits are log-ratios: 0.4, not e^0.4."],
         reduces=[
@@ -191,25 +144,16 @@ def gspo_token(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
-def gmpo(
-    clip_low: Positive = 0.4,
-    clip_high: Positive = 0.4,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
+def gmpo(base: Method, clip_low: Positive = 0.4, clip_high: Positive = 0.4) -> Method:
     """Compose GMPO.
 
     Mean over completions of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=GeometricMean(low=clip_low, high=clip_high),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )
 
 
@@ -223,11 +167,7 @@ def gmpo(
         defaults={
             "tau_positive": "the paper: 1.0",
             "tau_negative": "the paper: 1.05",
-            "scale": SCALE,
-            "eps": EPS,
-            "alone": ALONE,
             "kl_coef": "off, as in TRL's and verl's versions",
-            "kl_estimator": KL_ESTIMATOR,
         },
         differs=["None known. The loss value is not comparable with PPO's: the gate is 2/τ at ρ = 1."],
         reduces=[Reduction("grpo", ["on_policy"], why="the gate's slope is 1 where the ratio is 1")],
@@ -245,23 +185,18 @@ def gmpo(
             )
         ],
     ),
+    base="grpo",
+    keeps=(*GROUP, *KL),
 )
 def sapo(
+    base: Method,
     tau_positive: Positive = 1.0,
     tau_negative: Positive = 1.05,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
 ) -> Method:
     """Compose SAPO.
 
     Mean over completions of the token mean of -(4/τ)·σ(τ(ρ-1))·A, A as in GRPO; as in the paper.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+    return base.with_parts(
         objective=SoftGate(tau_positive=tau_positive, tau_negative=tau_negative),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
     )

@@ -24,8 +24,8 @@ from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.step import Gathered
 from grouprl.orchestrator.synchronous import Round, choose
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples, join
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join
 
 
 def runs_ahead(config: Config) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grouprl.core.errors import RunError
 from grouprl.policy.logprobs import log_softmax_of
-from grouprl.policy.tokens import Tokens
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.decoding import make_decoder
 
 ROWS, PROMPT, RESPONSE = 4, 4, 12

@@ -17,7 +17,7 @@ from typing import Any
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.asynchronous import process_main as child
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 
 LOOK_SECONDS = 0.5
 """How often a silent sampler is checked."""

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from grouprl.core.errors import InputError
-from grouprl.rollout.requests import RolloutRequest
+from grouprl.records.requests import RolloutRequest
 from grouprl.tasks.task import Task
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouprl.rollout.samples import ScoredSamples, subset
+from grouprl.records.samples import ScoredSamples, subset
 
 VERSIONS = "version_bt"
 """Column of `ScoredSamples.extras`: [B,T] int64, the version that sampled each token, -1 where the policy sampled

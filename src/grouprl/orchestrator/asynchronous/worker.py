@@ -22,10 +22,10 @@ from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFli
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.reward import open_reward
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.collector import Collector
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.samples import ScoredSamples
 from grouprl.tasks import load_task
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from grouprl.policy.tokens import Tokens
+    from grouprl.records.tokens import Tokens
 
 Ids = tuple[int, ...]
 

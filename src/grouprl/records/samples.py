@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.policy.tokens import Tokens
 from grouprl.protocols import NO_VERSION, PolicyInputs
-from grouprl.rewards.scoring import Scores
-from grouprl.rollout.episode import Record
-from grouprl.rollout.requests import Prompt
-from grouprl.rollout.sampler import Rollout
-from grouprl.tasks.task import Example
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.rollout import Rollout
+from grouprl.records.scores import Scores
+from grouprl.records.tokens import Tokens
+from grouprl.records.turns import Record
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grouprl.core.batch import SOURCES
-from grouprl.tasks.task import Example, Message
-
-Prompt = str | tuple[Message, ...]
+from grouprl.records.examples import Example, Prompt
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
-from grouprl.rewards.scoring import Problem, Scores
-from grouprl.rollout.episode import Record, Turn
-from grouprl.rollout.requests import Prompt
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
-from grouprl.tasks.task import Example, Task
+from grouprl.records.examples import Example, Prompt
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Problem, Scores
+from grouprl.records.turns import Record, Turn
+
+if TYPE_CHECKING:
+    from grouprl.tasks.task import Task
 
 Packed = dict[str, Any]
 """Numbers, strings, lists, dicts and tensors: what a checkpoint can hold."""

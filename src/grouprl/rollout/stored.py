@@ -12,10 +12,10 @@ from grouprl.config.run import Config
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
 from grouprl.protocols import StoredRow, StoredRows
-from grouprl.rewards.scoring import Scores
-from grouprl.rollout.requests import RolloutRequest
-from grouprl.rollout.sampler import Rollout
-from grouprl.rollout.samples import ScoredSamples
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.samples import ScoredSamples
+from grouprl.records.scores import Scores
 from grouprl.tasks.task import Task
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from grouprl.config.run import Config
-from grouprl.config.sections import Model
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.build import pass_settings
 from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
 from grouprl.policy.choose_engine import engine_name
 from grouprl.policy.lean import AUTO_LIMIT
-from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, PassSettings, free_bytes, kept_tokens
+from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, free_bytes, kept_tokens
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,6 @@ class Way:
     name: str
     value: str
     why: str
-
-
-def pass_settings(model: Model) -> PassSettings:
-    """Return what the configuration forces or forbids."""
-    return PassSettings(model.packing, model.shared_prefix, model.checkpointing)
 
 
 def ways(config: Config, model: ModelFacts | None, batch: Arithmetic) -> tuple[Way, ...]:

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grouprl.policy.lora import is_adapted
-
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""
 LIMIT = 512
@@ -41,7 +39,7 @@ class TrunkEncoder(nn.Module):
     def __init__(self, policy: Any) -> None:
         super().__init__()
         model = copy.deepcopy(policy.model)
-        model = model.merge_and_unload() if is_adapted(model) else model
+        model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
         self.trunk = model.base_model.requires_grad_(True)
         self.width = int(model.config.get_text_config().hidden_size)
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from grouprl.methods import CATALOGUE
-from grouprl.papers.listing import Listing, listings
+from grouprl.papers.rows import Listing, listings
 
 STATUSES = {
     "entry": "a method of the catalogue",

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from grouprl.policy.text_encoders import Ids
+from grouprl.algorithms.critics.text_encoders import Ids
 
 HEADS = 2
 """Each quantity is estimated twice; the lower one is used."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.policy.histories import Histories, histories, read_rows
+from grouprl.records.histories import Histories, histories, read_rows
 
 
 @dataclass(frozen=True)

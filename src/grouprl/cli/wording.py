@@ -1,0 +1,19 @@
+"""An error as one line of plain sentences."""
+
+from __future__ import annotations
+
+from grouprl.core.errors import GrouprlError, InputError
+
+
+def in_one_line(error: GrouprlError) -> str:
+    """Return the message as sentences: what is wrong, the rule it breaks, the remedy."""
+    if not isinstance(error, InputError):
+        return str(error)
+    what, *more = [part.strip().rstrip(".") for part in (error.what, error.rule, error.remedy) if part]
+    return " ".join(part if part[-1] in "?!:" else f"{part}." for part in [what, *map(_capital, more)])
+
+
+def _capital(text: str) -> str:
+    """Begin with a capital, unless the first word is a name (`batch.group_size`, `eval_x`) or a quotation."""
+    first = text.split(maxsplit=1)[0].rstrip(",:;")
+    return text[0].upper() + text[1:] if first.isalpha() else text

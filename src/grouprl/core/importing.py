@@ -1,0 +1,128 @@
+"""Finding an object by import path, in a module or in a file, with errors in words."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from grouprl.core.errors import InputError, suggest
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an imported object came from: its module, the dotted name in it, and the object itself."""
+
+    module: str
+    name: str
+    found: Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a module that was imported from a file by its path."""
+
+    path: str
+    text: bytes
+
+
+ORIGINS: dict[int, Origin] = {}
+"""By the identity of what `import_object` returned, if it is its own; objects are kept, so identities stay theirs."""
+
+
+SOURCES: dict[str, Source] = {}
+"""By the name that `import_object` gave the module of a file."""
+
+
+def import_object(path: str, what: str) -> Any:
+    """Import "pkg.module:name" or "path/to/file.py:name"; `what` names the thing in messages ("reward").
+
+    Modules are looked for in the working directory too.
+
+    Raises:
+        InputError: if the module or the name is not there, or the module fails while being imported.
+    """
+    location, _, name = path.rpartition(":")
+    if not location or not name:
+        raise InputError(f"The {what} '{path}' is no import path", "it reads pkg.module:name or path/to/file.py:name")
+    module = _module_from_file(Path(location), what) if location.endswith(".py") else _module(location, what)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            remedy = suggest(part, public) if public else "It defines no names."
+            raise InputError(f"There is no '{part}' in {location} (for the {what} '{path}')", remedy=remedy)
+        found = getattr(found, part)
+    if callable(found) or type(found).__module__ != "builtins":  # a number has the same identity everywhere
+        ORIGINS[id(found)] = Origin(module.__name__, name, found)
+    return found
+
+
+def module_from_source(name: str, source: Source) -> ModuleType:
+    """Return the module with this text, executing it unless it is imported already.
+
+    Raises:
+        Exception: whatever the module's code raises.
+    """
+    if SOURCES.get(name) == source and name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = source.path
+    sys.modules[name] = module  # dataclasses and pickle look their module up by name
+    try:
+        exec(compile(source.text, source.path, "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    SOURCES[name] = source
+    return module
+
+
+@contextmanager
+def working_directory_importable() -> Iterator[None]:
+    """Look for modules in the working directory, too, as a script that lies there does."""
+    here = os.getcwd()
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+
+
+def _module(name: str, what: str) -> ModuleType:
+    with working_directory_importable():
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise _broken(name, what, error) from error
+            raise InputError(
+                f"The module '{name}' of a {what} cannot be found",
+                remedy=f"It was looked for in {os.getcwd()} and in the installed packages. For a file, give its path.",
+            ) from error
+        except (Exception, SystemExit) as error:
+            raise _broken(name, what, error) from error
+
+
+def _module_from_file(path: Path, what: str) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
+    digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
+    try:
+        return module_from_source(f"{path.stem}_{digest}", Source(str(path.resolve()), path.read_bytes()))
+    except (Exception, SystemExit) as error:
+        raise _broken(str(path), what, error) from error
+
+
+def _broken(where: str, what: str, error: BaseException) -> InputError:
+    return InputError(f"Importing '{where}' for a {what} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,1 @@
+"""What passes between the rooms: examples, requests, tokens, rollouts, scores and scored samples."""

@@ -1,0 +1,45 @@
+"""One prompt of a task, and the forms that a prompt has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+Split = Literal["train", "eval"]
+
+
+class Message(TypedDict):
+    """One chat message."""
+
+    role: str
+    content: str
+
+
+Prompt = str | tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt.
+
+    `id` is stable and unique within the task; `prompt` is plain text or chat messages; `columns` is what the reward
+    receives as keyword arguments; `level` is the difficulty, 0 where unknown.
+    """
+
+    id: str
+    prompt: str | tuple[Message, ...]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    level: int = 0
+
+
+class Chat(tuple[Mapping[str, Any], ...]):
+    """Chat messages that are a prompt, with the JSON schemas of the `tools` that the template announces."""
+
+    tools: tuple[Mapping[str, Any], ...]
+
+    def __new__(cls, messages: Iterable[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
+        """Return the messages with their tools."""
+        made = super().__new__(cls, messages)
+        made.tools = tuple(tools)
+        return made
