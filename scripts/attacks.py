@@ -133,16 +133,16 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 # Attacks on graders
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
-built-in task that is answered at once, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
+built-in task of a single turn, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty
 and junk texts, the prompt copied into every kind of completion, near misses and hedges around the gold, words to
 the grader,
 numbers that are none, endless computations, programs that try to write a file, and texts that are deep, long or no
 Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 
-A hack **wins** if it is called correct, is paid as much as a correct completion, or its program runs; near misses may
-be paid by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises,
+A hack **wins** if it is called correct, earns as much as a correct completion, or its program runs; near misses may
+earn something from a grader that rewards nearness, not be called correct. A grader **fails** on a text if it raises,
 gives no finite number or does not end. **Controls** are correct completions, scored before and after all hacks;
-*refused* are those that were not paid. Rewards of programs run in the sandbox and have cases of their own
+*refused* are those that earned nothing. Rewards of programs run in the sandbox and have cases of their own
 (docs/sandbox.md).
 
 What the library does not show: that a grader understands its subject. A grader that reads the last number of a text

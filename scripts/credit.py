@@ -1,6 +1,6 @@
 """Does finer credit help over plain GRPO on tasks of many turns?
 
-Methods that judge single turns run against GRPO, which gives every token of an episode the same advantage: same seeds,
+Methods that credit single turns run against GRPO, which gives every token of an episode the same advantage: same seeds,
 same warmed-up model, same number of episodes. docs/credit.md says whether each method learnt, and by how much it
 differs from its rivals, with 95 % intervals over seeds, also where finer credit does not help. Finished runs are kept
 in the output folder and not repeated.
@@ -55,7 +55,7 @@ def whole_seeds(contest: Contest, found: Found, seeds: int) -> int:
 
 
 def compared(contest: Contest, found: Found, most: int) -> Iterator[dict[str, Any]]:
-    """Yield a judged comparison for every measure and rival, over as many seeds as there are; none for fewer than two.
+    """Yield a comparison for every measure and rival, over as many seeds as there are; none for fewer than two.
 
     `most` is how many seeds are looked for.
     """

@@ -57,10 +57,10 @@ FORMS: Settings = {
     "model": {"name": "tiny", "tiny": {"layers": 2}},
     "warmup": {"steps": 500, "batch": 128},
 }
-"""For methods that live on forms of answering."""
+"""For methods that depend on the form of completions."""
 TASKS["ponder"] = FORMS
 PER_TASK["ponder"] = {}
-FEW: Settings = {"data": {"questions": 1024}}
+FEW: Settings = {"data": {"prompts": 1024}}
 """For methods that come back to prompts."""
 SPECIAL: dict[str, Settings] = {
     "dump": {"task": {"shortest": 4}},
@@ -116,7 +116,7 @@ def trials(dialects: bool) -> Iterator[Trial]:
 
 def refused(name: str, **facts: Any) -> bool:
     """Whether a part of the method refuses a run of which `facts` are true."""
-    run = RunFacts(**{"questions": 1024, **facts})
+    run = RunFacts(**{"examples": 1024, **facts})
     return any(part.refuse(run) for part in methods()[name].build().parts())
 
 
