@@ -28,7 +28,7 @@ VERDICTS = {
 Measures = Mapping[str, float] | str
 
 
-def judge(claim: Claim, ours: Sequence[Measures], theirs: Sequence[Measures]) -> dict[str, Any]:
+def outcome_of(claim: Claim, ours: Sequence[Measures], theirs: Sequence[Measures]) -> dict[str, Any]:
     """Compare a method with its rival (or with itself before training), seed by seed."""
     row = {"method": claim.name, "setup": claim.method, "rival": claim.rival, "arena": claim.arena}
     row |= {"measure": claim.measure, "claim": SIGNS[claim.sign], "words": claim.words}

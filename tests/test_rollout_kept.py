@@ -13,7 +13,7 @@ from grouprl.rollout import turn_cache as kept_module
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
-from grouprl.rollout.turn_cache import KeptTurns
+from grouprl.rollout.turn_cache import TurnCache
 from grouprl.tasks import Example
 from policies import kept_rows
 
@@ -83,7 +83,7 @@ def test_beyond_the_limit_everything_is_read_anew(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_row_that_was_changed_is_read_anew() -> None:
-    own, held = policy(), KeptTurns(1.0)
+    own, held = policy(), TurnCache(1.0)
     first = own.encode_prompt("abc?")
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 4, "seeds": [3, 4]}
     sampled = kept_rows(own, [first, first], held, ["x", "y"], **settings)

@@ -63,14 +63,14 @@ def check_reward_command(
     from grouprl.rewards.workers import in_workers
 
     reward, cases = _target(name, task, examples)
-    judge, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
+    scorer, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / CANARY
         try:
-            report = attack(judge, cases, str(canary))
+            report = attack(scorer, cases, str(canary))
         finally:
-            if judge is not reward:
-                judge.close()  # type: ignore[attr-defined]
+            if scorer is not reward:
+                scorer.close()  # type: ignore[attr-defined]
         if canary.exists():
             ran = Finding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
             report = dataclasses.replace(report, findings=(ran, *report.findings))

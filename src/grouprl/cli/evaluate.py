@@ -86,7 +86,7 @@ def eval_command(
     acted = subject.task.environment() is not None
     stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
     with (
-        opened_reward(scoring, subject.task) as (judge, notes),
+        opened_reward(scoring, subject.task) as (scorer, notes),
         closing(stage) if stage is not None else nullcontext(),
         _progress(Terminal(stderr=True)) as progress,
     ):
@@ -101,7 +101,7 @@ def eval_command(
             max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
             seed=defaults["seed"] if seed is None else seed,
             greedy=greedy is not False,
-            reward=judge if scoring.function or not acted else None,
+            reward=scorer if scoring.function or not acted else None,
             correct_at=scoring.correct_at,
             shown=show,
             stop=subject.sampling.stop,

@@ -60,9 +60,9 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     console.print(_facts(_subject(plan)))
     _heading(console, "Batch arithmetic")
     console.print(_facts(_arithmetic(plan)))
-    if plan.ways:
+    if plan.pass_choices:
         _heading(console, "Passes through the model (no result depends on this)")
-        console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.ways))
+        console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.pass_choices))
     if plan.costs:
         _heading(console, "Memory (estimate)")
         console.print(_memory(plan))

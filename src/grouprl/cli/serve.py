@@ -69,7 +69,7 @@ def serve_command(
     """
     from grouprl.chat import Access, Endpoint, Limits
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.serve import Keeping, Service
+    from grouprl.serve import Retention, Service
 
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
@@ -81,7 +81,7 @@ def serve_command(
         at_once=at_once,
         record=record,
         prompt_chars=prompt_chars,
-        keeping=Keeping(60 * keep_minutes, round(keep_mb * 2**20)),
+        keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
     )
     limits = Limits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)

@@ -89,7 +89,7 @@ def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> f
     return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, lora=lora)
 
 
-def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
+def rate_warnings(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
     """Say whether a run will stand still or move too fast at its learning rate, as far as it can be foretold."""
     if config.steps == 0:
         return

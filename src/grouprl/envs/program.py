@@ -48,7 +48,7 @@ class ProgramEnvironment:
     def __init__(
         self,
         launch: Launch,
-        judge: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
+        score_result: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
         *,
         timeout: float = 30.0,
         crash_is_failure: bool = True,
@@ -58,13 +58,13 @@ class ProgramEnvironment:
 
         Args:
             launch: starts the program (`FunctionLaunch`, `CommandLaunch`).
-            judge: (the program's result, the example's columns) -> reward components of each agent.
+            score_result: (the program's result, the example's columns) -> reward components of each agent.
             timeout: seconds within which the program sends another request or ends.
             crash_is_failure: whether a program that raises, or exits with an error, is a failure of the environment;
                 otherwise it earns nothing.
             agents: the names that may send requests; requests that name none of them are the first one's.
         """
-        self._launch, self._judge, self._timeout = launch, judge, timeout
+        self._launch, self._score_result, self._timeout = launch, score_result, timeout
         self._crash_is_failure, self._agents = crash_is_failure, tuple(agents)
         self._events: queue.Queue[Event] = queue.Queue()
         self._key = uuid.uuid4().hex
@@ -117,7 +117,7 @@ class ProgramEnvironment:
         """Return the reward components of the result; a program that was cut off or crashed has none."""
         if not isinstance(self._end, Finished):
             return {agent: {"correct": 0.0} for agent in self._agents}
-        return {agent: dict(parts) for agent, parts in self._judge(self._end.result, self._columns).items()}
+        return {agent: dict(parts) for agent, parts in self._score_result(self._end.result, self._columns).items()}
 
     def close(self) -> None:
         """Stop the program; its further requests are refused."""

@@ -135,7 +135,7 @@ def evaluate(
             "Give the task more prompts, or a split of their own for evaluation",
         )
     requested = [task.example("eval", index) for index in range(count)]
-    judge = Examiner(
+    examiner = Examiner(
         policy,
         task,
         reward or task.reward,
@@ -150,9 +150,9 @@ def evaluate(
         sampler or local_engine(policy),
     )
     meter = Meter(progress, count * (samples + greedy))
-    greedy_completions = judge.completion(requested, 1, [[0]] * count, True, meter) if greedy else None
+    greedy_completions = examiner.complete(requested, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[sample_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
-    sampled = judge.completion(requested, samples, seeds, False, meter) if samples else None
+    sampled = examiner.complete(requested, samples, seeds, False, meter) if samples else None
     drawn = [completions for completions in (sampled, greedy_completions) if completions is not None]
     few = count < examples
     return Evaluation(

@@ -112,7 +112,7 @@ class Examiner:
     sampler: Sampler[Any, int]
     """Every completion comes from it."""
 
-    def completion(
+    def complete(
         self, requested: Sequence[Example], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
     ) -> Completions:
         """Sample `each` completions per prompt, as many prompts at a time as `batch_rows` allows, and score them."""

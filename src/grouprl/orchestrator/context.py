@@ -24,7 +24,7 @@ from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
-from grouprl.rollout.collector import Collector, under
+from grouprl.rollout.collector import Collector, with_prompts
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.tasks.task import Task
 
@@ -159,17 +159,17 @@ class SessionContext:
         with self.collector.acting(policy):
             yield
 
-    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion to each of `requests` without its environment."""
-        return self.collector.spoken(requests)
+        return self.collector.sample_texts(requests)
 
-    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Return one row per request with `texts` as completions."""
-        return self.collector.written(requests, texts)
+        return self.collector.rows_of_texts(requests, texts)
 
-    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         """Return the rows with other prompts in place of their own."""
-        return under(self.policy, samples, prompts)
+        return with_prompts(self.policy, samples, prompts)
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the past of their prompts and the run's clock."""

@@ -16,7 +16,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.second_model import SecondModel
-from grouprl.config.rates import default_rate, foreseen
+from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.envs.stage_workers import open_stage
@@ -38,7 +38,7 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.plan.passes import Way, computed_anew, way_refusals, ways
+from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
@@ -83,7 +83,7 @@ class Plan:
     further: tuple[str, ...]
     """Completions and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
-    ways: tuple[Way, ...]
+    pass_choices: tuple[PassChoice, ...]
     """How rows go through the model."""
     stages: tuple[Stage, ...]
     formula: str
@@ -178,7 +178,7 @@ def plan(config: Config) -> Plan:
         batch=batch,
         further=tuple(_extra_sampling(method, facts)),
         costs=costs,
-        ways=ways(config, model, batch),
+        pass_choices=pass_choices(config, model, batch),
         stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
@@ -191,7 +191,7 @@ def plan(config: Config) -> Plan:
             *complaints,
             *no_room,
             *too_much,
-            *way_refusals(config, model),
+            *pass_refusals(config, model),
         ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
@@ -316,7 +316,7 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
             "are read: ratios to the old policy differ from 1 before any step, by chance"
         )
     if model is not None and method.update is None:
-        yield from foreseen(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
+        yield from rate_warnings(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
             "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "

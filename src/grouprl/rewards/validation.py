@@ -42,11 +42,11 @@ class Verdict:
     """Whether the reward is graded and does not say what is right: no "correct", neither 0 nor 1 nor -1."""
 
 
-class Judge(ABC):
+class VerdictReward(ABC):
     """Something that gives verdicts on many completions at once, usable wherever a reward is."""
 
     @abstractmethod
-    def judge(
+    def verdicts(
         self,
         completions: Sequence[str],
         columns: Sequence[Columns],
@@ -55,7 +55,7 @@ class Judge(ABC):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return the checked outcome of every sample, as the function `judge` does."""
+        """Return the checked outcome of every sample, as the function `verdicts_of` does."""
 
     def __call__(self, completion: str, **columns: Any) -> dict[str, float] | None:
         """Score one completion: the total as "reward", components by their names, and "correct"; None: does not apply.
@@ -63,7 +63,7 @@ class Judge(ABC):
         Raises:
             InputError: if the reward fails.
         """
-        verdict = self.judge([completion], [columns], ["0"])[0]
+        verdict = self.verdicts([completion], [columns], ["0"])[0]
         if verdict.status == "not_applicable":
             return None
         if verdict.status != "ok":
@@ -72,7 +72,7 @@ class Judge(ABC):
 
 
 @dataclass(frozen=True)
-class CombinedReward(Judge):
+class CombinedReward(VerdictReward):
     """Several named rewards and their weights, usable wherever one reward is. Made by `combine`."""
 
     parts: tuple[tuple[str, Reward, float], ...]
@@ -80,7 +80,7 @@ class CombinedReward(Judge):
     critical: tuple[str, ...] = ()
     """Parts that veto: where one of them is 0, so is the sum."""
 
-    def judge(
+    def verdicts(
         self,
         completions: Sequence[str],
         columns: Sequence[Columns],
@@ -91,8 +91,8 @@ class CombinedReward(Judge):
     ) -> list[Verdict]:
         """Return the weighted sums, part after part."""
         _refuse_weights(weights)
-        judged = [judge(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
-        return [_merge(self, list(row)) for row in zip(*judged, strict=True)]
+        by_part = [verdicts_of(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
+        return [_merge(self, list(row)) for row in zip(*by_part, strict=True)]
 
 
 def plain_rewards(reward: Reward) -> list[Reward]:
@@ -126,7 +126,7 @@ def combine(
     if len(set(names)) < len(names) or set(names) & set(RESERVED):
         raise InputError(f"The names of combined rewards are {names}", "they differ, and none is 'reward' or 'correct'")
     for name, reward, weight in parts:
-        if not isinstance(reward, Judge):
+        if not isinstance(reward, VerdictReward):
             inspect_reward(reward)
         if not math.isfinite(weight):
             raise InputError(f"The weight of reward '{name}' is {weight}", "a weight is a finite number")
@@ -138,7 +138,7 @@ def combine(
     return CombinedReward(tuple(parts), correct or names[0], tuple(critical))
 
 
-def judge(
+def verdicts_of(
     reward: Reward,
     completions: Sequence[str],
     columns: Sequence[Columns],
@@ -151,13 +151,13 @@ def judge(
 
     Async calls are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
     """
-    if isinstance(reward, Judge):
-        return reward.judge(completions, columns, ids, weights, correct_at, timeout)
+    if isinstance(reward, VerdictReward):
+        return reward.verdicts(completions, columns, ids, weights, correct_at, timeout)
     values = call_reward(reward, completions, columns, ids, timeout)
     return [_check(value, reward, weights or {}, correct_at) for value in values]
 
 
-def judge_each(
+def verdicts_each(
     reward: Reward,
     completions: Sequence[str],
     columns: Sequence[Columns],
@@ -168,8 +168,8 @@ def judge_each(
     """Yield the checked outcome of one sample after the other; for rewards that take one completion (`one_by_one`)."""
     if isinstance(reward, CombinedReward):
         _refuse_weights(weights)
-        judged = [judge_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
-        for row in zip(*judged, strict=True):
+        by_part = [verdicts_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
+        for row in zip(*by_part, strict=True):
             yield _merge(reward, list(row))
         return
     for value in call_each(reward, completions, columns, ids):

@@ -19,7 +19,7 @@ from grouprl.records.scores import FAILED, Status
 from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame, read_verdict
 from grouprl.rewards.transport import CannotSend, harmless, pack
-from grouprl.rewards.validation import Judge, Verdict, one_by_one, plain_rewards
+from grouprl.rewards.validation import Verdict, VerdictReward, one_by_one, plain_rewards
 
 Mode = Literal["each", "concurrent", "whole"]
 MOST_WORKERS = 8
@@ -94,7 +94,7 @@ class _Batch:
         self.verdicts |= dict.fromkeys(rows, verdict)
 
 
-class RewardWorkers(Judge):
+class RewardWorkers(VerdictReward):
     """A reward that runs in worker processes, usable wherever a reward is; `close` ends them.
 
     A completion on which the reward hangs or dies ends its worker and fails with evidence: where the reward was, and
@@ -138,7 +138,7 @@ class RewardWorkers(Judge):
         """End the workers; nothing is left of them afterwards."""
         self._end()
 
-    def judge(
+    def verdicts(
         self,
         completions: Sequence[str],
         columns: Sequence[Columns],

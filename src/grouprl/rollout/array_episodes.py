@@ -88,7 +88,7 @@ def _turn(
         Request(
             prompt=play.seen[-1],
             budget=1,
-            seed=(play.episode.start.samples_drawn + len(play.actions)) % 2**64,
+            seed=(play.episode.start.action_seed + len(play.actions)) % 2**64,
             temperature=play.episode.start.temperature,
             greedy=greedy,
             name=play.episode.number,
@@ -134,7 +134,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
     """Request the scores of episodes that ended well, and release every environment."""
     well = [episode for episode in episodes if episode.failure is None]
     for episode, found in zip(well, stage.call("score", [(e.number, ()) for e in well]), strict=True):
-        episode.judge(found)
+        episode.record_scores(found)
     for episode, found in zip(episodes, stage.call("close", [(e.number, ()) for e in episodes]), strict=True):
         if isinstance(found, Failure):
             episode.fail(found.what, found.trace, found.status)

@@ -38,11 +38,11 @@ class ArraySampler:
         if not requests:
             return Samples((), np.zeros((0, 0)), np.zeros(0, dtype=bool), True, np.zeros((0, 0)))
         seen_rd = torch.as_tensor(np.stack([request.prompt for request in requests]))
-        seeds, heats = [r.seed for r in requests], [r.temperature for r in requests]
+        seeds, temperatures = [r.seed for r in requests], [r.temperature for r in requests]
         likeliest = {request.greedy for request in requests}
         if len(likeliest) > 1:
             raise InputError("greedy requests beside others", "all are, or none is", "Request them in two calls")
-        sampled = self.policy.act(seen_rd, seeds, heats, greedy=likeliest.pop())
+        sampled = self.policy.act(seen_rd, seeds, temperatures, greedy=likeliest.pop())
         rows = len(requests)
         versions = None if self.version == NO_VERSION else np.full((rows, 1), self.version, dtype=np.int64)
         return Samples(

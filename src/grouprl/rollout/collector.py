@@ -145,7 +145,7 @@ class Collector:
             ]
             return as_rollout(requests, self.sampler.sample(requests))
 
-    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion to each of `requests` without its environment: rows of one turn, unscored, with reward
         0."""
         rows = [(request, request.first) for request in requests]
@@ -166,7 +166,7 @@ class Collector:
             ),
         )
 
-    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Lay texts that the policy did not write out as rows, one per request: scored, log-probs foreign.
 
         Raises InputError where the task has an environment: an episode is more than a text.
@@ -212,7 +212,7 @@ class Collector:
             scores = with_function(scores, more, reward_name(self.reward))
         rollout = episodes.rollout
         if any(request.train_prefix for request, _ in rows):
-            rollout = self._with_led(rollout, episodes, which)
+            rollout = self._with_prefix_logps(rollout, episodes, which)
         foreign_b = foreign_b[episodes.episode_b]
         samples = self._scored_samples(which, rollout, episodes.texts, scores, foreign_b)
         samples = replace(
@@ -249,7 +249,7 @@ class Collector:
             scores.reward_b[scores.failed_b] = 0.0
         return kept_e[of_b] & np.isfinite(scores.reward_b)
 
-    def _with_led(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
+    def _with_prefix_logps(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
         """Return the rollout with the policy's own log-probs and entropies on the tokens of trained turn prefixes."""
         rows = [i for i, (request, _) in enumerate(which) if request.train_prefix and request.prefix_turns]
         out = self.policy.logp(rollout.tokens.of_agents(episodes.agent_b).rows(rows), entropy=True)
@@ -362,7 +362,7 @@ class Collector:
             return score(self.reward, texts, columns, ids=ids, correct_at=self.config.reward.correct_at)
 
 
-def under(policy: Any, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+def with_prompts(policy: Any, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
     """Return the rows of `samples` with other prompts [B] in place of their own; their log-probs become foreign."""
     prompt_ids = tuple(tuple(ids) for ids in policy.encode_prompts(list(prompts)))
     rollout = replace(samples.rollout, prompt_ids=prompt_ids)

@@ -23,7 +23,7 @@ from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.stopping import StopTexts
 from grouprl.rollout.token_sampling import keep_top_k, keep_top_p, sample, uniforms
 from grouprl.rollout.transformers_decoder import TransformersDecoder
-from grouprl.rollout.turn_cache import KeptTurns, Leaving, leave
+from grouprl.rollout.turn_cache import Leaving, TurnCache, leave
 
 COMPACT_BELOW = 0.75
 """Finished rows leave once no more than this share of the rows continues: moving a cache costs about a step."""
@@ -55,7 +55,7 @@ def decode(
     requests: Sequence[Request[Tokens]],
     *,
     rows_at_once: int | None = None,
-    kept: KeptTurns | None = None,
+    kept: TurnCache | None = None,
     pause: Pause | None = None,
 ) -> Written:
     """Sample the completions that `requests` ask for, which are `alike`.

@@ -26,7 +26,7 @@ class Start:
 
     example: Example
     seed: int
-    samples_drawn: int = 0
+    action_seed: int = 0
     """Seed of the first action; the turn number is added to it."""
     budget: int | None = None
     """Tokens of one turn at most, where fewer than for the other episodes."""
@@ -205,7 +205,7 @@ class Episode:
         self.turns[-1].valid, self.turns[-1].seen = False, self.shown.text
         return True
 
-    def judge(self, found: Any) -> None:
+    def record_scores(self, found: Any) -> None:
         """Record what `score` or `scores` returned: (whether by agent, components)."""
         if isinstance(found, Failure):
             self.fail(found.what, found.trace, found.status)

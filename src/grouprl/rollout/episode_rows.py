@@ -18,7 +18,7 @@ from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
-from grouprl.rollout.turn_text import Between, History
+from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
 ANSWERS = 2**20
@@ -63,7 +63,7 @@ def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: f
     return Start(
         example=request.example,
         seed=sample_seed("environment", run_seed, request.ordinal, luck),
-        samples_drawn=sample_seed("train", run_seed, request.ordinal, number),
+        action_seed=sample_seed("train", run_seed, request.ordinal, number),
         budget=request.max_new_tokens,
         temperature=request.temperature or temperature,
         prefix=request.prefix_turns,
@@ -221,7 +221,7 @@ def _notes(encoder: Any, seen: Episodes, history: History) -> Iterator[str]:
     rows = len(seen) / max(1, len(seen.outcomes))
     if rows > 1:
         yield f"an episode becomes {rows:.3g} rows on average when its environment demonstrates; memory grows likewise"
-    difference = Between(encoder, "append").rewriting()
+    difference = TurnText(encoder, "append").rewriting()
     if difference is None and history != "refuse":
         yield f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns"
     elif difference is not None:

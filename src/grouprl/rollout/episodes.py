@@ -25,7 +25,7 @@ from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
 from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
-from grouprl.rollout.turn_text import Between, History
+from grouprl.rollout.turn_text import History, TurnText
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def play(
             Request(
                 (*episode.acting.prompt_ids, *episode.acting.ids),
                 budget,
-                (episode.start.samples_drawn + len(episode.turns)) % 2**64,
+                (episode.start.action_seed + len(episode.turns)) % 2**64,
                 episode.start.temperature,
                 greedy=greedy,
                 top_p=top_p,
@@ -202,7 +202,7 @@ class _Table:
 
     def __init__(self, policy: Any, stage: Stage, episodes: list[Episode], history: History) -> None:
         self.policy, self.stage, self.episodes = policy, stage, episodes
-        self.between = Between(policy, history)
+        self.between = TurnText(policy, history)
 
     def begin(self) -> None:
         """Begin every episode."""
@@ -290,7 +290,7 @@ class _Table:
         over = [episode for episode in self.episodes if not episode.alive and not episode.settled]
         well = [episode for episode in over if episode.failure is None]
         for episode, found in zip(well, self.stage.call("score", [(e.number, ()) for e in well]), strict=True):
-            episode.judge(found)
+            episode.record_scores(found)
         for episode, found in zip(over, self.stage.call("close", [(e.number, ()) for e in over]), strict=True):
             episode.settled = True
             if isinstance(found, Failure):

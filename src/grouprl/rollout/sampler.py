@@ -14,7 +14,7 @@ from grouprl.policy.team import Team
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.decoding import Pause, Written, alike, decode
-from grouprl.rollout.turn_cache import KeptTurns
+from grouprl.rollout.turn_cache import TurnCache
 
 KEPT_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
@@ -77,7 +77,7 @@ class LocalSampler:
         return closing(LocalSession(self))
 
     def _sample(
-        self, requests: Sequence[Request[Prompt]], kept: dict[int, KeptTurns] | None, pause: Pause | None = None
+        self, requests: Sequence[Request[Prompt]], kept: dict[int, TurnCache] | None, pause: Pause | None = None
     ) -> Samples[int]:
         """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
         groups: dict[Any, list[int]] = {}
@@ -87,7 +87,7 @@ class LocalSampler:
         parts = []
         for (owner, _), rows in groups.items():
             own, member = [requests[i] for i in rows], acting(self.policy, owner)
-            memory = kept.setdefault(owner, KeptTurns(self.kept_gb)) if kept is not None and self.kept_gb else None
+            memory = kept.setdefault(owner, TurnCache(self.kept_gb)) if kept is not None and self.kept_gb else None
             written = decode(member, own, rows_at_once=self.rows_at_once, kept=memory, pause=pause)
             parts.append((rows, written))
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
@@ -98,7 +98,7 @@ class LocalSession:
 
     def __init__(self, sampler: LocalSampler) -> None:
         self.sampler = sampler
-        self.kept: dict[int, KeptTurns] = {}
+        self.kept: dict[int, TurnCache] = {}
         """By the agent who owns the weights."""
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:

@@ -53,7 +53,7 @@ class Past:
                 tensor[..., i, :, to : to + count, :] = known[..., held.row, :, of : of + count, :]
 
 
-class KeptTurns:
+class TurnCache:
     """Keys and values of rows by name, from one turn to the next, up to `limit_gb` GiB in all.
 
     A row is known by its tokens: one that was changed meanwhile is read from where it differs. Rows that do not fit

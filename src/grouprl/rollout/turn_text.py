@@ -23,7 +23,7 @@ PROBE = f"<think>\nx\n</think>\n\n{ANSWER}"
 """An assistant's message that a template must leave as it is, thought and all."""
 
 
-class Between:
+class TurnText:
     """How observations become tokens for one policy: plain text as it is, or through the chat template.
 
     A policy whose tokenizer has a chat template gets the first observation as a user's message, behind the system

@@ -14,9 +14,9 @@ from typing import Any, TextIO
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
 from grouprl.records.examples import Example
-from grouprl.rollout.turn_text import Between
+from grouprl.rollout.turn_text import TurnText
+from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import SampledTurn
-from grouprl.serve.shelves import Keeping, Shelves
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
@@ -67,16 +67,16 @@ class Rows:
 
     A request whose messages begin with all that a row holds, the last completion included, continues that row: the
     tokens sampled before stay as they were sampled, and only what is new is encoded. Any other request begins a row.
-    With several completions to one request, each is a row. What is kept is bounded (`Keeping`); a record on disk holds
+    With several completions to one request, each is a row. What is kept is bounded (`Retention`); a record on disk has
     everything.
     """
 
     def __init__(
-        self, policy: Any, record: Path | None = None, keeping: Keeping | None = None, secret: bool = False
+        self, policy: Any, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
     ) -> None:
         """Begin without rows; `secret` keys are recorded as digests."""
-        self.policy, self.between, self.secret = policy, Between(policy, "append"), secret
-        self._shelves: Shelves[Row] = Shelves(keeping or Keeping())
+        self.policy, self.between, self.secret = policy, TurnText(policy, "append"), secret
+        self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
 

@@ -23,7 +23,7 @@ STRETCH = 32
 
 
 @dataclass(frozen=True)
-class Line:
+class SampleJob:
     """One completion to be sampled."""
 
     prompt_ids: tuple[int, ...]
@@ -49,7 +49,7 @@ class SampledTurn:
 
 @dataclass
 class _Open:
-    line: Line
+    line: SampleJob
     future: Future[SampledTurn]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
@@ -71,7 +71,7 @@ class BatchedSampling:
         self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
         self._thread.start()
 
-    def sample(self, line: Line) -> Future[SampledTurn]:
+    def sample(self, line: SampleJob) -> Future[SampledTurn]:
         """Request a completion; a future that is cancelled is sampled no further."""
         future: Future[SampledTurn] = Future()
         self._queue.put(_Open(line, future))

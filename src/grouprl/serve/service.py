@@ -17,10 +17,10 @@ from grouprl.chat.request import ChatRequest
 from grouprl.chat.server import Pieces
 from grouprl.core.errors import InputError
 from grouprl.rollout.seeds import sample_seed
-from grouprl.serve.places import Places
+from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, Rows
-from grouprl.serve.sampling import BatchedSampling, Line, SampledTurn
-from grouprl.serve.shelves import Keeping
+from grouprl.serve.sampling import BatchedSampling, SampledTurn, SampleJob
+from grouprl.serve.slots import Slots
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
@@ -53,7 +53,7 @@ class Service:
         at_once: int = 64,
         record: Path | None = None,
         prompt_chars: int | None = None,
-        keeping: Keeping | None = None,
+        keeping: Retention | None = None,
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
     ) -> None:
@@ -63,7 +63,7 @@ class Service:
         self.prompt_chars = prompt_chars or fitting
         self.recorded = Rows(policy, record, keeping, secret_keys)
         self.drawing = BatchedSampling(policy, at_once)
-        self.places = Places(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
+        self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
 
     @property
@@ -88,7 +88,7 @@ class Service:
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context = tuple(asked.context)
         lines = [
-            Line(
+            SampleJob(
                 context,
                 budget,
                 sample_seed("serve", seed, 0, index),
@@ -102,7 +102,7 @@ class Service:
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
         return await self._off(self._completed, key, request, asked, sampled)
 
-    async def _sample(self, key: str, line: Line) -> SampledTurn:
+    async def _sample(self, key: str, line: SampleJob) -> SampledTurn:
         async with self.places.of(key):
             return await asyncio.wrap_future(self.drawing.sample(line))
 

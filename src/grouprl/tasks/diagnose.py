@@ -55,7 +55,7 @@ class DiagnoseTask(EnvironmentTask):
         """Return a fresh episode."""
         return Diagnose(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a complaint, and findings of which some are told."""
         complaint = rng.randrange(self.complaints)
         findings = {finding: rng.choice(SIGNS) for finding in FINDINGS}

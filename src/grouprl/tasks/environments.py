@@ -45,7 +45,7 @@ class EpisodeReward:
 class EnvironmentTask(GeneratedTask):
     """A generated task whose prompts are beginnings of episodes.
 
-    A subclass writes `draw` (the first observation, and the columns that its environment begins from), `solve`,
+    A subclass writes `generate` (the first observation, and the columns that its environment begins from), `solve`,
     `environment` and `max_turns`. As text, an episode is its actions, one per line: that is what `demonstration` and
     `solution` return and what `reward` scores.
     """

@@ -53,7 +53,7 @@ class FaithfulTask(EnvironmentTask):
         """Return a fresh episode."""
         return Faithful(self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a text of made-up facts and a prompt about one of them."""
         names = rng.sample(sorted(people(0, 60)), self.facts)
         kinds = {"lives": tuple(sorted(lands(0))), "eats": FOODS, "plays": TOYS}

@@ -52,7 +52,7 @@ class GuessTask(EnvironmentTask):
         """Return a fresh episode."""
         return Guess(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a range of two-digit numbers with one hidden in it."""
         width = rng.randint(self.numbers // 2 + 1, self.numbers)
         low = rng.randint(10, 100 - width)
@@ -103,7 +103,7 @@ class KeysTask(EnvironmentTask):
         """Return a fresh episode."""
         return Keys(self.max_turns, self.noise, self.reward_)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a grid in which the way to the key and the door is not too long."""
         cells = [(row, column) for row in range(self.size_) for column in range(self.size_)]
         while True:
@@ -155,7 +155,7 @@ class TicTacToeTask(EnvironmentTask):
         """Return a fresh episode."""
         return TicTacToe(self.max_turns, self.skill, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a board on which x is to play."""
         board, signs = FREE * 9, (THEIRS, MINE, THEIRS)[: rng.randint(1, 3)]
         for sign, cell in zip(signs, rng.sample(range(9), len(signs)), strict=True):
@@ -213,7 +213,7 @@ class CalculatorTask(EnvironmentTask):
         """Return a fresh episode."""
         return Calculator(self.max_turns, self.noise, self.call_reward)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return an expression none of whose results is negative."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:

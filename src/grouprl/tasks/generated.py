@@ -32,7 +32,7 @@ class GeneratedTask(OptionTask):
     """An endless task whose options are the fields of the class.
 
     A prompt is sampled again until the hash of its content says that it belongs to the requested split. So the held-out
-    prompts are disjoint from the training prompts by content, for every seed. A subclass writes `draw`,
+    prompts are disjoint from the training prompts by content, for every seed. A subclass writes `generate`,
     `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
     """
 
@@ -42,7 +42,7 @@ class GeneratedTask(OptionTask):
     level: int | None = Field(None, ge=1, description="difficulty from 1; sets the options that `levels` lists")
 
     @abstractmethod
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt and its columns."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class GeneratedTask(OptionTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         for _ in range(MAX_SAMPLES):
-            prompt, columns = self.draw(rng)
+            prompt, columns = self.generate(rng)
             if split_of(self.content(prompt)) == split:
                 return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
         raise too_few(self.name, split)

@@ -17,7 +17,7 @@ from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless
-from grouprl.rewards.validation import RESERVED, judge
+from grouprl.rewards.validation import RESERVED, verdicts_of
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task
@@ -82,7 +82,7 @@ class Program(OptionTask):
                 "the program is the environment here; prompts come from single-turn tasks",
             )
         self._launch = _launch(self.path)
-        self._judge = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
+        self._score_result = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
         self._expert = None if self.expert is None else _imported(self.expert, "expert")
 
     @property
@@ -98,7 +98,7 @@ class Program(OptionTask):
     @property
     def reward(self) -> Reward:
         """The reward of what the program returns or prints."""
-        return self._judge
+        return self._score_result
 
     def example(self, split: Split, index: int) -> Example:
         """Return the prompt of the other task."""
@@ -135,7 +135,7 @@ class Program(OptionTask):
     @property
     def needs_clock(self) -> bool:
         """Whether the reward or the expert may never return; the program itself has a clock of its own."""
-        return self._expert is not None or not harmless(self._judge)
+        return self._expert is not None or not harmless(self._score_result)
 
     def environment(self) -> ProgramEnvironment:
         """Return a fresh run of the program."""
@@ -148,7 +148,7 @@ class Program(OptionTask):
     def _components(self, result: Any, columns: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         """Return the reward of a result as components of each agent. Raises RuntimeError where the reward fails."""
         given = str(result) if self.reward_path is None else result
-        verdict = judge(self._judge, [given], [columns], ["the program's result"])[0]
+        verdict = verdicts_of(self._score_result, [given], [columns], ["the program's result"])[0]
         if verdict.status == "not_applicable":
             return {agent: {"correct": 0.0} for agent in self.agents}
         if verdict.status != "ok":

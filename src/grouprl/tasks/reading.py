@@ -42,7 +42,7 @@ class Counting(GeneratedTask):
         """1 iff the number is right."""
         return number_after_bar if self.think else exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a crowd in which letters are not equally frequent."""
         letter, share = rng.choice("abc"), rng.random()
         others = "abc".replace(letter, "")
@@ -98,7 +98,7 @@ class Chart(GeneratedTask):
         """1 iff the number is right."""
         return exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a chart and a prompt about it."""
         names = "abcdef"[: self.bars]
         values = {name: rng.randint(1, 99) for name in names}

@@ -49,7 +49,7 @@ class Recall(GeneratedTask):
         """Format and correctness, 3 in all; a refusal has 2, a wrong completion 0 and the truth of its thought."""
         return knowledge
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a question about a person."""
         facts = people(self.corpus, self.people)
         person, relation = rng.choice(sorted(facts)), rng.choice(RELATIONS)

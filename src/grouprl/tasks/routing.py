@@ -47,7 +47,7 @@ class Route(GeneratedTask):
         """1 for the right step, half for one of its parts."""
         return route_step
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt with the first steps of its search, and the next one."""
         facts = people(self.corpus, self.people)
         person = rng.choice(sorted(facts))

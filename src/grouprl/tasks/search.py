@@ -67,7 +67,7 @@ class SearchTask(EnvironmentTask):
         """Return a fresh episode."""
         return Search(documents(self.corpus, self.people), self.max_turns, self.reward_, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt with the searches that lead to its completion."""
         if rng.random() < self.known:
             word = "".join(rng.choice("aeioubdgklmnprst") for _ in range(3))

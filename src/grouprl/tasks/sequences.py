@@ -45,7 +45,7 @@ class Sorting(GeneratedTask):
         """1 iff the completion is the sorted digits."""
         return exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random digits."""
         digits = "".join(rng.choices("0123456789", k=self.length))
         return f"{digits}>", {"answer": "".join(sorted(digits))}
@@ -108,7 +108,7 @@ class Reverse(GeneratedTask):
         """1 iff the completion is the letters backwards."""
         return exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random letters."""
         length = self.length if self.shortest is None else rng.randint(self.shortest, self.length)
         letters = "".join(rng.choices(LETTERS, k=length))
@@ -169,7 +169,7 @@ class Summands(GeneratedTask):
         """1 iff the completion is a sum of two positive numbers that is right."""
         return adds_up
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a number."""
         total = rng.randint(4, self.largest)
         return f"{total}=", {"answer": total}

@@ -54,7 +54,7 @@ class ShortlistTask(EnvironmentTask):
         """Return a fresh episode."""
         return Shortlist(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a person, and what they have seen."""
         who = rng.randrange(self.people)
         seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))

@@ -74,7 +74,7 @@ class SqlTask(EnvironmentTask):
         """Return a fresh episode."""
         return Sql(self.max_turns, self.partial, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt about a table of random digits."""
         table, names = rng.choice(TABLES), rng.sample(COLUMNS, self.columns)
         values = {name: [rng.randrange(10) for _ in range(self.rows)] for name in names}

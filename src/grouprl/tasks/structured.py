@@ -50,7 +50,7 @@ class Schema(GeneratedTask):
         """1 for the right object; parts of it for what is partly right."""
         return json_after_thought
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return facts and the requested fields."""
         names = rng.sample(FIELDS, self.facts)
         facts = {name: rng.choice(NAMES) if name == "w" else rng.randrange(10, 100) for name in names}
@@ -113,7 +113,7 @@ class ToolCall(GeneratedTask):
         """Format and graded calls, 4 in all."""
         return tool_calls
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a request and the call that it needs."""
         tool = rng.choice(TOOLS)
         values = [rng.randrange(10**self.digits) for _ in range(self.parameters)]

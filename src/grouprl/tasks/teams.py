@@ -52,7 +52,7 @@ class SignalsTask(EnvironmentTask):
         """Return a fresh episode."""
         return Signals(self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return different things, one of them meant."""
         things = rng.sample([colour + shape for colour in COLOURS for shape in SHAPES], self.things)
         meant, shown = rng.choice(things), rng.sample(things, len(things))
@@ -106,7 +106,7 @@ class TeamTask(EnvironmentTask):
         """Return a fresh episode."""
         return Team(self.max_turns, self.shared, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return numbers to add."""
         terms = [str(rng.randint(1, self.largest)) for _ in range(self.terms)]
         return f"{'+'.join(terms)}=", {"terms": terms}

@@ -46,7 +46,7 @@ class Ponder(GeneratedTask):
         """1 iff what follows the bar is the letters backwards."""
         return after_thought
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random letters."""
         letters = "".join(rng.choices(LETTERS, k=self.length))
         return f"{letters}>", {"answer": letters[::-1]}

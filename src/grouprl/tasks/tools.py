@@ -233,7 +233,7 @@ class PythonToolTask(EnvironmentTask):
         """Return a fresh episode; what Python said is remembered across episodes."""
         return PythonEpisode(self._toolbox, self.turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return an expression whose value is not negative."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:

@@ -11,7 +11,7 @@ from grouprl.chat.calls import FORMS, Call, FormName, Malformed, Result
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.rewards.contract import Reward
-from grouprl.rewards.validation import judge
+from grouprl.rewards.validation import verdicts_of
 from grouprl.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class ToolEnvironment:
         return Observation(self.form.show(results), self.state, messages=messages)
 
     def _judge(self, answer: str) -> tuple[float, bool]:
-        verdict = judge(self.reward, [answer], [self.columns], ["the final answer"])[0]
+        verdict = verdicts_of(self.reward, [answer], [self.columns], ["the final answer"])[0]
         if verdict.status == "not_applicable":
             return 0.0, False
         if verdict.status != "ok":

@@ -143,12 +143,12 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
     display.phase("warmup", config.warmup.steps, session.step)
     while session.step < config.warmup.steps and not stop.requested:
         with clock.step:
-            samples_drawn = session.source.take(config.warmup.batch)
+            numbered_examples = session.source.take(config.warmup.batch)
             size = session.source.size
             batch = demonstration_batch(
                 session.policy,
                 session.task,
-                samples_drawn,
+                numbered_examples,
                 config.seed,
                 examples=size,
                 history=config.sampling.history,
@@ -157,7 +157,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
                 errors=session.errors,
             )
             rate = warmup_rate(config.warmup, session.step)
-            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(samples_drawn))}
+            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(numbered_examples))}
             if batch is not None:
                 record["loss"] = _update(session, sft.compute_advantages(batch), sft, rate, parts=1, epochs=1)["loss"]
                 record["tokens"] = float(batch.mask_bt.sum())

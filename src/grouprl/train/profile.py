@@ -33,7 +33,7 @@ OPAQUE = ("prefill", "log-probs, statistics", "score", "records")
 DECODE = "decode: other"
 PARTS = (
     *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", "score"),
-    *("log-probs, statistics", "judge", "forward", "loss", "backward", "optimiser", "update: other"),
+    *("log-probs, statistics", "advantages", "forward", "loss", "backward", "optimiser", "update: other"),
     *("records", "other"),
 )
 """Parts of a step, in order."""
@@ -222,7 +222,7 @@ def timed_functions(policy: Any, loop: ModuleType) -> list[tuple[Any, str, str]]
         *_modules(policy),
         (collect, "play", "environments"),
         (collect.Collector, "_score", "score"),
-        (Method, "judge", "judge"),
+        (Method, "compute_advantages", "advantages"),
         (loop, "update", "update: other"),
         (update, "_score", "forward"),
         (type(policy), "_run", "forward"),

@@ -35,7 +35,7 @@ EPOCH = 1_000_003
 def demonstration_batch(
     policy: Any,
     task: Task,
-    samples_drawn: Sequence[tuple[int, Example]],
+    numbered_examples: Sequence[tuple[int, Example]],
     seed: int,
     *,
     examples: int | None = None,
@@ -57,15 +57,16 @@ def demonstration_batch(
     """
     errors = errors or ErrorPolicy("raise")
     if environments(task) is not None:
-        return _episode_batch(policy, task, samples_drawn, seed, history, stage, teachers, errors)
-    epochs = [ordinal // examples if examples else 0 for ordinal, _ in samples_drawn]
-    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(samples_drawn, epochs, strict=True)]
+        return _episode_batch(policy, task, numbered_examples, seed, history, stage, teachers, errors)
+    epochs = [ordinal // examples if examples else 0 for ordinal, _ in numbered_examples]
+    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(numbered_examples, epochs, strict=True)]
     _count(
-        errors, [(example.id, completion, "") for (_, example), completion in zip(samples_drawn, shown, strict=True)]
+        errors,
+        [(example.id, completion, "") for (_, example), completion in zip(numbered_examples, shown, strict=True)],
     )
     good = [
         (n, q, completion)
-        for (n, q), completion in zip(samples_drawn, shown, strict=True)
+        for (n, q), completion in zip(numbered_examples, shown, strict=True)
         if isinstance(completion, str)
     ]
     if not good:
@@ -93,7 +94,7 @@ def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
 def _episode_batch(
     policy: Any,
     task: Task,
-    samples_drawn: Sequence[tuple[int, Example]],
+    numbered_examples: Sequence[tuple[int, Example]],
     seed: int,
     history: History,
     stage: Stage | None,
@@ -101,14 +102,15 @@ def _episode_batch(
     errors: ErrorPolicy,
 ) -> Batch | None:
     """Lay out episodes that the environments demonstrate; the ordinal tells passes over a prompt apart."""
-    samples_drawn = [*samples_drawn, *(samples_drawn if teachers else ())]
-    times = np.arange(len(samples_drawn)) >= len(samples_drawn) / (2 if teachers else 1)
+    numbered_examples = [*numbered_examples, *(numbered_examples if teachers else ())]
+    times = np.arange(len(numbered_examples)) >= len(numbered_examples) / (2 if teachers else 1)
     starts = [
-        Start(q, sample_seed("demonstrate", seed, n, int(k))) for (n, q), k in zip(samples_drawn, times, strict=True)
+        Start(q, sample_seed("demonstrate", seed, n, int(k)))
+        for (n, q), k in zip(numbered_examples, times, strict=True)
     ]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
     episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
-    names = [example.id for _, example in samples_drawn]
+    names = [example.id for _, example in numbered_examples]
     _count(errors, list(zip(names, episodes.outcomes, episodes.transcripts, strict=True)))
     good = [row for row, e in enumerate(episodes.episode_b) if not isinstance(episodes.outcomes[e], Failure)]
     if not good:
@@ -116,12 +118,14 @@ def _episode_batch(
     tokens = episodes.rollout.tokens.of_agents(episodes.agent_b).rows(good)
     shown = Batch(
         mask_bt=torch.from_numpy(episodes.mask_bt)[good, : tokens.max_response],
-        group_b=torch.tensor([samples_drawn[episode][0] for episode in episodes.episode_b[good].tolist()]),
+        group_b=torch.tensor([numbered_examples[episode][0] for episode in episodes.episode_b[good].tolist()]),
         reward_b=torch.ones(len(good)),
         inputs=tokens,
     )
     return (
-        _with_lessons(policy, shown, tokens, episodes, [n for n, _ in samples_drawn], teachers) if teachers else shown
+        _with_lessons(policy, shown, tokens, episodes, [n for n, _ in numbered_examples], teachers)
+        if teachers
+        else shown
     )
 
 

@@ -76,7 +76,7 @@ class Choose(GeneratedTask):
         """1 for making the reasoner right, -1 for misleading it, 0.2 where it is right anyhow."""
         return tool_gain
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt of some kind."""
         kind, number = rng.randrange(self.kinds), rng.randrange(1000)
         return f"{KINDS[kind]} {number}>", {"kind": kind, "number": number, "most": self.most}

@@ -45,7 +45,7 @@ class SelfSearch(GeneratedTask):
         """0.8 for the correct completion, 0.2 for a text that is queries with information and then a completion."""
         return self_search
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a question about a person's town or land."""
         facts = people(self.corpus, self.people)
         person, hops = rng.choice(sorted(facts)), rng.randint(1, 2)

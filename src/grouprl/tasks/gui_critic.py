@@ -71,7 +71,7 @@ class Critic(GeneratedTask):
         """0.2 for the form, 0.5 for the verdict, 0.3 for the action."""
         return gui_critic
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a screen, a goal, and an action that is right half of the time."""
         labels, placed = rng.sample(LABELS[:6], self.widgets), boxes(self.widgets, rng)
         meant, right = rng.randrange(self.widgets), rng.random() < 0.5

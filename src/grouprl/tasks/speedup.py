@@ -80,7 +80,7 @@ class Speed(GeneratedTask):
         """0.5 of the improvement and 0.2 for the format."""
         return speed_up
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a number and a program."""
         number = rng.randint(3, self.largest)
         program = _slow(number, rng)

@@ -57,7 +57,7 @@ class Inspect(GeneratedTask):
         """1 for a flat object, 1 for what it says."""
         return quality
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a picture, or two that differ in quality, and the question about them."""
         kind, flaw, count = rng.choice(KINDS), rng.choice(FLAWS), rng.randint(1, self.most)
         picture = self._picture(flaw, count, rng)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from grouprl.chat.refusal import Refusal
 
 
-class Places:
+class Slots:
     """A number of places, for which completions wait in one queue per key. For one event loop."""
 
     def __init__(self, places: int, most_waiting: int) -> None:
@@ -19,7 +19,7 @@ class Places:
 
     @property
     def taken(self) -> int:
-        """Places that are held."""
+        """Slots that are held."""
         return self.places - self.free
 
     @asynccontextmanager

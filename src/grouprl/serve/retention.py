@@ -1,4 +1,4 @@
-"""Keeping what may be needed again, within bounds: per key, by age, and in all."""
+"""Retention what may be needed again, within bounds: per key, by age, and in all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Kept)
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Retention:
     """How much is kept."""
 
     seconds: float = 3600.0
@@ -32,7 +32,7 @@ class Keeping:
 
 
 @dataclass
-class _Shelf(Generic[K]):
+class _KeyRetained(Generic[K]):
     """What is kept for one key, the least recently used first."""
 
     things: OrderedDict[int, tuple[K, bytes, int]] = field(default_factory=OrderedDict)
@@ -60,12 +60,12 @@ class _Shelf(Generic[K]):
         return next(iter(self.things.values()))[0]
 
 
-class Shelves(Generic[K]):
+class Retained(Generic[K]):
     """What is kept for all keys. Where room is short, the key that takes most loses what it used least recently."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: Retention) -> None:
         self.keeping, self.cost = keeping, 0
-        self._shelves: OrderedDict[str, _Shelf[K]] = OrderedDict()
+        self._shelves: OrderedDict[str, _KeyRetained[K]] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many things are kept."""
@@ -96,7 +96,7 @@ class Shelves(Generic[K]):
 
     def put(self, key: str, mark: bytes, thing: K) -> None:
         """Keep a thing, or keep it on under its new mark; others may have to go."""
-        shelf = self._shelves.setdefault(key, _Shelf())
+        shelf = self._shelves.setdefault(key, _KeyRetained())
         self._shelves.move_to_end(key)
         before = shelf.cost
         shelf.put(thing, mark)
