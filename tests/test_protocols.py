@@ -248,7 +248,7 @@ def test_requests_of_different_settings_are_answered_in_their_order() -> None:
         ({"top_k": -1}, "top_k=-1"),
         ({"stop": ((),)}, "empty stop sequence"),
         ({"stop_texts": ("",)}, "empty stop text"),
-        ({"sampled": -1}, "drawn=-1"),
+        ({"sampled": -1}, "sampled=-1"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], words: str) -> None:

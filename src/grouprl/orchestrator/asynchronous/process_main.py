@@ -20,7 +20,9 @@ def main(connection: int, lifeline: int) -> None:
 
 def _worker() -> Any:
     """Return the module of the reward workers without importing the package."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folder = os.path.abspath(__file__)
+    for _ in range(3):  # the package: three folders above this file
+        folder = os.path.dirname(folder)
     spec = importlib.util.spec_from_file_location("_worker", os.path.join(folder, "rewards", "worker.py"))
     assert spec is not None
     assert spec.loader is not None
