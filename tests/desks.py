@@ -85,7 +85,7 @@ class FakeDesk:
     ) -> None:
         self.rates = rates if callable(rates) else (lambda i, step, r=tuple(rates): r[i])
         self.task = task or Numbers(None if callable(rates) else len(rates))
-        self.completions, self.prompts, self.steps, self.seed, self.step = completions, prompts, steps, seed, 0
+        self.group_size, self.prompts, self.steps, self.seed, self.step = completions, prompts, steps, seed, 0
         self.max_new_tokens, self.temperature, self.last_entropy = max_new_tokens, 1.0, None
         self.lengths = lengths or (lambda i, number: 2)
         self.policy = policy or CharacterPolicy()
@@ -118,10 +118,10 @@ class FakeDesk:
         self.notes[name] = pick.get(together, value)
 
     def take(self, count: int) -> list[RolloutRequest]:
-        return self.source.requests(count, self.completions)
+        return self.source.requests(count, self.group_size)
 
     def request(self, index: int) -> RolloutRequest:
-        return self.source.request(index, self.completions)
+        return self.source.request(index, self.group_size)
 
     def sample(
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True

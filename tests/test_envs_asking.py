@@ -33,7 +33,7 @@ def played(environment, *actions):
 def test_every_question_is_solved_in_time_by_its_solution(task, level):
     task = task(level=level)
     for index in range(40):
-        question = task.question("train", index)
+        question = task.example("train", index)
         environment = task.environment()
         assert environment.reset(question, index).text == question.prompt
         steps = played(environment, *task.solution(question).splitlines())
@@ -48,7 +48,7 @@ def test_episodes_are_spelt_in_the_alphabet_and_fit_a_turn(task, level):
     task = task(level=level)
     for index in range(25):
         environment, rng = task.environment(), random.Random(index)
-        first, step = environment.reset(task.question("train", index), index), None
+        first, step = environment.reset(task.example("train", index), index), None
         while step is None or not (step.terminated or step.truncated):
             action = environment.demonstrate(rng)
             step = environment.step(action)
@@ -59,7 +59,7 @@ def test_episodes_are_spelt_in_the_alphabet_and_fit_a_turn(task, level):
 @pytest.mark.parametrize("task", TASKS)
 def test_no_rule_of_environments_is_broken(task):
     task = task()
-    report = check_environment(task.environment, lambda i: task.question("train", i), episodes=24)
+    report = check_environment(task.environment, lambda i: task.example("train", i), episodes=24)
     assert report.problems == ()
     assert isinstance(task.environment(), Environment)
 
@@ -67,10 +67,10 @@ def test_no_rule_of_environments_is_broken(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.question("train", index) for index in range(100)]
-    assert [again.question("train", index) for index in range(100)] == questions
-    assert [other.question("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
-    held_out = {other.question("eval", index).prompt for index in range(50)}
+    questions = [one.example("train", index) for index in range(100)]
+    assert [again.example("train", index) for index in range(100)] == questions
+    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
+    held_out = {other.example("eval", index).prompt for index in range(50)}
     assert not held_out & {q.prompt for q in questions}
     assert all(split_of(prompt) == "eval" for prompt in held_out)
 
@@ -79,7 +79,7 @@ def test_questions_are_determined_and_splits_disjoint(task):
 def test_the_reward_plays_the_actions_and_travels(task):
     task = task()
     assert check_reward(task.reward, task.reward_examples()) >= 1
-    question = task.question("train", 1)
+    question = task.example("train", 1)
     text = task.demonstration(question, 0)
     assert pickle.loads(pickle.dumps(task.reward))(text, **question.columns) == task.reward(text, **question.columns)
 
@@ -87,7 +87,7 @@ def test_the_reward_plays_the_actions_and_travels(task):
 @pytest.mark.parametrize(("task", "low", "high"), [(ShortlistTask(), 0.2, 0.5), (DiagnoseTask(), 0.3, 0.7)])
 def test_demonstrations_are_imperfect(task, low, high):
     def right(index):
-        question, rng = task.question("train", index), random.Random(index)
+        question, rng = task.example("train", index), random.Random(index)
         environment, step = task.environment(), None
         environment.reset(question, index)
         while step is None or not (step.terminated or step.truncated):

@@ -86,7 +86,7 @@ def test_a_sound_environment_passes_with_its_facts():
 @pytest.mark.parametrize("level", [1, 4, 6])
 def test_the_built_in_environments_are_sound(task, level):
     task = load_task({"name": task, "level": level})
-    report = check_environment(task.environment, lambda number: task.question("train", number))
+    report = check_environment(task.environment, lambda number: task.example("train", number))
     assert report.problems == ()
     assert {finding.name for finding in report.advice} <= {"state texts"}
     assert report.facts["demonstrated"]["return"] > report.facts["nonsense"]["return"] == 0

@@ -69,13 +69,13 @@ def test_a_game_that_hangs_is_named_and_the_others_go_on() -> None:
     task = load_task({"name": "gym:foreign_games:Hangs-v0", "turns": 2, "config": {"slow": 2}})  # the third one's seed
     stage, _ = open_stage(task, "auto", timeout=1.5)
     try:
-        asked = [Start(task.question("train", i), i) for i in range(3)]
+        asked = [Start(task.example("train", i), i) for i in range(3)]
         found = demonstrate(chatting(None), task.environment, asked, max_turns=2, max_new_tokens=2, stage=stage)
     finally:
         stage.close()
     (failure,) = found.failures
     assert failure.status == "timeout"
-    assert f"prompt '{asked[2].question.id}'" in failure.what
+    assert f"question '{asked[2].example.id}'" in failure.what
     assert "step() did not return within 1.5 s" in failure.what
 
 
@@ -83,7 +83,7 @@ def test_a_beginning_that_hangs_does_not_stop_the_asking(monkeypatch: pytest.Mon
     pytest.importorskip("gymnasium")
     monkeypatch.setattr("grouprl.tasks.environments.PATIENCE", 0.2)
     task = load_task({"name": "gym:foreign_games:Hangs-v0", "config": {"early": True}})
-    asked = [task.question("train", i) for i in range(6)]
+    asked = [task.example("train", i) for i in range(6)]
     assert [question.prompt for question in asked] == ["" if q.columns["seed"] % 2 else "0>" for q in asked]
     assert {question.prompt for question in asked} == {"", "0>"}
 

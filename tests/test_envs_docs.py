@@ -39,7 +39,7 @@ def test_the_configurations_name_tasks_that_can_be_played():
     own, gym = (parse_config(yaml.safe_load(block)) for block in blocks("yaml"))
     for config, turns in ((own, 8), (gym, 20)):
         task = load_task(config.task if isinstance(config.task, (str, dict)) else config.task.model_dump())
-        question = task.question("train", 0)
+        question = task.example("train", 0)
         actions = task.demonstration(question, 0)
         assert task.max_turns == turns
         assert 1 <= len(actions.splitlines()) <= turns

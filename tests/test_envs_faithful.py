@@ -38,7 +38,7 @@ def faithful(*actions):
 def test_every_question_is_solved_by_its_solution_and_spelt_in_the_alphabet(task, level):
     task = task(level=level)
     for index in range(25):
-        question = task.question("train", index)
+        question = task.example("train", index)
         environment = task.environment()
         shown = [environment.reset(question, index).text]
         for action in task.solution(question).splitlines():
@@ -57,7 +57,7 @@ def test_demonstrations_fit_a_turn(task, level):
     task = task(level=level)
     for index in range(25):
         environment, rng = task.environment(), random.Random(index)
-        environment.reset(task.question("train", index), index)
+        environment.reset(task.example("train", index), index)
         step = None
         while step is None or not (step.terminated or step.truncated):
             action = environment.demonstrate(rng)
@@ -70,7 +70,7 @@ def test_demonstrations_fit_a_turn(task, level):
 @pytest.mark.parametrize("name", ["faithful", "wordle"])
 def test_they_keep_the_rules_of_environments(name):
     task = load_task(name)
-    report = check_environment(task.environment, lambda i: task.question("train", i), episodes=24, agents=task.agents)
+    report = check_environment(task.environment, lambda i: task.example("train", i), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert check_reward(task.reward, task.reward_examples()) >= 5
 
@@ -120,7 +120,7 @@ def test_with_a_copying_reader_influence_is_that_the_answer_is_in_the_long_one()
     task, rng = FaithfulTask(facts=3), random.Random(0)
     seen = set()
     for index in range(80):
-        question = task.question("train", index)
+        question = task.example("train", index)
         environment = Faithful()
         environment.reset(question, 0)
         step = environment.step(environment.demonstrate(rng) if index % 2 else "1|bako eats none|none")
@@ -162,7 +162,7 @@ def test_the_word_earns_the_guesses_that_are_left():
 def test_hints_leave_words_out_and_never_the_hidden_one():
     task, rng = WordleTask(noise=1.0), random.Random(1)
     for index in range(30):
-        question = task.question("train", index)
+        question = task.example("train", index)
         environment, first = task.environment(), question.columns["first"]
         environment.reset(question, 0)
         assert first not in environment.possible

@@ -53,7 +53,7 @@ def test_guess_calls_what_was_ruled_out_invalid_and_cuts_off():
 def test_bisection_always_finds_the_number_in_the_turns_allowed():
     for level in range(1, 7):
         task = GuessTask(level=level, noise=0)
-        questions = [task.question("train", index) for index in range(100)]
+        questions = [task.example("train", index) for index in range(100)]
         assert all(task.reward(task.demonstration(q, 0), **q.columns) == 1 for q in questions)
         assert max(len(task.demonstration(q, 0).split()) for q in questions) == task.max_turns
 
@@ -137,7 +137,7 @@ def test_a_critic_names_the_moves_that_lead_on():
 def test_a_critic_never_praises_and_blames_the_same():
     task, rng = KeysTask(noise=1.0), random.Random(0)
     for index in range(40):
-        question = task.question("train", index)
+        question = task.example("train", index)
         game, _ = began(task.environment(), **question.columns)
         moves = [rng.choice("udlrx") for _ in range(8)]
         text = "".join(move + seen for move, seen in until_the_end(game, moves))
@@ -164,7 +164,7 @@ def test_every_grid_can_be_solved_in_time():
     for level in range(1, 7):
         task = KeysTask(level=level)
         for index in range(60):
-            question = task.question("train", index)
+            question = task.example("train", index)
             assert len(task.solution(question).split()) <= task.max_turns
             assert task.reward(task.solution(question), **question.columns) == 1
 
@@ -202,7 +202,7 @@ def test_perfect_play_is_a_draw_and_wins_what_is_won():
 def test_a_perfect_opponent_never_loses():
     task = TicTacToeTask(skill=1.0, noise=0.5)
     for index in range(60):
-        question = task.question("train", index)
+        question = task.example("train", index)
         if value(question.columns["board"], "x") < 1:
             assert task.reward(task.demonstration(question, 1), **question.columns) < 1
 
@@ -257,7 +257,7 @@ def test_calculator_observations_are_bounded():
 @pytest.mark.parametrize("task", TASKS)
 def test_objects_are_single_use(task):
     task = task()
-    question = task.question("train", 0)
+    question = task.example("train", 0)
     environment = task.environment()
     assert isinstance(environment, Environment)
     assert isinstance(environment, Demonstrator)
@@ -286,7 +286,7 @@ def test_a_question_of_another_task_is_refused_in_words():
 def test_texts_and_actions_are_spelt_in_the_alphabet_and_fit_a_turn(task, level):
     task = task(level=level)
     for index in range(40):
-        question = task.question("train", index)
+        question = task.example("train", index)
         assert question.level == level
         environment, first = task.environment(), None
         first = environment.reset(question, index)
@@ -310,25 +310,25 @@ def test_texts_and_actions_are_spelt_in_the_alphabet_and_fit_a_turn(task, level)
     ],
 )
 def test_demonstrations_are_imperfect(task, low, high):
-    questions = [task.question("train", index) for index in range(300)]
+    questions = [task.example("train", index) for index in range(300)]
     returns = [task.reward(task.demonstration(q, seed=1), **q.columns) for q in questions]
     assert low < sum(returns) / 300 < high
 
 
 @pytest.mark.parametrize("task", [KeysTask(noise=0), CalculatorTask(noise=0)])
 def test_without_noise_demonstrations_are_right(task):
-    questions = [task.question("train", index) for index in range(100)]
+    questions = [task.example("train", index) for index in range(100)]
     assert all(task.reward(task.demonstration(q, seed=1), **q.columns) == 1 for q in questions)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.question("train", index) for index in range(200)]
-    assert [again.question("train", index) for index in range(200)] == questions
-    assert [other.question("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
+    questions = [one.example("train", index) for index in range(200)]
+    assert [again.example("train", index) for index in range(200)] == questions
+    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in questions[:50]]
     assert again.demonstration(questions[7], 3) == one.demonstration(questions[7], 3)
-    held_out = {other.question("eval", index).prompt for index in range(100)}
+    held_out = {other.example("eval", index).prompt for index in range(100)}
     assert not held_out & {q.prompt for q in questions}
     assert all(split_of(prompt) == "eval" for prompt in held_out)
     assert one.hints(questions[0]) == ()
@@ -339,7 +339,7 @@ def test_the_reward_plays_the_actions_and_travels(task):
     task = task()
     assert check_reward(task.reward, task.reward_examples()) >= 1
     reward = pickle.loads(pickle.dumps(task.reward))
-    question = task.question("train", 1)
+    question = task.example("train", 1)
     text = task.demonstration(question, 0)
     assert reward(text, **question.columns) == task.reward(text, **question.columns)
     assert task.reward("", **question.columns) == 0
@@ -366,7 +366,7 @@ def test_nothing_is_demonstrated_by_an_environment_that_cannot():
 
 def test_tasks_load_with_their_options():
     task = load_task({"name": "keys", "size": 4, "walls": 2, "turns": 10})
-    assert (task.max_turns, task.question("train", 0).columns["size"]) == (10, 4)
+    assert (task.max_turns, task.example("train", 0).columns["size"]) == (10, 4)
     assert load_task("guess").max_turns == 4
     assert load_task({"name": "calculator", "operations": 3, "spare": 4}).max_turns == 7
     assert load_task({"name": "calculator", "call_reward": 0.5}).environment().call_reward == 0.5

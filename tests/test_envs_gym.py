@@ -26,7 +26,7 @@ def test_an_episode_is_the_librarys(name):
     """Beginning by the question's seed, chance by the episode's, rewards and ends as the library gives them."""
     task = load_task(f"gym:{name}")
     for index in range(8):
-        question = task.question("train", index)
+        question = task.example("train", index)
         environment, rng = task.environment(), random.Random(index)
         seen = environment.reset(question, index)
         raw = gymnasium.make(name)
@@ -52,7 +52,7 @@ def test_an_episode_is_the_librarys(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_environments_are_sound(name):
     task = load_task({"name": f"gym:{name}", "turns": 12})
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=32)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=32)
     assert report.problems == ()
     assert {finding.name for finding in report.advice} <= {"equal returns"}
     assert set(report.shown.first.text + "".join(report.shown.actions)) <= set(task.alphabet)
@@ -62,7 +62,7 @@ def test_the_environments_are_sound(name):
 
 def test_frozen_lake_by_hand():
     task = load_task({"name": "gym:FrozenLake-v1", "config": {"is_slippery": False}})
-    question = task.question("train", 0)
+    question = task.example("train", 0)
     environment = task.environment()
     first = environment.reset(question, 0)
     assert (first.text, first.state, first.legal) == ("0>", "0", ("l", "d", "r", "u"))
@@ -79,7 +79,7 @@ def test_frozen_lake_by_hand():
 
 def test_the_answers_of_a_group_begin_alike_and_differ_in_luck():
     task = load_task("gym:FrozenLake-v1")
-    question = task.question("train", 3)
+    question = task.example("train", 3)
     seconds = set()
     for seed in range(30):
         environment = task.environment()
@@ -87,13 +87,13 @@ def test_the_answers_of_a_group_begin_alike_and_differ_in_luck():
         seconds.add(environment.step("r").observation.text)
     assert seconds == {"0>", "1>", "4>"}  # slippery: right, up (a wall) or down
     taxi = load_task("gym:Taxi-v4")
-    assert len({taxi.question("train", index).prompt for index in range(40)}) > 20
+    assert len({taxi.example("train", index).prompt for index in range(40)}) > 20
 
 
 def test_masked_actions_are_not_legal():
     task = load_task("gym:Taxi-v4")
     environment = task.environment()
-    legal = environment.reset(task.question("train", 0), 0).legal
+    legal = environment.reset(task.example("train", 0), 0).legal
     assert set(legal) < set("snewpd")
     masked = next(word for word in "snewpd" if word not in legal)
     assert not environment.step(masked).valid
@@ -102,7 +102,7 @@ def test_masked_actions_are_not_legal():
 def test_turns_are_limited_whatever_is_said():
     task = load_task({"name": "gym:CartPole-v1", "turns": 3, "invalid": -0.5, "success": -1.5})
     environment = task.environment()
-    assert environment.reset(task.question("train", 0), 0).state == ""
+    assert environment.reset(task.example("train", 0), 0).state == ""
     steps = [environment.step("nothing") for _ in range(3)]
     assert [(step.truncated, step.terminated, step.reward) for step in steps] == [
         (False, False, -0.5),
@@ -114,7 +114,7 @@ def test_turns_are_limited_whatever_is_said():
     with pytest.raises(InputError, match="no episode was under way"):
         environment.step("l")
     with pytest.raises(InputError, match="twice"):
-        environment.reset(task.question("train", 0), 0)
+        environment.reset(task.example("train", 0), 0)
     environment.close()
     environment.close()
 
@@ -122,12 +122,12 @@ def test_turns_are_limited_whatever_is_said():
 def test_facts_of_the_task():
     task = load_task({"name": "gym:CartPole-v1", "instructions": "Balance! "})
     assert (task.name, task.max_turns, task.max_new_tokens) == ("gym:CartPole-v1", 100, 3)
-    assert task.question("train", 0).prompt.startswith("Balance! ")
+    assert task.example("train", 0).prompt.startswith("Balance! ")
     assert set("Balance! 0123456789.-lr>") <= set(task.alphabet)
     assert load_task("gym:Taxi-v4").max_turns == 100
     assert load_task("gym:Blackjack-v1").description == "Gymnasium's Blackjack-v1, actions s, h."
     renamed = load_task({"name": "gym:Blackjack-v1", "actions": ["stick", "hit"]})
-    assert (renamed.max_new_tokens, renamed.demonstration(renamed.question("train", 0), 0).split("\n")[0]) in {
+    assert (renamed.max_new_tokens, renamed.demonstration(renamed.example("train", 0), 0).split("\n")[0]) in {
         (7, "stick"),
         (7, "hit"),
     }
@@ -172,9 +172,9 @@ def test_errors_in_words(spec, message):
 @pytest.mark.parametrize("name", ["gym:Pendulum-v1", "gym:MountainCarContinuous-v0"])
 def test_numbers_as_actions(name):
     task = load_task({"name": name, "turns": 12})
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=32)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=32)
     assert report.problems == ()
-    question = task.question("train", 0)
+    question = task.example("train", 0)
     environment, raw = task.environment(), gymnasium.make(task.id)
     environment.reset(question, 5)
     raw.reset(seed=question.columns["seed"])
@@ -210,7 +210,7 @@ def test_actions_are_read_as_they_are_written():
 def test_an_end_and_a_limit_are_kept_apart():
     cart = load_task({"name": "gym:CartPole-v1"})
     environment = cart.environment()
-    environment.reset(cart.question("train", 0), 0)
+    environment.reset(cart.example("train", 0), 0)
     steps = [environment.step("r")]
     while not (steps[-1].terminated or steps[-1].truncated):
         steps.append(environment.step("r"))
@@ -218,7 +218,7 @@ def test_an_end_and_a_limit_are_kept_apart():
     config = {"max_episode_steps": 4}
     limited = load_task({"name": "gym:CartPole-v1", "config": config})
     environment = limited.environment()
-    environment.reset(limited.question("train", 0), 0)
+    environment.reset(limited.example("train", 0), 0)
     ends = [(step.terminated, step.truncated) for step in (environment.step(a) for a in "lrlr")]
     assert limited.max_turns == 4
     assert ends == [(False, False)] * 3 + [(False, True)]  # the library's own limit
@@ -228,11 +228,11 @@ def test_views_of_minigrid_in_words():
     pytest.importorskip("minigrid", reason="minigrid is not installed: pip install 'grouprl[agents]'")
     task = load_task("gym:minigrid:MiniGrid-DoorKey-5x5-v0")
     assert (task.max_turns, task.max_new_tokens, task.alphabet) == (100, 3, "")
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=32)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=32)
     assert report.problems == ()
     empty = load_task({"name": "gym:minigrid:MiniGrid-Empty-5x5-v0", "success": 0.5})
     environment = empty.environment()
-    seen = environment.reset(empty.question("train", 0), 0)
+    seen = environment.reset(empty.example("train", 0), 0)
     goal = "get to the green goal square"
     assert seen.text == f"{goal}; facing east; free 2 ahead 0 left 2 right; goal 2 ahead 2 right>"
     assert seen.legal == tuple("lrfpdte")
@@ -251,7 +251,7 @@ def test_what_is_carried_and_locked_is_said():
     task = load_task("gym:minigrid:MiniGrid-DoorKey-5x5-v0")
     texts, states, rng = "", set(), random.Random(0)
     environment = task.environment()
-    environment.reset(task.question("train", 1), 0)
+    environment.reset(task.example("train", 1), 0)
     for _ in range(100):
         step = environment.step(rng.choice("lrfpt"))
         texts += step.observation.text

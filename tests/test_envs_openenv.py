@@ -105,7 +105,7 @@ def test_sessions_do_not_share_and_have_an_end(url):
 def test_the_environment_is_sound(url):
     task = load_task({"name": f"openenv:{url}", "turns": 5})
     report = check_environment(
-        task.environment, lambda number: task.question("train", number), episodes=16, actions=tuple("123456789")
+        task.environment, lambda number: task.example("train", number), episodes=16, actions=tuple("123456789")
     )
     assert report.problems == ()
     assert task.description.endswith("actions are the field 'number'.")

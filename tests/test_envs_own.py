@@ -69,8 +69,8 @@ def test_an_environment_becomes_a_task(path):
     task = load_task({"name": f"env:{path}", "turns": 5, "tokens": 3, "characters": "d0123456789>."}, seed=4)
     assert (task.name, task.max_turns, task.max_new_tokens) == (f"env:{path}", 5, 3)
     assert (task.alphabet, task.size("train")) == ("d0123456789>.", None)
-    question = task.question("train", 2)
-    assert question == task.question("train", 2)
+    question = task.example("train", 2)
+    assert question == task.example("train", 2)
     assert question.id == f"env:{path}/train/2"
     assert question.prompt in {f"d{die}>" for die in range(1, 7)}
     demonstration = task.demonstration(question, 0)
@@ -94,15 +94,15 @@ def test_what_cannot_be_made_or_closed_says_why(name, words):
 
 def test_the_constructor_takes_the_config():
     task = load_task({"name": "env:dicegame:Dice", "config": {"sides": 1}})
-    assert {task.question("train", index).prompt for index in range(20)} == {"d1>"}
+    assert {task.example("train", index).prompt for index in range(20)} == {"d1>"}
     assert task.description == "Say a number above the die."
-    assert task.demonstration(task.question("train", 0), 0) is None
+    assert task.demonstration(task.example("train", 0), 0) is None
 
 
 def test_splits_have_different_seeds():
     task, other = load_task("env:dicegame:Dice"), load_task("env:dicegame:Dice", seed=1)
-    train = {task.question("train", index).columns["seed"] for index in range(200)}
-    held_out = {other.question("eval", index).columns["seed"] for index in range(50)}
+    train = {task.example("train", index).columns["seed"] for index in range(200)}
+    held_out = {other.example("eval", index).columns["seed"] for index in range(50)}
     assert len(train) == 200
     assert {split_of(str(seed)) for seed in held_out} == {"eval"}
     assert {split_of(str(seed)) for seed in train} == {"train"}
@@ -110,7 +110,7 @@ def test_splits_have_different_seeds():
 
 def test_the_answers_to_a_question_begin_alike_unless_luck_is_their_own():
     shared, own = load_task("env:dicegame:Shown"), load_task({"name": "env:dicegame:Shown", "own_luck": True})
-    question = shared.question("train", 0)
+    question = shared.example("train", 0)
     for task, starts in ((shared, 1), (own, 6)):
         environments = [task.environment() for _ in range(60)]
         assert all(isinstance(each, Environment) and isinstance(each, Demonstrator) for each in environments)

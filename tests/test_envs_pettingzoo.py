@@ -45,7 +45,7 @@ def played(environment, first, choose):
 )
 def test_the_environments_are_sound(spec):
     task = load_task(spec)
-    report = check_environment(task.environment, partial(task.question, "train"), episodes=24, agents=task.agents)
+    report = check_environment(task.environment, partial(task.example, "train"), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert isinstance(task.environment(), Environment)
     assert isinstance(task.environment(), Judging)
@@ -55,7 +55,7 @@ def test_the_environments_are_sound(spec):
 @pytest.mark.parametrize("index", range(6))
 def test_a_turn_based_episode_is_the_librarys(index):
     task = load_task(TICTACTOE)
-    question = task.question("train", index)
+    question = task.example("train", index)
     environment = task.environment()
     seen, rng = environment.reset(question, 0), random.Random(index)
     raw = tictactoe_v3.env()
@@ -81,7 +81,7 @@ def test_a_turn_based_episode_is_the_librarys(index):
 
 def test_rewards_reach_the_action_that_earned_them():
     environment = (task := load_task(TICTACTOE)).environment()
-    environment.reset(task.question("train", 0), 0)
+    environment.reset(task.example("train", 0), 0)
     steps = [environment.step(action) for action in ("0", "3", "1", "4", "2")]
     assert [step.rewards for step in steps] == [{}, {}, {}, {}, {"player_1": 1.0, "player_2": -1.0}]
     assert environment.score() == {"correct": 1.0}
@@ -91,9 +91,9 @@ def test_a_parallel_environment_is_acted_in_turn():
     task = load_task({"name": RPS, "config": {"max_cycles": 3}})
     assert task.agents == ("player_0", "player_1")
     environment = task.environment()
-    first = environment.reset(task.question("train", 0), 0)
+    first = environment.reset(task.example("train", 0), 0)
     raw = rps_v2.parallel_env(max_cycles=3)
-    raw.reset(seed=task.question("train", 0).columns["seed"])
+    raw.reset(seed=task.example("train", 0).columns["seed"])
     choices = iter("021021")
     steps = played(environment, first, lambda seen: next(choices))
     totals = dict.fromkeys(raw.possible_agents, 0.0)
@@ -150,7 +150,7 @@ def test_agents_that_are_out_are_passed_over(monkeypatch):
     monkeypatch.setitem(sys.modules, "shrinking_env", sys.modules[__name__])
     task = load_task("pettingzoo:shrinking_env")
     environment = task.environment()
-    steps = played(environment, environment.reset(task.question("train", 0), 0), lambda seen: "1")
+    steps = played(environment, environment.reset(task.example("train", 0), 0), lambda seen: "1")
     assert [agent for agent, _ in steps] == list("abcbcc")
     assert earned(steps) == {"a": 1.0, "b": 2.0, "c": 3.0}
     assert steps[-1][1].terminated
@@ -161,9 +161,9 @@ def test_an_agent_can_play_at_random(other, own):
     """It is nobody's row, its moves are legal and its own luck's; who wins is the library's business."""
     task = load_task({"name": TICTACTOE, "random": [other]})
     assert task.agents == (own,)
-    report = check_environment(task.environment, partial(task.question, "train"), episodes=24, agents=task.agents)
+    report = check_environment(task.environment, partial(task.example, "train"), episodes=24, agents=task.agents)
     assert report.problems == ()
-    question, results, boards = task.question("train", 0), set(), set()
+    question, results, boards = task.example("train", 0), set(), set()
     for seed in range(40):
         environment = task.environment()
         first = environment.reset(question, seed)
@@ -188,7 +188,7 @@ def test_random_agents_are_the_environments():
 def test_what_is_no_action_costs_a_turn():
     task = load_task({"name": TICTACTOE, "turns": 2, "invalid": -0.5, "instructions": "Play! "})
     environment = task.environment()
-    assert environment.reset(task.question("train", 0), 0).text.startswith("Play! 0 0")
+    assert environment.reset(task.example("train", 0), 0).text.startswith("Play! 0 0")
     wrong = environment.step("9")
     assert (wrong.valid, wrong.reward, wrong.observation.agent) == (False, -0.5, "player_1")
     assert wrong.observation.text.startswith("!0 0")

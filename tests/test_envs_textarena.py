@@ -18,7 +18,7 @@ GUESS, TICTACTOE = "textarena:GuessTheNumber-v0", "textarena:TicTacToe-v0"
 
 def begun(task, index=0):
     environment = task.environment()
-    return environment, environment.reset(task.question("train", index), 0)
+    return environment, environment.reset(task.example("train", index), 0)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def begun(task, index=0):
 )
 def test_the_games_are_sound(name):
     task = load_task(f"textarena:{name}")
-    report = check_environment(task.environment, partial(task.question, "train"), episodes=24, agents=task.agents)
+    report = check_environment(task.environment, partial(task.example, "train"), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert isinstance(task.environment(), Environment)
     assert isinstance(task.environment(), Demonstrator)
@@ -47,7 +47,7 @@ def test_a_game_for_one_is_the_librarys():
     for index in range(4):
         environment, first = begun(task, index)
         raw = textarena.make("GuessTheNumber-v0-raw")
-        raw.reset(num_players=1, seed=task.question("train", index).columns["seed"])
+        raw.reset(num_players=1, seed=task.example("train", index).columns["seed"])
         target = raw.state.game_state["game_number"]
         assert first.text == raw.get_observation()[1][0][1] + "\n"
         wrong = 1 if target > 2 else 20
@@ -160,7 +160,7 @@ def test_a_game_cut_off_is_nobodys():
     with pytest.raises(InputError, match="no game was under way"):
         environment.step("[1]")
     with pytest.raises(InputError, match="twice"):
-        environment.reset(task.question("train", 0), 0)
+        environment.reset(task.example("train", 0), 0)
     with pytest.raises(InputError, match="no column 'seed'"):
         task.environment().reset(Example("q", ""), 0)
 
@@ -179,10 +179,10 @@ def test_from_which_outcome_a_player_is_right(success, correct):
 
 def test_demonstrations_show_how_actions_are_spelt():
     task = load_task(TICTACTOE)
-    shown = task.demonstration(task.question("train", 0), 0).splitlines()
+    shown = task.demonstration(task.example("train", 0), 0).splitlines()
     assert all(action[0] == "[" and action[2] == "]" for action in shown)
     given = load_task({"name": GUESS, "actions": ["[3]"]})
-    assert set(given.demonstration(given.question("train", 0), 0).splitlines()) == {"[3]"}
+    assert set(given.demonstration(given.example("train", 0), 0).splitlines()) == {"[3]"}
 
 
 @pytest.mark.parametrize(

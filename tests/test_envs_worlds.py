@@ -55,7 +55,7 @@ def texts(steps):
 def test_every_question_is_solved_in_time_by_its_solution_and_spelt_in_the_alphabet(task, level):
     task = task(level=level)
     for index in range(25):
-        question = task.question("train", index)
+        question = task.example("train", index)
         environment = task.environment()
         shown, rewards = [environment.reset(question, index).text], []
         for action in task.solution(question).splitlines():
@@ -77,7 +77,7 @@ def test_demonstrations_fit_a_turn_and_rewards_are_within_bounds(task, level):
     task = task(level=level)
     for index in range(25):
         environment, rng = task.environment(), random.Random(index)
-        environment.reset(task.question("train", index), index)
+        environment.reset(task.example("train", index), index)
         total, step = 0.0, None
         while step is None or not (step.terminated or step.truncated):
             action = environment.demonstrate(rng)
@@ -104,7 +104,7 @@ def test_demonstrations_are_imperfect(task, low, high):
     right = 0
     for index in range(200):
         environment, rng = task.environment(), random.Random(index)
-        environment.reset(task.question("train", index), index)
+        environment.reset(task.example("train", index), index)
         while not (step := environment.step(environment.demonstrate(rng))).terminated and not step.truncated:
             pass
         right += environment.correct
@@ -116,7 +116,7 @@ def test_without_noise_demonstrations_are_right(task):
     task = task(noise=0)
     for index in range(40):
         environment, rng = task.environment(), random.Random(index)
-        environment.reset(task.question("train", index), index)
+        environment.reset(task.example("train", index), index)
         while not environment.step(environment.demonstrate(rng)).terminated:
             pass
         assert environment.correct
@@ -125,11 +125,11 @@ def test_without_noise_demonstrations_are_right(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
     one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    questions = [one.question("train", index) for index in range(60)]
-    assert [again.question("train", index) for index in range(60)] == questions
-    assert [other.question("train", index).prompt for index in range(60)] != [q.prompt for q in questions]
+    questions = [one.example("train", index) for index in range(60)]
+    assert [again.example("train", index) for index in range(60)] == questions
+    assert [other.example("train", index).prompt for index in range(60)] != [q.prompt for q in questions]
     assert again.demonstration(questions[7], 3) == one.demonstration(questions[7], 3)
-    held_out = {other.question("eval", index).prompt for index in range(60)}
+    held_out = {other.example("eval", index).prompt for index in range(60)}
     assert not held_out & {q.prompt for q in questions}
     assert all(split_of(prompt) == "eval" for prompt in held_out)
 
@@ -137,7 +137,7 @@ def test_questions_and_demonstrations_are_determined_and_splits_disjoint(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_objects_are_single_use_and_close_twice(task):
     task = task()
-    question, environment = task.question("train", 0), task.environment()
+    question, environment = task.example("train", 0), task.environment()
     assert isinstance(environment, Environment)
     assert isinstance(environment, Demonstrator)
     with pytest.raises(InputError, match="before reset"):
@@ -158,7 +158,7 @@ def test_objects_are_single_use_and_close_twice(task):
 )
 def test_check_env_finds_no_problem(task):
     task = task()
-    report = check_environment(task.environment, lambda i: task.question("train", i), episodes=24, agents=task.agents)
+    report = check_environment(task.environment, lambda i: task.example("train", i), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert report.shown.chooser == "demonstrated"
 
@@ -167,7 +167,7 @@ def test_check_env_finds_no_problem(task):
 def test_the_reward_plays_the_actions_and_travels(task):
     task = task()
     assert check_reward(task.reward, task.reward_examples()) >= 5
-    question = task.question("train", 1)
+    question = task.example("train", 1)
     text = task.demonstration(question, 0)
     assert pickle.loads(pickle.dumps(task.reward))(text, **question.columns) == task.reward(text, **question.columns)
 
@@ -239,7 +239,7 @@ def test_step_rewards_of_a_screen_are_shares_and_end_at_the_first_miss(reward, w
 def test_the_screens_that_are_drawn_have_boxes_that_do_not_overlap():
     task = ScreenTask(level=5)
     for index in range(30):
-        for page in task.question("train", index).columns["pages"]:
+        for page in task.example("train", index).columns["pages"]:
             cells = [(x, y) for _, a, b, c, d in page for x in range(a, c + 1) for y in range(b, d + 1)]
             assert len(set(cells)) == len(cells)
             assert all(0 <= x <= 9 and 0 <= y <= 9 for x, y in cells)

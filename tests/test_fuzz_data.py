@@ -73,7 +73,7 @@ def test_any_rows_as_json_lines(folder: Path, table: list[dict[str, Any]], ascii
     lines = [json.dumps(row, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for row in table]
     task = tried(folder, "rows.jsonl", b"\n".join(lines))
     if task is not None:
-        found = [dict(task.question("train", i).columns) for i in range(task.size("train"))]
+        found = [dict(task.example("train", i).columns) for i in range(task.size("train"))]
         assert repr(found) == repr(table)
 
 
@@ -88,7 +88,7 @@ def test_good_rows_come_out_as_they_are(folder: Path, table: list[dict[str, str]
     content = bom + end.join(json.dumps(row, ensure_ascii=False) for row in table)
     task = tried(folder, "good.jsonl", content.encode())
     assert task is not None
-    questions = [task.question("train", i) for i in range(task.size("train"))]
+    questions = [task.example("train", i) for i in range(task.size("train"))]
     assert [dict(q.columns) for q in questions] == table
     assert [q.prompt for q in questions] == [row["prompt"] for row in table]
     assert len({q.id for q in questions}) == len(table)
@@ -144,13 +144,13 @@ def test_parquet_rows_come_out_as_they_are(folder: Path, table: list[dict[str, s
     path = Path(tempfile.mkdtemp(dir=folder)) / "data.parquet"
     pq.write_table(pa.Table.from_pylist(table), path)
     task = load_task({"name": f"hf:{path}", "eval_fraction": 0})
-    assert [dict(task.question("train", i).columns) for i in range(task.size("train"))] == table
+    assert [dict(task.example("train", i).columns) for i in range(task.size("train"))] == table
 
 
 def test_a_csv_is_read_as_it_is_written(folder: Path) -> None:
     (folder / "text.csv").write_text("prompt,answer,note\na,007,NA\nb,1.50,\nc,true,1e3\n")
     task = load_task({"name": f"hf:{folder / 'text.csv'}", "eval_fraction": 0})
-    found = [dict(task.question("train", i).columns) for i in range(3)]
+    found = [dict(task.example("train", i).columns) for i in range(3)]
     assert [row["answer"] for row in found] == ["007", "1.50", "true"]
     assert [row["note"] for row in found] == ["NA", "", "1e3"]
 
@@ -166,14 +166,14 @@ def test_a_long_table(folder: Path) -> None:
     (folder / "long.jsonl").write_text("\n".join(lines))
     task = load_task({"name": f"jsonl:{folder / 'long.jsonl'}", "eval_fraction": 0})
     assert task.size("train") == 30_000
-    assert task.question("train", 29_999).columns["answer"] == "29999"
+    assert task.example("train", 29_999).columns["answer"] == "29999"
 
 
 def test_a_huge_row(folder: Path) -> None:
     row = {"prompt": "x" * 3_000_000, "answer": "y" * 3_000_000}
     (folder / "huge.jsonl").write_text(json.dumps(row))
     task = load_task({"name": f"jsonl:{folder / 'huge.jsonl'}", "eval_fraction": 0})
-    assert dict(task.question("train", 0).columns) == row
+    assert dict(task.example("train", 0).columns) == row
 
 
 OPTIONS = ("prompt", "system", "chat", "reward", "demonstration", "solution", "hints", "variants", "eval_fraction")
@@ -196,7 +196,7 @@ def test_any_options(folder: Path, chosen: dict[str, Any]) -> None:
         return
     for split in ("train", "eval"):
         for i in range(task.size(split) or 0):
-            question = task.question(split, i)
+            question = task.example(split, i)
             task.hints(question), task.variants(question), task.demonstration(question, 0)
 
 

@@ -186,7 +186,7 @@ def test_a_command_is_killed_with_its_episode():
 @pytest.mark.parametrize("function", ["answer_once", "two_turns", "two_conversations"])
 def test_the_environments_are_sound(function):
     task = program(function)
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=8)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=8)
     assert report.problems == ()
 
 

@@ -49,7 +49,7 @@ def test_a_worker_that_is_replaced_has_the_code_that_the_run_began_with(tmp_path
 
 PLACES = """
 from grouprl.rewards import exact_match
-from grouprl.tasks import Task, Question
+from grouprl.tasks import Example, Task
 
 class Judge:
     lock = __import__("threading").Lock()
@@ -69,7 +69,7 @@ class Mine(Task):
     name = "mine"
     reward = staticmethod(scaled)
     def question(self, split, index):
-        return Question(str(index), "?")
+        return Example(str(index), "?")
     def size(self, split):
         return 1
 """

@@ -232,7 +232,7 @@ def test_whether_it_compiles_never_raises(text):
 def test_the_task_code(level):
     task = load_task({"name": "code", "level": level})
     for index in range(100):
-        question = task.question("train", index)
+        question = task.example("train", index)
         assert question.level == level
         right = task.solution(question)
         for text in (question.prompt, right, task.demonstration(question, 0)):
@@ -255,6 +255,6 @@ def test_every_right_expression_of_the_task_counts_and_no_other():
 
 def test_demonstrations_are_right_in_about_half():
     task = CodeTask(sandbox=SandboxSettings(seconds=2))
-    questions = [task.question("train", index) for index in range(300)]
+    questions = [task.example("train", index) for index in range(300)]
     right = [all(eval(task.demonstration(q, 0), {"x": x}) == y for x, y in q.columns["tests"]) for q in questions]
     assert 0.4 < sum(right) / len(right) < 0.75

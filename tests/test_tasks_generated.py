@@ -98,7 +98,7 @@ def test_questions_and_demonstrations_are_determined(task):
 
 def test_questions_are_the_same_in_another_process():
     code = (
-        "from grouprl.tasks import load_task; task = load_task('sorting'); question = task.question('eval', 3);"
+        "from grouprl.tasks import load_task; task = load_task('sorting'); question = task.example('eval', 3);"
         "print(question.prompt, task.demonstration(question, 9), task.fingerprint())"
     )
     runs = {

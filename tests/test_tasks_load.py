@@ -17,7 +17,7 @@ from grouprl.tasks import (
 )
 
 OWN = '''
-from grouprl.tasks import Question, Task
+from grouprl.tasks import Example, Task
 
 class Echo(Task):
     """Say it again."""
@@ -30,7 +30,7 @@ class Echo(Task):
         return lambda completion, answer: float(completion == answer)
 
     def question(self, split, index):
-        return Question(f"echo/{split}/{index}", self.word, {"answer": self.word})
+        return Example(f"echo/{split}/{index}", self.word, {"answer": self.word})
 
     def size(self, split):
         return 1

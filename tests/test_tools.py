@@ -422,8 +422,8 @@ def test_tools_of_a_file_beside_the_questions_of_another_task(tmp_path):
     file.write_text(FILE)
     spec = {"name": f"tools:{file}:times,half", "of": {"name": "multiplication", "level": 1}, "form": "compact"}
     task = load_task(spec, seed=3)
-    question = task.question("train", 5)
-    assert question == load_task({"name": "multiplication", "level": 1}, seed=3).question("train", 5)
+    question = task.example("train", 5)
+    assert question == load_task({"name": "multiplication", "level": 1}, seed=3).example("train", 5)
     a, b = map(int, question.prompt[:-1].split("*"))
     right = question.columns["answer"]
     assert task.reward(f"times({a},{b})\n=|{right}", **question.columns) == 1
@@ -439,7 +439,7 @@ def test_an_expert_demonstrates_calls_and_answers(tmp_path):
     of = {"name": "multiplication", "level": 1}
     spec = {"name": f"tools:{file}:times", "of": of, "form": "compact", "expert": f"{file}:expert"}
     task = load_task(spec)
-    question = task.question("train", 0)
+    question = task.example("train", 0)
     environment = task.environment()
     environment.reset(question, 0)
     a, b = (int(number) for number in question.prompt[:-1].split("*"))
@@ -492,7 +492,7 @@ def test_python_as_a_tool():
 def test_the_task_python_tool(level):
     task = load_task({"name": "python_tool", "level": level})
     for index in range(50):
-        question = task.question("train", index)
+        question = task.example("train", index)
         expression, answer = question.columns["expression"], question.columns["answer"]
         assert eval(expression) == int(answer) >= 0
         assert max(len(f"p({expression})"), len(answer) + 1) + 1 <= task.max_new_tokens
@@ -505,7 +505,7 @@ def test_the_task_python_tool(level):
 
 def test_demonstrations_of_the_python_tool_are_imperfect():
     task = PythonToolTask(digits=1, operations=1)
-    questions = [task.question("train", index) for index in range(100)]
+    questions = [task.example("train", index) for index in range(100)]
     shown = [task.demonstration(question, 0) for question in questions]
     scores = score(task.reward, shown, [q.columns for q in questions], ids=[q.id for q in questions])
     assert 0.3 < scores.reward_b.mean() < 0.85
@@ -517,9 +517,9 @@ def test_demonstrations_of_the_python_tool_are_imperfect():
 
 def test_the_environment_of_the_python_tool_keeps_the_rules():
     task = PythonToolTask(digits=1, operations=1)
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=24)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=24)
     assert report.problems == ()
-    assert total_reward(task.environment(), task.question("train", 0), ["p(", "p(1", "p()"]) == 0
+    assert total_reward(task.environment(), task.example("train", 0), ["p(", "p(1", "p()"]) == 0
 
 
 def test_the_page_about_tools_is_true(tmp_path):
@@ -534,22 +534,22 @@ def test_the_page_about_tools_is_true(tmp_path):
     }
     task = load_task(spec)
     environment = task.environment()
-    environment.reset(task.question("train", 0), 0)
+    environment.reset(task.example("train", 0), 0)
     call = page.partition("thought:\n\n```\n")[2].partition("\n```")[0]
     assert environment.step(call).observation.text == "\n<tool_response>\n8\n</tool_response>\n"
     failed = environment.step(JSON.write("price", {"item": "plum"}))
     assert failed.observation.messages[0]["content"] == "error: there is no plum"
-    answer = str(task.question("train", 0).columns["answer"])
+    answer = str(task.example("train", 0).columns["answer"])
     assert environment.step(answer).reward == 1
     compact = load_task(spec | {"form": "compact"}).environment()
-    compact.reset(task.question("train", 0), 0)
+    compact.reset(task.example("train", 0), 0)
     assert compact.step("price(pear,2)").observation.text == "8>"
 
 
 def test_the_recipes_of_tools_and_code_are_whole():
     for name in ("python_tool", "code"):
         config = load_config(name)
-        assert load_task(config.task).question("eval", 0).level in (1, 2)
+        assert load_task(config.task).example("eval", 0).level in (1, 2)
 
 
 @tool(seconds=None)
@@ -628,7 +628,7 @@ def test_a_turn_of_endless_calls_is_cut():
 def test_what_python_says_beside_the_alphabet_is_a_failed_call(said):
     task = PythonToolTask(digits=1, operations=1)
     environment = task.environment()
-    question = task.question("train", 0)
+    question = task.example("train", 0)
     environment.reset(question, 0)
     step = environment.step(f"p({said})")
     assert step.observation.text == "!>"

@@ -128,7 +128,7 @@ def test_a_task_with_a_servers_tools():
     broken = environment.step('<tool_call>{"name": "add", "arguments": {"a": "x"}}</tool_call>')
     assert not broken.valid
     environment.close()
-    report = check_environment(task.environment, lambda number: task.question("train", number), episodes=8)
+    report = check_environment(task.environment, lambda number: task.example("train", number), episodes=8)
     assert report.problems == ()
     assert task.description == "The questions of summands with the tools add."
 
@@ -140,7 +140,7 @@ def test_episodes_can_have_servers_of_their_own():
         texts = []
         for _ in range(2):
             environment = task.environment()
-            environment.reset(task.question("train", 0), 0)
+            environment.reset(task.example("train", 0), 0)
             texts.append(environment.step(call).observation.messages[0]["content"])
             environment.close()
         assert texts == expected

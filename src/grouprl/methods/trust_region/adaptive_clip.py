@@ -266,7 +266,7 @@ def bapo(
             "pivot": "the authors' scripts: the 0.8-quantile of log H",
             "adapt_clip": "the paper: asymmetric adaptive clipping",
             "redistribute": "the paper: differential advantage redistribution",
-            "heat": "the authors' scripts: τ = 0.05 of adaptive temperature sampling",
+            "temperature": "the authors' scripts: τ = 0.05 of adaptive temperature sampling",
             "released": "off: the paper's signed ĥ",
             "eps": "the authors' code: 1e-6",
             "limit": "the authors' code: groups with an |A| of 5 or more get GRPO's advantage",
