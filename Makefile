@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help train test lint docs bench zoo kills soak parity clean
+.PHONY: help train test lint docs docs-check bench zoo kills soak parity clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,9 @@ lint: $(READY)  ## format check, linter, type checker
 
 docs: $(READY)  ## generate docs/methods from the cards
 	$(BIN)/python scripts/generate_docs.py
+
+docs-check: $(READY)  ## say which generated pages and listings are not as the cards have them
+	$(BIN)/python scripts/generate_docs.py --check
 
 bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix products, and how cost grows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl

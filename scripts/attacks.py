@@ -17,7 +17,7 @@ from typing import Any
 from grouprl.core.errors import GrouprlError
 from grouprl.evaluation.sampling import example_text
 from grouprl.rewards import load_reward, reward_names
-from grouprl.rewards.attacks import CANARY, Case, Report, attack
+from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
 from grouprl.rewards.golds import own_answer
 from grouprl.rewards.stepwise import line_step_rewards, step_rewards
 from grouprl.tasks import load_task, task_names
@@ -102,7 +102,7 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
     )
 
 
-def tried(reward: Any, cases: list[Case]) -> tuple[Report, bool]:
+def tried(reward: Any, cases: list[Case]) -> tuple[AttackReport, bool]:
     """Return what an attack found, and whether a program inside of a completion wrote its file."""
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / CANARY

@@ -2,12 +2,14 @@
 
 They are made from the cards and the list of papers.
 
-Run `python scripts/generate_docs.py` after changing a card; a test compares the committed pages with the cards.
+Run `python scripts/generate_docs.py` after changing a card; with `--check` it only says which files are not as the
+cards have them (`make docs-check`, a step of its own: tests do not need the committed files to be those of the cards).
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -169,18 +171,33 @@ def listing_of_tasks() -> str:
     return json.dumps([asdict(task) for task in describe_tasks()], indent=1, ensure_ascii=False) + "\n"
 
 
-def main() -> None:
+def files() -> dict[Path, str]:
+    """Return the text of every file that is made from the cards, the list of papers and the tasks."""
+    made = {FOLDER / name: text for name, text in pages().items()}
+    return {**made, PAPERS: papers_page(), LISTING: listing(), TASKS: listing_of_tasks()}
+
+
+def differing(made: dict[Path, str], folder: Path = FOLDER) -> list[Path]:
+    """Return the files that are not as they would be made now, and the pages in `folder` that would not be made."""
+    old = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    return sorted([*old, *(set(folder.glob("*.md")) - made.keys())])
+
+
+def main(arguments: list[str]) -> None:
+    made = files()
+    stale = differing(made)
+    if arguments == ["--check"]:
+        for path in stale:
+            print(f"not as the cards have it: {path}")
+        raise SystemExit("Run: python scripts/generate_docs.py" if stale else 0)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    made = pages()
-    for stale in set(FOLDER.glob("*.md")) - {FOLDER / name for name in made}:
-        stale.unlink()
-    for name, text in made.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    PAPERS.write_text(papers_page(), encoding="utf-8")
-    LISTING.write_text(listing(), encoding="utf-8")
-    TASKS.write_text(listing_of_tasks(), encoding="utf-8")
-    print(f"{len(made)} pages in {FOLDER}, and {PAPERS.name}")
+    for path in stale:
+        if path in made:
+            path.write_text(made[path], encoding="utf-8")
+        else:
+            path.unlink()
+    print(f"{len(stale)} of {len(made)} files written anew")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

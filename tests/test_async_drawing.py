@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from grouprl.orchestrator.asynchronous.canary import Report
+from grouprl.orchestrator.asynchronous.canary import CanaryReport
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
 from grouprl.orchestrator.asynchronous.staleness import ages, oldest_b, spanning_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
@@ -47,7 +47,7 @@ class Published(SharedWeights):
         return super().latest
 
 
-def started(policy: Any, *, partial: bool = True) -> tuple[Published, InFlight, list[Report]]:
+def started(policy: Any, *, partial: bool = True) -> tuple[Published, InFlight, list[CanaryReport]]:
     shared, reports = Published.create(policy.trainable_state()), []
     shared.publish(0, policy.trainable_state())
     follower = Follower(policy, shared, reports.append)

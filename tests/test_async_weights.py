@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grouprl.core.errors import RunError
-from grouprl.orchestrator.asynchronous.canary import Canary, Report, canary_tokens, forced_logp
+from grouprl.orchestrator.asynchronous.canary import Canary, CanaryReport, canary_tokens, forced_logp
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower
 from grouprl.orchestrator.asynchronous.weights import SharedWeights, checksum, lay_out
 from grouprl.policy import load_policy
@@ -96,7 +96,7 @@ def test_a_version_half_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
         shared.read()
 
 
-def followed(engine: str) -> tuple[SharedWeights, Canary, Follower, list[Report]]:
+def followed(engine: str) -> tuple[SharedWeights, Canary, Follower, list[CanaryReport]]:
     """A trainer's policy in shared memory as version 0, and a sampler's policy of other weights that follows it."""
     trained, own = (load_policy("tiny", seed=seed, engine=engine, alphabet="0123456789", **TINY) for seed in (1, 2))
     shared, canary, reports = SharedWeights.create(trained.trainable_state()), Canary(trained), []

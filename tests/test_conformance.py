@@ -16,7 +16,7 @@ from grouprl.envs import Step
 from grouprl.policy import ArrayInputs, CausalPolicy, Mlp, Tokens, build_tiny
 from grouprl.policy.kinds import Build
 from grouprl.policy.lora import add_lora
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Discrete, Request, Spaces, Vector
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.prompt_stream import PromptStream
@@ -57,7 +57,7 @@ def test_the_local_engines_conform(engine: str, values: bool) -> None:
 def test_adapters_and_teams_conform() -> None:
     model, tokenizer = build_tiny("0123456789", hidden=16, layers=1, heads=2, intermediate=16)
     check_policy(CausalPolicy(add_lora(model, {"r": 2}, 0), tokenizer), TOKENS)
-    check_policy(Team({"one": tiny(), "other": tiny()}), TOKENS.of_agents([0, 1, 1, 0]))
+    check_policy(TeamPolicy({"one": tiny(), "other": tiny()}), TOKENS.of_agents([0, 1, 1, 0]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desks import CharacterPolicy, FakeDesk, seen
-from grouprl.algorithms.exploration.rounds import Standing, UncertaintyRounds, half_width, standing, student
+from grouprl.algorithms.exploration.rounds import PromptRewards, UncertaintyRounds, half_width, standing, student
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.prompts.allocation import (
     GradientVariance,
@@ -213,23 +213,25 @@ def test_half_widths_by_hand() -> None:
     assert half_width(4, 0.5, 0.05) == pytest.approx(0.7955, abs=2e-4)
     assert half_width(5, 0.5, 0.05) == pytest.approx(0.6207, abs=2e-4)
     part = UncertaintyRounds(bonus=0.0)
-    assert part.priority(Standing(4, 0.5), 8) == pytest.approx(0.1748, abs=1e-4)
+    assert part.priority(PromptRewards(4, 0.5), 8) == pytest.approx(0.1748, abs=1e-4)
 
 
 def test_without_spread_only_the_bonus_remains() -> None:
-    assert UncertaintyRounds(bonus=0.0).priority(Standing(4, 0.0), 8) == 0
-    assert UncertaintyRounds(bonus=0.3).priority(Standing(4, 0.0), 8) == pytest.approx(0.3 * math.sqrt(math.log(8) / 4))
+    assert UncertaintyRounds(bonus=0.0).priority(PromptRewards(4, 0.0), 8) == 0
+    assert UncertaintyRounds(bonus=0.3).priority(PromptRewards(4, 0.0), 8) == pytest.approx(
+        0.3 * math.sqrt(math.log(8) / 4)
+    )
 
 
 def test_uncertain_questions_get_the_answers_and_none_is_lost() -> None:
     part = UncertaintyRounds(bonus=0.01)
-    more = part.split({0: Standing(4, 0.5), 1: Standing(4, 0.0), 2: Standing(4, 0.2)}, 12)
+    more = part.split({0: PromptRewards(4, 0.5), 1: PromptRewards(4, 0.0), 2: PromptRewards(4, 0.2)}, 12)
     assert sum(more.values()) == 12
     assert more[0] > more[2] > more[1]
 
 
 def test_questions_alike_get_equally_many() -> None:
-    assert set(UncertaintyRounds().split({k: Standing(4, 0.5) for k in range(4)}, 8).values()) == {2}
+    assert set(UncertaintyRounds().split({k: PromptRewards(4, 0.5) for k in range(4)}, 8).values()) == {2}
 
 
 def test_rounds_draw_further_answers_of_the_same_questions() -> None:

@@ -443,7 +443,7 @@ def test_a_selection_among_questions_that_nobody_can_score_ends_in_words(monkeyp
         return subset(sampled, np.zeros(len(sampled), dtype=bool))
 
     monkeypatch.setattr("grouprl.algorithms.prompts.selection.probe_prompts", none_scored)
-    with pytest.raises(RunError, match="not one completion of the 8 prompts could be scored"):
+    with pytest.raises(RunError, match="not one completion to the 8 prompts could be scored"):
         RewardSelection(keep=3).choose(4, FakeDesk())
 
 

@@ -50,9 +50,9 @@ def test_a_claim_without_a_rival_compares_with_before():
     assert effects_report.compute_advantages(claim, ["refused"], measured)["verdict"] == "failed"
 
 
-def test_every_method_has_a_claim_that_can_be_run():
+def test_every_claim_is_of_a_method_and_can_be_run():
     entries = {name for name, entry in methods().items() if not entry.dialect_of}
-    assert {claim.name for claim in CLAIMS} | set(NOT_RUN) == entries
+    assert {claim.name for claim in CLAIMS} | set(NOT_RUN) <= entries
     for claim in CLAIMS:
         assert claim.arena in effects.ARENAS
         for run in (*effects.sides(claim, 1)[0], *effects.sides(claim, 1)[1]):

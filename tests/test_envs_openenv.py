@@ -15,7 +15,7 @@ import pytest
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Environment
 from grouprl.envs.check import check_environment
-from grouprl.envs.openenv import Wording
+from grouprl.envs.openenv import OpenEnvWording
 from grouprl.tasks import Example, load_task
 
 pytest.importorskip("websockets", reason="websockets is not installed: pip install 'grouprl[agents]'")
@@ -123,14 +123,14 @@ def test_errors_in_words(url):
 
 
 def test_observations_and_actions_as_text():
-    plain = Wording()
+    plain = OpenEnvWording()
     assert plain.observation({"text": "seen"}) == "seen"
     assert plain.observation({"a": 1, "b": [2]}) == '{"a": 1, "b": [2]}'
     assert plain.action('{"x": 1}') == {"x": 1}
     assert plain.action("[1]") is None
-    assert Wording("b").observation({"a": 1, "b": [2]}) == "[2]"
-    assert Wording(field="code").action("print(1)") == {"code": "print(1)"}
-    assert Wording(field="n", kind="number").action("1.5") == {"n": 1.5}
+    assert OpenEnvWording("b").observation({"a": 1, "b": [2]}) == "[2]"
+    assert OpenEnvWording(field="code").action("print(1)") == {"code": "print(1)"}
+    assert OpenEnvWording(field="n", kind="number").action("1.5") == {"n": 1.5}
 
 
 def test_without_the_library(url, monkeypatch):

@@ -25,7 +25,7 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.evaluation.pass_at_k import mean_interval, t_quantile
 from grouprl.monitor.finding import HealthFacts
 from grouprl.monitor.health import examine
-from grouprl.monitor.screen import Screen, line, verdict_mark
+from grouprl.monitor.screen import RunScreen, line, verdict_mark
 from grouprl.monitor.summary import summary_table
 from grouprl.plan import checks as objections
 from grouprl.plan.memory import Cost
@@ -222,7 +222,7 @@ def test_rewards_are_graded_unless_somebody_says_what_is_right():
 
 def test_everything_shown_of_graded_rewards_begins_with_the_reward(tmp_path):
     record = {"phase": "eval", "step": 3, **graded_evaluation().record()}
-    assert line(Screen(lambda: 0.0), record).plain.startswith("eval at step 3: reward ")
+    assert line(RunScreen(lambda: 0.0), record).plain.startswith("eval at step 3: reward ")
     console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(summary_table(record, record))
     shown = console.export_text()

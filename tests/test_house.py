@@ -172,3 +172,18 @@ def shadowed() -> list[str]:
 
 def test_no_name_hides_a_module() -> None:
     assert shadowed() == []
+
+
+TWICE = {"Environment"}
+"""The protocol over any observations and actions, and the one over text: users know both by this name."""
+
+
+def test_a_name_means_one_class_or_one_kind_of_number() -> None:
+    found: dict[str, list[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(_name(path))
+            elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
+                found.setdefault(ast.unparse(node.targets[0]), []).append(_name(path))
+    assert {name: where for name, where in found.items() if len(where) > 1 and name not in TWICE} == {}

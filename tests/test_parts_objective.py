@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grouprl.algorithms.objectives.objective import Clipped, PolicyGradient
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
-from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportance
+from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, slopes
@@ -145,13 +145,13 @@ def test_minirl_drops_exactly_what_the_clip_drops(pairs):
     batch = prepared([[a for a, _ in pairs]], behavior_bt=[[-1.2 for _ in pairs]])
     log = [[r for _, r in pairs]]
     _, ppo_bt = slopes(Clipped(low=0.2, high=0.27), log, batch)
-    _, mini_bt = slopes(MaskedImportance(low=0.2, high=0.27), log, batch)
+    _, mini_bt = slopes(MaskedImportanceObjective(low=0.2, high=0.27), log, batch)
     assert torch.equal(ppo_bt == 0, mini_bt == 0)
 
 
 def test_minirl_weighs_by_the_sampler():
     batch = prepared([[0.5, 0.5, -0.5]], behavior_bt=[[-1.5, -4.0, -1.0]])
-    _, grad_bt = slopes(MaskedImportance(cap=5.0), [[0.1, 0.0, -0.3]], batch)
+    _, grad_bt = slopes(MaskedImportanceObjective(cap=5.0), [[0.1, 0.0, -0.3]], batch)
     near(grad_bt, [[-0.5 * exp(0.6), -0.5 * 5.0, 0.0]])
 
 
@@ -176,7 +176,7 @@ def test_the_geometric_mean_of_no_advantage_has_no_gradient():
     assert not grad_bt.any()
 
 
-@pytest.mark.parametrize("part", [Clipped(), Capped(), MaskedImportance(), SoftGate(), GeometricMean()])
+@pytest.mark.parametrize("part", [Clipped(), Capped(), MaskedImportanceObjective(), SoftGate(), GeometricMean()])
 def test_ratios_that_cannot_act_are_named(part):
     assert "ratio is always 1" in part.idle(RunFacts(updates_per_rollout=1))[0]
     assert part.idle(RunFacts(updates_per_rollout=2)) == []
@@ -189,7 +189,7 @@ def test_a_clip_against_an_inexact_sampler_acts_in_one_update():
 
 
 @pytest.mark.parametrize(
-    "part", [PolicyGradient(), Clipped(), Capped(), MaskedImportance(), SoftGate(), GeometricMean()]
+    "part", [PolicyGradient(), Clipped(), Capped(), MaskedImportanceObjective(), SoftGate(), GeometricMean()]
 )
 def test_rows_without_advantage_are_called_zero_and_are(part):
     batch = prepared([[0.0, 0.0], [0.0, 1.0]], behavior_bt=[[-1.0, -1.0]] * 2)
@@ -206,4 +206,4 @@ def test_formulas_name_the_policy_and_every_limit():
     text = Capped(low=0.8, high=1.28, low_negative=None, high_negative=5.0, against="behavior").formula()
     assert "[0.8, 1.28] where A ≥ 0, [0, 5] where A < 0" in text
     assert "π_behavior" in text
-    assert "∞" in MaskedImportance(cap=None).formula()
+    assert "∞" in MaskedImportanceObjective(cap=None).formula()

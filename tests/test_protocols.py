@@ -23,11 +23,11 @@ from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFlight
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
-from grouprl.orchestrator.asynchronous.worker import Sampler as ChildSampler
+from grouprl.orchestrator.asynchronous.worker import WorkerSampler as ChildSampler
 from grouprl.orchestrator.build import build_policy
 from grouprl.orchestrator.step import gather
 from grouprl.policy import Tokens, load_policy
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout import decoding
 from grouprl.rollout.prompt_stream import PromptStream
@@ -124,7 +124,7 @@ def test_the_sampler_of_the_sampler_process_is_one() -> None:
 
 def test_the_sampler_of_a_team_lets_each_agent_act() -> None:
     members = {name: tiny_policy("0123456789+=. ", seed=seed) for seed, name in enumerate(("a", "b"))}
-    team = Team(members)
+    team = TeamPolicy(members)
     requests = [replace(request, agent=i % 2) for i, request in enumerate(REQUESTS)]
     check_sampler(LocalSampler(team), requests)
     whole = LocalSampler(team).sample(requests)

@@ -14,7 +14,7 @@ from grouprl.rewards.clock import each_within
 from grouprl.rewards.code import compiles, extract_code, passes_tests, same
 from grouprl.rewards.transport import harmless
 from grouprl.rewards.workers import RewardWorkers
-from grouprl.sandbox import Outcome, SandboxSettings
+from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tasks import CodeTask, load_task
 from grouprl.tasks.task import split_of
 
@@ -172,10 +172,10 @@ def test_the_clock_is_told_by_the_worker_and_an_endless_program_keeps_its_group(
 @pytest.mark.parametrize(
     ("outcomes", "ends"),
     [
-        ([Outcome("refused", what="no room"), Outcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
-        ([Outcome("killed", lost=True), Outcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
-        ([Outcome("killed", lost=True), Outcome("killed", lost=True)], {"tests": 0.0, "correct": 0.0}),
-        ([Outcome("refused", what="no room"), Outcome("refused", what="no room")], RunError),
+        ([ProgramOutcome("refused", what="no room"), ProgramOutcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
+        ([ProgramOutcome("killed", lost=True), ProgramOutcome("ok", "3")], {"tests": 1.0, "correct": 1.0}),
+        ([ProgramOutcome("killed", lost=True), ProgramOutcome("killed", lost=True)], {"tests": 0.0, "correct": 0.0}),
+        ([ProgramOutcome("refused", what="no room"), ProgramOutcome("refused", what="no room")], RunError),
     ],
 )
 def test_a_failure_of_the_sandbox_is_not_the_programs(outcomes, ends, monkeypatch):

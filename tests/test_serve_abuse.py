@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from chat_policies import chatting
-from grouprl.chat.limits import Access, Limits
+from grouprl.chat.limits import Access, ChatLimits
 
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
@@ -20,7 +20,7 @@ from grouprl.serve import Retention, Service
 
 SECONDS = 5.0
 """Within which everything is answered or hung up on; the limits below are shorter."""
-LIMITS = Limits(
+LIMITS = ChatLimits(
     body_bytes=200_000,
     bodies_bytes=2_000_000,
     header_seconds=0.6,
@@ -422,7 +422,7 @@ def test_connections_are_bounded_and_come_back(server):
 
 
 def test_bodies_that_are_read_at_once_are_bounded(policy):
-    with serving(policy, Limits(body_bytes=200_000, bodies_bytes=250_000, body_seconds=2.0)) as endpoint:
+    with serving(policy, ChatLimits(body_bytes=200_000, bodies_bytes=250_000, body_seconds=2.0)) as endpoint:
         with socket.create_connection(("127.0.0.1", endpoint.port), timeout=SECONDS) as s:
             s.sendall(framed(b" " * 150_000, content_length="199999"))
             time.sleep(0.2)
@@ -434,7 +434,7 @@ def test_bodies_that_are_read_at_once_are_bounded(policy):
 
 
 def test_an_answer_that_nobody_reads_ends(policy):
-    limits = Limits(stall_seconds=0.5)
+    limits = ChatLimits(stall_seconds=0.5)
     with serving(policy, limits) as endpoint, socket.create_connection(("127.0.0.1", endpoint.port)) as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         request = framed(
@@ -460,7 +460,7 @@ def test_time_limit_of_an_answer(policy, monkeypatch):
         return sample(*given, **settings)
 
     monkeypatch.setattr(LocalSampler, "sample", holding)
-    with serving(policy, Limits(answer_seconds=1.0)) as endpoint:
+    with serving(policy, ChatLimits(answer_seconds=1.0)) as endpoint:
         status, body = post(endpoint, HELLO)
         assert status == 504
         assert b"within 1 seconds" in body
@@ -470,7 +470,7 @@ def test_time_limit_of_an_answer(policy, monkeypatch):
 
 
 def test_an_answer_whose_client_went_away_is_not_written_on(policy):
-    with serving(policy, Limits()) as endpoint:
+    with serving(policy, ChatLimits()) as endpoint:
         service = endpoint.backend
         with socket.create_connection(("127.0.0.1", endpoint.port)) as s:
             s.sendall(framed(json.dumps({**HELLO, "max_tokens": 2000, "n": 64, "temperature": 5.0}).encode()))
@@ -542,7 +542,7 @@ def test_keys_are_bounded(policy):
 
 
 def test_a_prompt_that_is_slow_to_read_holds_up_nobody(policy, monkeypatch):
-    with serving(policy, limits=Limits()) as endpoint:
+    with serving(policy, limits=ChatLimits()) as endpoint:
         service, seconds = endpoint.backend, 1.5
         encode = service.recorded.policy.encode_prompt
 
@@ -598,7 +598,7 @@ def test_one_key_s_queue_does_not_hold_up_another_s(policy):
     """A key has many completions waiting; a second key's only one comes before most of them."""
     from concurrent.futures import ThreadPoolExecutor
 
-    with serving(policy, at_once=2, limits=Limits()) as endpoint, ThreadPoolExecutor(2) as pool:
+    with serving(policy, at_once=2, limits=ChatLimits()) as endpoint, ThreadPoolExecutor(2) as pool:
         many = framed(json.dumps({**HELLO, "n": 64, "max_tokens": 30}).encode(), authorization="Bearer greedy")
         busy = [pool.submit(talk, endpoint, many, 120.0) for _ in range(2)]
         while endpoint.backend.places.waiting < 110:
@@ -609,7 +609,7 @@ def test_one_key_s_queue_does_not_hold_up_another_s(policy):
 
 
 def test_more_than_may_wait_are_refused(policy):
-    with serving(policy, at_once=1, most_waiting=8, limits=Limits()) as endpoint:
+    with serving(policy, at_once=1, most_waiting=8, limits=ChatLimits()) as endpoint:
         status, body = post(endpoint, {**HELLO, "n": 64, "max_tokens": 2})
         assert status == 503
         assert b"ask again later" in body

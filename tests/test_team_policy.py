@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens, load_policy
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.train.export import export, load_trained
 from grouprl.train.loop import train
 from grouprl.train.session import start
@@ -32,8 +32,8 @@ def member(seed: int, **options: Any) -> Any:
     return load_policy("tiny", alphabet="abc", dtype="float64", seed=seed, **{**SIZES, **options})
 
 
-def team_of_two(**options: Any) -> Team:
-    return Team({"boss": member(1, **options), "helper": member(2, **options)})
+def team_of_two(**options: Any) -> TeamPolicy:
+    return TeamPolicy({"boss": member(1, **options), "helper": member(2, **options)})
 
 
 def tokens() -> Tokens:
@@ -55,7 +55,7 @@ def test_some_of_a_team_are_a_team_or_one_policy() -> None:
     team = team_of_two()
     assert team.of(["helper"]) is team.members["helper"]
     turned = team.of(["helper", "boss"])
-    assert isinstance(turned, Team)
+    assert isinstance(turned, TeamPolicy)
     assert turned.member(0) is team.members["helper"]
     with pytest.raises(InputError, match="nobody here is the agent 'clerk'"):
         team.of(["boss", "clerk"])
@@ -120,7 +120,7 @@ def test_state_names_say_whose_they_are_and_come_back(tmp_path: Path) -> None:
     team = team_of_two(value_head=True)
     state = team.trainable_state()
     assert {name.partition(".")[0] for name in state} == {"boss", "helper", "value_head"}
-    other = Team({"boss": member(3, value_head=True), "helper": member(4, value_head=True)})
+    other = TeamPolicy({"boss": member(3, value_head=True), "helper": member(4, value_head=True)})
     other.load_trainable_state(state)
     assert torch.equal(other.logp(tokens()).logp_bt, team.logp(tokens()).logp_bt)
     team.save(tmp_path)
@@ -129,9 +129,9 @@ def test_state_names_say_whose_they_are_and_come_back(tmp_path: Path) -> None:
 
 def test_a_team_needs_two_that_speak_the_same_tokens() -> None:
     with pytest.raises(InputError, match="two agents or more"):
-        Team({"boss": member(1)})
+        TeamPolicy({"boss": member(1)})
     with pytest.raises(InputError, match="has other tokens than 'boss'"):
-        Team({"boss": member(1), "helper": load_policy("tiny", alphabet="xyz", **SIZES)})
+        TeamPolicy({"boss": member(1), "helper": load_policy("tiny", alphabet="xyz", **SIZES)})
     with pytest.raises(InputError, match="rows without agents"):
         team_of_two().logp(Tokens.of([[3]], [[4]]))
     with pytest.raises(InputError, match="offered for one policy"):

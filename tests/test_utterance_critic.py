@@ -22,7 +22,7 @@ from desks import CharacterPolicy, FakeDesk
 from grouprl import method
 from grouprl.algorithms.buffers.utterance_replay import APART, UtteranceReplay
 from grouprl.algorithms.critics.text_encoders import GRUEncoder, NamedEncoder, TrunkEncoder, build_encoder
-from grouprl.algorithms.critics.utterance import LateStart, TokenBaseline, UtteranceAdvantage
+from grouprl.algorithms.critics.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
 from grouprl.algorithms.critics.utterance_critic import UtteranceCritic, follow, prepared, td_losses
 from grouprl.algorithms.exploration.stored_turns import add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts
@@ -390,7 +390,7 @@ def test_a_baseline_of_tokens_is_fitted_to_the_advantage_of_the_utterance() -> N
     batch = small([0, 0], [2, 1], past={"q": torch.tensor([1.0, 0.0]), "v": torch.tensor([0.25, 0.5])})
     batch = batch.replace(value_bt=torch.tensor([[0.5, 1.0], [-0.5, 0.0]], dtype=torch.float64))
     near(UtteranceAdvantage(baseline=True)(batch), [[0.25, -0.25], [0.0, 0.0]])
-    critic = TokenBaseline(coef=2.0)
+    critic = TokenBaselineCritic(coef=2.0)
     assert critic.targets(batch).tolist() == [[0.75, 0.75], [-0.5, 0.0]]
     loss = critic(batch.value_bt, batch.replace(return_bt=critic.targets(batch)))
     near(loss.loss_bt, [[0.125, 0.125], [0.0, 0.0]])

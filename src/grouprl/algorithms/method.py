@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,18 @@ from grouprl.algorithms.reductions.aggregate import Aggregate
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:  # only names of types: what composes a method does not load what samples and trains
+    from grouprl.algorithms.advantages.normalize import Normalize
+    from grouprl.algorithms.critics.critic import Critic
+    from grouprl.algorithms.data_part import Allocation, Augmentation, Curriculum, Pretraining, Replay, SamplingRule
+    from grouprl.algorithms.filters.prune import Prune
+    from grouprl.algorithms.filters.selection import Selection
+    from grouprl.algorithms.prompts.refill import Refill
+    from grouprl.algorithms.regularizers.regularize import Regularizer
+    from grouprl.algorithms.rewards.shaping import RewardTransform
+    from grouprl.algorithms.token_weights.weighting import Weighting
+    from grouprl.algorithms.updates.learn import Update
 
 
 @dataclass(frozen=True)
@@ -32,28 +44,28 @@ class Loss:
 class Method:
     """A composition of parts, in the order in which they act.
 
-    `prepare` runs shape, select, advantage, normalize, prune, weight and aggregate; `loss` runs objective and
-    regularize.
+    `prepare` runs reward_transform, filter, advantage, advantage_transform, prune, token_weight and aggregate; `loss`
+    runs objective and regularize.
     """
 
     objective: Objective
     advantage: Advantage
     aggregate: Aggregate
-    reward_transform: tuple[Any, ...] = ()
-    filter: tuple[Any, ...] = ()
-    advantage_transform: tuple[Any, ...] = ()
-    prune: tuple[Any, ...] = ()
-    token_weight: tuple[Any, ...] = ()
-    regularize: tuple[Any, ...] = ()
-    critic: Any = None
-    curriculum: Any = None
-    allocation: Any = None
-    sampling: Any = None
-    augment: tuple[Any, ...] = ()
-    refill: Any = None
-    buffer: Any = None
-    pretrain: tuple[Any, ...] = ()
-    update: Any = None
+    reward_transform: tuple[RewardTransform, ...] = ()
+    filter: tuple[Selection, ...] = ()
+    advantage_transform: tuple[Normalize, ...] = ()
+    prune: tuple[Prune, ...] = ()
+    token_weight: tuple[Weighting, ...] = ()
+    regularize: tuple[Regularizer, ...] = ()
+    critic: Critic | None = None
+    curriculum: Curriculum | None = None
+    allocation: Allocation | None = None
+    sampling: SamplingRule | None = None
+    augment: tuple[Augmentation, ...] = ()
+    refill: Refill | None = None
+    buffer: Replay | None = None
+    pretrain: tuple[Pretraining, ...] = ()
+    update: Update | None = None
     greedy_baseline: bool = False
     """Whether one greedy completion per prompt must be sampled and scored (ReMax)."""
     on_policy: bool = False
@@ -107,10 +119,10 @@ class Method:
         return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
 
     def prepare(self, batch: Batch) -> Batch:
-        """Judge a whole rollout batch and weigh it as one optimiser step: fills advantage_bt and weight_bt.
+        """Compute advantages of a whole rollout batch and the weights of one optimiser step of all its rows.
 
-        Warns where the method also takes its optimiser steps in a way of its own (`learn`), which `prepare` and `loss`
-        know nothing of.
+        Fills advantage_bt and weight_bt. Warns where the method also takes its optimiser steps in a way of its own
+        (`update`), which `prepare` and `loss` know nothing of.
         """
         if self.update is not None:
             warnings.warn(
@@ -122,10 +134,12 @@ class Method:
 
     @torch.no_grad()
     def compute_advantages(self, batch: Batch) -> Batch:
-        """Shape rewards, select rows and compute advantages and multipliers with statistics of the whole batch."""
+        """Transform rewards, filter rows and compute advantages and multipliers, with statistics of the whole batch."""
         batch = _blank_outside(batch).replace(raw_reward_b=batch.reward_b)
-        for step in (*self.reward_transform, *self.filter):
-            batch = step(batch)
+        for transform in self.reward_transform:
+            batch = transform(batch)
+        for keep in self.filter:
+            batch = keep(batch)
         if self.critic is not None:
             batch = batch.replace(return_bt=self.critic.targets(batch))
         adv_bt = self.advantage(batch)

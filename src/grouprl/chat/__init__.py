@@ -1,9 +1,9 @@
 """The chat completions protocol: requests, replies, tool calls, and a server that speaks it."""
 
-from grouprl.chat.limits import Access, Limits
+from grouprl.chat.limits import Access, ChatLimits
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token
 from grouprl.chat.request import ChatRequest
 from grouprl.chat.server import Endpoint
 
-__all__ = ["Access", "ChatRequest", "Choice", "Completion", "Endpoint", "Limits", "Refusal", "Token"]
+__all__ = ["Access", "ChatLimits", "ChatRequest", "Choice", "Completion", "Endpoint", "Refusal", "Token"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from grouprl.chat.limits import Limits
+from grouprl.chat.limits import ChatLimits
 from grouprl.core.errors import MissingExtra
 
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-def make_protocol(limits: Limits) -> Any:
+def make_protocol(limits: ChatLimits) -> Any:
     """Return uvicorn's HTTP protocol with these limits.
 
     Raises:

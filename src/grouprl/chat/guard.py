@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from grouprl.chat.limits import Access, Limits
+from grouprl.chat.limits import Access, ChatLimits
 from grouprl.chat.refusal import Refusal
 
 Message = MutableMapping[str, Any]
@@ -21,7 +21,7 @@ one nothing is read."""
 class Guard:
     """An ASGI application around another one, which gets only requests that are let in, each with its whole body."""
 
-    def __init__(self, app: Any, limits: Limits, access: Access) -> None:
+    def __init__(self, app: Any, limits: ChatLimits, access: Access) -> None:
         self.app, self.limits, self.access = app, limits, access
         self.held = 0
         """Bytes of the bodies of all requests that are being read or answered."""
@@ -38,13 +38,13 @@ class Guard:
             await self.app(scope, _again(whole, receive), send)
         except Refusal as error:
             await _refuse(error, send)
-        except _Gone:
+        except _ClientGone:
             pass
         finally:
             self.held -= body.held
 
 
-class _Gone(Exception):
+class _ClientGone(Exception):
     """The client went away before its body was whole."""
 
 
@@ -72,7 +72,7 @@ class _Body:
         while more:
             message = await self.receive()
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise _ClientGone
             part, more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
             if size > PATIENCE * self.limits.body_bytes:

@@ -14,7 +14,7 @@ LONGEST_KEY = 256
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChatLimits:
     """Bounds on what clients send and on how long they may take; sizes in bytes, times in seconds."""
 
     body_bytes: int = 4 * 2**20

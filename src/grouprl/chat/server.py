@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from grouprl.chat.connection import make_protocol
 from grouprl.chat.guard import Guard
-from grouprl.chat.limits import Access, Limits, key_of
+from grouprl.chat.limits import Access, ChatLimits, key_of
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion, as_json, last_pieces, piece
 from grouprl.chat.request import ChatRequest, read_request
@@ -44,7 +44,7 @@ class Backend(Protocol):
         ...
 
 
-def make_app(backend: Backend, limits: Limits | None = None, access: Access | None = None) -> Any:
+def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access | None = None) -> Any:
     """Return the ASGI application.
 
     Raises:
@@ -58,7 +58,7 @@ def make_app(backend: Backend, limits: Limits | None = None, access: Access | No
         from starlette.routing import Route
     except ImportError as error:
         raise MissingExtra("starlette", "serve", "A chat completions server") from error
-    limits = limits or Limits()
+    limits = limits or ChatLimits()
     work = _Work()
 
     async def models(_: Request) -> Any:
@@ -199,7 +199,7 @@ class Endpoint:
         backend: Backend,
         host: str = "127.0.0.1",
         port: int = 0,
-        limits: Limits | None = None,
+        limits: ChatLimits | None = None,
         access: Access | None = None,
     ) -> None:
         """Start the server in a thread; port 0 is any free one.
@@ -209,7 +209,7 @@ class Endpoint:
             RunError: if the port is taken.
         """
         self.backend = backend
-        limits, access = limits or Limits(), access or Access()
+        limits, access = limits or ChatLimits(), access or Access()
         app = make_app(backend, limits, replace(access, hosts=(*access.hosts, host)))
         try:
             import uvicorn

@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.envs.findings import Episode, Finding, Report
+    from grouprl.envs.findings import CheckedEpisode, EnvironmentFinding, EnvironmentReport
     from grouprl.tasks import Example, Task
 
 PROBLEMS = 1
@@ -121,7 +121,7 @@ def _of_task(task: Task) -> Target:
     )
 
 
-def _show(name: str, report: Report, console: Console) -> None:
+def _show(name: str, report: EnvironmentReport, console: Console) -> None:
     if report.shown is not None:
         _show_episode(report.shown, console)
         _show_facts(report.facts, console)
@@ -134,7 +134,7 @@ def _show(name: str, report: Report, console: Console) -> None:
         console.print(Text(f"{name}: no problems{more}", style="bold green"))
 
 
-def _show_episode(episode: Episode, console: Console) -> None:
+def _show_episode(episode: CheckedEpisode, console: Console) -> None:
     """Print how an episode went, turn by turn."""
     console.print(Text(f"An episode ({episode.chooser} actions, prompt {episode.example})", style="bold"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -165,7 +165,7 @@ def _show_facts(facts: dict[str, Any], console: Console) -> None:
     console.print(Text("   ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in plain.items())))
 
 
-def _show_finding(finding: Finding, console: Console) -> None:
+def _show_finding(finding: EnvironmentFinding, console: Console) -> None:
     from grouprl.cli.wording import in_one_line
 
     style, mark = ("bold red", "✗") if finding.serious else ("bold yellow", "!")

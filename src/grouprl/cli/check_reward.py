@@ -17,7 +17,7 @@ from rich.text import Text
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:
-    from grouprl.rewards.attacks import Case, Report
+    from grouprl.rewards.attacks import AttackReport, Case
     from grouprl.tasks import Task
 
 WON = 1
@@ -59,7 +59,7 @@ def check_reward_command(
 
     [bold]Exit codes[/] 0 nothing passed, 1 something did, 2 not found.
     """
-    from grouprl.rewards.attacks import CANARY, Finding, attack
+    from grouprl.rewards.attacks import CANARY, AttackFinding, attack
     from grouprl.rewards.workers import in_workers
 
     reward, cases = _target(name, task, examples)
@@ -72,7 +72,7 @@ def check_reward_command(
             if scorer is not reward:
                 scorer.close()  # type: ignore[attr-defined]
         if canary.exists():
-            ran = Finding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
+            ran = AttackFinding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
             report = dataclasses.replace(report, findings=(ran, *report.findings))
     if as_json:
         typer.echo(json.dumps({"reward": name, **dataclasses.asdict(report)}, ensure_ascii=True))
@@ -140,7 +140,7 @@ def _own_cases(reward: Any, name: str) -> list[Case]:
     return [Case(f"example {n}", requested, each.columns, (each.completion,)) for n, each in enumerate(examples)]
 
 
-def _show(name: str, report: Report, note: str, shown: int, console: Console) -> None:
+def _show(name: str, report: AttackReport, note: str, shown: int, console: Console) -> None:
     if note:
         console.print(Text(f"! {note}", style="yellow"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")

@@ -166,7 +166,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
 
 
 def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
-    from grouprl.policy.team import Team
+    from grouprl.policy.team import TeamPolicy
     from grouprl.tasks import load_task
     from grouprl.train.export import load_trained
 
@@ -183,7 +183,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
         "seed": config.seed,
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
-    policy = trained.policy.of(requested.agents) if isinstance(trained.policy, Team) else trained.policy
+    policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting)
 
 

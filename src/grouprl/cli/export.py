@@ -9,11 +9,11 @@ import typer
 
 from grouprl.core.terminal import Terminal
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def export_command(
-    run: Run,
+    run: RunArgument,
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder that does not exist yet or is empty.")],
     checkpoint: Annotated[
         int | None, typer.Option(metavar="STEP", help="The checkpoint after STEP steps instead of the final model.")
@@ -37,7 +37,7 @@ def export_command(
     telling().print(f"Wrote {when} of {run} to {dest}")
 
 
-def report_command(run: Run) -> None:
+def report_command(run: RunArgument) -> None:
     """Rewrite the report of a run: curves, completions before and after, health, on one self-contained page.
 
     Training does this at its end; this command is for runs that are still

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.train import Changes, Source
+from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def plan_command(
-    source: Source,
+    source: SourceArgument,
     changes: Changes = None,
     everything: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,

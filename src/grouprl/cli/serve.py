@@ -67,7 +67,7 @@ def serve_command(
     [bold]Then[/]
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=me python my_agent.py
     """
-    from grouprl.chat import Access, Endpoint, Limits
+    from grouprl.chat import Access, ChatLimits, Endpoint
     from grouprl.cli.quiet import silence_loading_bars
     from grouprl.serve import Retention, Service
 
@@ -84,7 +84,7 @@ def serve_command(
         keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
     )
-    limits = Limits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
+    limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
     try:
         if not api_key and host not in ("127.0.0.1", "localhost", "::1"):

@@ -15,7 +15,7 @@ from grouprl.core.terminal import Terminal
 if TYPE_CHECKING:
     from grouprl.config.run import Config
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="A YAML file, or the name of a recipe.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeat for more. Example: optim.lr=1e-3"),

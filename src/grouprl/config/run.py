@@ -31,7 +31,7 @@ from grouprl.config.sections import (
     Section,
     Seed,
     Warmup,
-    Whole,
+    WrittenWhole,
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
@@ -43,7 +43,7 @@ class Config(Section):
     task: str | dict[str, Any] = "addition"
     model: Model = Model()
     method: str | dict[str, Any] = "grpo"
-    steps: Whole = 200
+    steps: WrittenWhole = 200
     """Rollouts to train on."""
     seed: Seed = 0
     warmup: Warmup = Warmup()

@@ -25,12 +25,12 @@ def _number(value: Any) -> Any:
 
 Int = Annotated[int, pydantic.BeforeValidator(_number)]
 Float = Annotated[float, pydantic.BeforeValidator(_number)]
-Count = Annotated[Int, Field(ge=1, le=10**9)]
-Whole = Annotated[Int, Field(ge=0, le=10**9)]
+WrittenCount = Annotated[Int, Field(ge=1, le=10**9)]
+WrittenWhole = Annotated[Int, Field(ge=0, le=10**9)]
 Seed = Annotated[Int, Field(ge=0, lt=2**63)]
-Positive = Annotated[Float, Field(gt=0)]
-NonNegative = Annotated[Float, Field(ge=0)]
-Share = Annotated[Float, Field(ge=0, le=1)]
+WrittenPositive = Annotated[Float, Field(gt=0)]
+WrittenNonNegative = Annotated[Float, Field(ge=0)]
+WrittenShare = Annotated[Float, Field(ge=0, le=1)]
 SWITCH = {True: "on", False: "off"}
 """YAML reads on and off as true and false."""
 Switch = Annotated[
@@ -67,20 +67,20 @@ class Section(pydantic.BaseModel):
 class Tiny(Section):
     """Size of the model that `model: tiny` builds from scratch."""
 
-    hidden: Count = 64
-    layers: Count = 3
-    heads: Count = 4
-    kv_heads: Count | None = None
-    intermediate: Count = 176
-    max_positions: Count = 512
+    hidden: WrittenCount = 64
+    layers: WrittenCount = 3
+    heads: WrittenCount = 4
+    kv_heads: WrittenCount | None = None
+    intermediate: WrittenCount = 176
+    max_positions: WrittenCount = 512
 
 
 class Lora(Section):
     """Low-rank adapters instead of full training (extra `lora`)."""
 
-    r: Count = 16
-    alpha: Positive = 32.0
-    dropout: Share = 0.0
+    r: WrittenCount = 16
+    alpha: WrittenPositive = 32.0
+    dropout: WrittenShare = 0.0
     target_modules: str | tuple[str, ...] = "all-linear"
 
 
@@ -116,10 +116,10 @@ class Warmup(Section):
 
     old_names = {"rise": "warmup_steps"}
 
-    steps: Whole = 0
-    batch: Count = 128
-    lr: Positive = 3e-3
-    warmup_steps: Whole = 30
+    steps: WrittenWhole = 0
+    batch: WrittenCount = 128
+    lr: WrittenPositive = 3e-3
+    warmup_steps: WrittenWhole = 30
     """Steps over which the learning rate rises linearly; then it falls linearly to a tenth."""
 
 
@@ -128,15 +128,15 @@ class BatchPlan(Section):
 
     old_names = {"group": "group_size"}
 
-    prompts: Count = 32
+    prompts: WrittenCount = 32
     """Prompts per rollout."""
-    group_size: Count = 16
+    group_size: WrittenCount = 16
     """Completions per prompt."""
-    minibatches: Count = 1
+    minibatches: WrittenCount = 1
     """Optimiser steps that share one pass over a rollout; groups are kept whole."""
-    epochs: Count = 1
+    epochs: WrittenCount = 1
     """Passes over each rollout."""
-    tokens_per_microbatch: Count = 16384
+    tokens_per_microbatch: WrittenCount = 16384
     """Upper limit of tokens (prompt and completion) that go through the model at once; changes memory, not results."""
 
 
@@ -145,18 +145,18 @@ class Data(Section):
 
     old_names = {"questions": "prompts"}
 
-    prompts: Count | None = None
-    """Only the first so many training prompts; None: all. Curricula that return to prompts need a finite number."""
+    prompts: WrittenCount | None = None
+    """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
 
 
 class Sampling(Section):
     """How completions are sampled in training."""
 
-    temperature: Positive = 1.0
-    max_new_tokens: Count | None = None
+    temperature: WrittenPositive = 1.0
+    max_new_tokens: WrittenCount | None = None
     """None: the task's own budget."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Whole = 0
+    top_k: WrittenWhole = 0
     stop: tuple[str, ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
@@ -173,17 +173,17 @@ class Optim(Section):
     """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
     settings: dict[str, Any] = {}
     """Further arguments of that optimiser, for instance {momentum: 0.9} of sgd."""
-    lr: Positive = 1e-6
+    lr: WrittenPositive = 1e-6
     """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    min_lr_ratio: Share = 0.05
+    min_lr_ratio: WrittenShare = 0.05
     """Learning rate at the end, as a share of `lr` (linear and cosine)."""
-    warmup_steps: Whole = 0
+    warmup_steps: WrittenWhole = 0
     """Steps over which the learning rate rises linearly from 0."""
-    betas: tuple[Share, Share] = (0.9, 0.95)
-    """For optimisers that have betas."""
-    weight_decay: NonNegative = 0.0
-    grad_clip: NonNegative = 1.0
+    betas: tuple[WrittenShare, WrittenShare] = (0.9, 0.95)
+    """Of optimisers that have betas."""
+    weight_decay: WrittenNonNegative = 0.0
+    grad_clip: WrittenNonNegative = 1.0
     """Largest norm of the gradient; 0 turns clipping off."""
 
 
@@ -192,15 +192,15 @@ class Eval(Section):
 
     old_names = {"questions": "prompts", "final_questions": "final_prompts"}
 
-    every: Whole = 20
+    every: WrittenWhole = 20
     """Steps between evaluations; 0: only before and after."""
-    prompts: Count = 256
+    prompts: WrittenCount = 256
     """Held-out prompts used while training."""
-    final_prompts: Count = 1024
+    final_prompts: WrittenCount = 1024
     """Held-out prompts used before and after training."""
-    samples: Count = 1
+    samples: WrittenCount = 1
     """Sampled completions per prompt."""
-    k: tuple[Count, ...] = (1,)
+    k: tuple[WrittenCount, ...] = (1,)
     """pass@k for these k; each at most `samples`."""
 
 
@@ -215,16 +215,16 @@ class Reward(Section):
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
     """What happens to a completion whose reward or environment failed: it is left out, or its whole group, or it is
     worth 0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
-    max_failed_fraction: Share = 0.1
+    max_failed_fraction: WrittenShare = 0.1
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
     run."""
-    workers: Whole | Literal["auto"] = "auto"
-    """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a limit.
+    workers: WrittenWhole | Literal["auto"] = "auto"
+    """Processes in which the reward runs, killed and replaced when they hang; 0: in the trainer's own, without a clock.
     `auto`: one per core, but none for built-in rewards that always end within microseconds. Each imports the reward
     once; what it prints is shown only when it fails."""
-    timeout: Positive = 10.0
+    timeout: WrittenPositive = 10.0
     """Seconds per completion, in workers; a reward that takes the whole batch in one call has the sum."""
-    memory_gb: Positive = 4.0
+    memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
     """Whether the reward is tested on its known correct and known wrong completions before the run."""
@@ -233,13 +233,13 @@ class Reward(Section):
 class Acting(Section):
     """Where the environments of a task act, and how long they may take."""
 
-    workers: Whole | Literal["auto"] = "auto"
-    """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a time
-    limit. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
+    workers: WrittenWhole | Literal["auto"] = "auto"
+    """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
+    clock. `auto`: one per core for environments of yours and of other packages, none for this package's, which always
     return."""
-    timeout: Positive = 60.0
+    timeout: WrittenPositive = 60.0
     """Seconds that one call of an environment may take, in workers; one that takes longer has failed."""
-    memory_gb: Positive = 4.0
+    memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
 
 
@@ -248,17 +248,17 @@ class Run(Section):
 
     folder: str | None = None
     """None: `runs/<task>-<method>-s<seed>` (a number is appended when it exists)."""
-    checkpoint_every: Count = 20
-    keep: Count = 2
+    checkpoint_every: WrittenCount = 20
+    keep: WrittenCount = 2
     """Checkpoints kept."""
-    rollouts_every: Whole = 1
+    rollouts_every: WrittenWhole = 1
     """Rollouts are stored every so many steps; 0: never."""
-    threads: Count | Literal["auto"] = "auto"
-    """Threads of torch; with `async_steps`, of the trainer and of each sampler."""
-    async_steps: Whole = 0
+    threads: WrittenCount | Literal["auto"] = "auto"
+    """Threads of torch; with `async_steps` of the trainer and of each sampler."""
+    async_steps: WrittenWhole = 0
     """How many steps completions may be sampled ahead of their update, in a process of their own. 0: sampling and
     training take turns, and every completion is the current policy's."""
-    samplers: Count = 1
+    samplers: WrittenCount = 1
     """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""
     partial: bool = True
     """With `async_steps`: whether completions that are being sampled continue with new weights as soon as there are

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError, raised
 from grouprl.envs.environment import Step
-from grouprl.envs.findings import Episode, Findings, Report
+from grouprl.envs.findings import CheckedEpisode, EnvironmentReport, Findings
 from grouprl.envs.patterns import examine_agents, examine_episodes, summary
 from grouprl.envs.playing import over
 from grouprl.envs.values import examine_observation, examine_score, examine_scores, examine_step
@@ -46,7 +46,7 @@ def check_environment(
     seed_of: Callable[[Example, int], int] = lambda example, episode: episode,
     seconds: float = 10.0,
     agents: Sequence[str] = ("",),
-) -> Report:
+) -> EnvironmentReport:
     """Play an environment in many ways and report what breaks the rules of `grouprl.envs.Environment`.
 
     Args:
@@ -65,7 +65,7 @@ def check_environment(
     if min(episodes, max_turns) < 1:
         raise InputError(f"episodes is {episodes} and max_turns {max_turns}", "both are at least 1")
     examiner = _Examiner(make, max_turns, actions, seconds, agents)
-    played: list[Episode] = []
+    played: list[CheckedEpisode] = []
     for number in range(episodes):
         asked = example(number // PER_PROMPT)
         episode = examiner.examine(asked, seed_of(asked, number), number)
@@ -78,7 +78,7 @@ def check_environment(
     examine_agents(played, examiner.findings, agents)
     shown = next((each for each in played if each.chooser == "demonstrated"), None)
     shown = shown or next((each for each in played if each.chooser == "legal"), played[0] if played else None)
-    return Report(tuple(examiner.findings.by_name.values()), summary(played), shown)
+    return EnvironmentReport(tuple(examiner.findings.by_name.values()), summary(played), shown)
 
 
 class _Examiner:
@@ -89,7 +89,7 @@ class _Examiner:
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds
         self.findings = Findings()
 
-    def examine(self, example: Example, seed: int, number: int) -> Episode | None:
+    def examine(self, example: Example, seed: int, number: int) -> CheckedEpisode | None:
         """Play an episode, play it again, and try what must not be done; None if it could not be played."""
         self.findings.episode = f"example {example.id}, seed {seed}"
         try:
@@ -110,10 +110,10 @@ class _Examiner:
             return None
         return episode
 
-    def _play(self, environment: Any, example: Example, seed: int, chooser: str, number: int) -> Episode:
+    def _play(self, environment: Any, example: Example, seed: int, chooser: str, number: int) -> CheckedEpisode:
         first = self._reset(environment, example, seed)
         chooser = "random" if chooser == "legal" and not first.legal else chooser
-        episode = Episode(example.id, seed, chooser, first)
+        episode = CheckedEpisode(example.id, seed, chooser, first)
         rng = random.Random(number)
         while len(episode.steps) < self.max_turns and not episode.ended:
             action = self._choose(environment, episode, rng)
@@ -126,12 +126,12 @@ class _Examiner:
         self._score(environment, episode)
         return episode
 
-    def _replay(self, episode: Episode, example: Example, other: Any) -> Episode:
+    def _replay(self, episode: CheckedEpisode, example: Example, other: Any) -> CheckedEpisode:
         """Play the same actions in a fresh object, with steps of another object in between."""
         environment = self._made()
         if other is not None:
             self._reset(other, example, episode.seed + 1)
-        again = Episode(episode.example, episode.seed, "", self._reset(environment, example, episode.seed))
+        again = CheckedEpisode(episode.example, episode.seed, "", self._reset(environment, example, episode.seed))
         other_ended = other is None
         for action in episode.actions:
             if not other_ended:
@@ -144,7 +144,7 @@ class _Examiner:
         self._close(environment)
         return again
 
-    def _compare(self, one: Episode, two: Episode, how: str) -> None:
+    def _compare(self, one: CheckedEpisode, two: CheckedEpisode, how: str) -> None:
         rule = "(example, seed, actions) determine everything that an environment returns"
         remedy = "Draw chance from random.Random(seed) made in reset(); no clock, set order or global generator."
         if how != "alone":
@@ -158,7 +158,7 @@ class _Examiner:
             what = f"The same episode, played again {how}, gave {after} where it had given {before}"
             self.findings.add(name, what, rule, remedy, turn=turn)
 
-    def _second_reset(self, example: Example, seed: int, episode: Episode) -> None:
+    def _second_reset(self, example: Example, seed: int, episode: CheckedEpisode) -> None:
         """Reset an object twice: it may refuse, but it must not begin differently."""
         environment = self._made()
         self._reset(environment, example, seed)
@@ -192,7 +192,7 @@ class _Examiner:
             rule = "after the end step() raises, or gives no reward and stays ended"
             self.findings.add("after the end", what, rule, "Remember the end.")
 
-    def _choose(self, environment: Any, episode: Episode, rng: random.Random) -> str:
+    def _choose(self, environment: Any, episode: CheckedEpisode, rng: random.Random) -> str:
         legal = episode.observations[-1].legal
         if episode.chooser == "nonsense":
             return rng.choice(NONSENSE)
@@ -208,7 +208,7 @@ class _Examiner:
         texts = " ".join(observation.text for observation in episode.observations[-2:])
         return rng.choice(self.actions or (*texts.split(), *sorted(set(texts)), *"0123", "a", "b"))
 
-    def _step(self, environment: Any, episode: Episode, action: str) -> None:
+    def _step(self, environment: Any, episode: CheckedEpisode, action: str) -> None:
         turn, legal = len(episode.steps) + 1, episode.observations[-1].legal
         step = self.call("step", environment.step, action, turn=turn)
         episode.actions.append(action)
@@ -223,7 +223,7 @@ class _Examiner:
             raise _Stop
         return first
 
-    def _score(self, environment: Any, episode: Episode) -> None:
+    def _score(self, environment: Any, episode: CheckedEpisode) -> None:
         if callable(getattr(environment, "scores", None)):
             scores = self.call("scores", environment.scores)
             if not examine_scores(scores, self.findings, self.agents):
@@ -297,7 +297,7 @@ class _Examiner:
             signal.signal(signal.SIGALRM, before)
 
 
-def _difference(one: Episode, two: Episode) -> tuple[int, str, str] | None:
+def _difference(one: CheckedEpisode, two: CheckedEpisode) -> tuple[int, str, str] | None:
     """Return the first turn in which two episodes differ, and what each had; turn 0 is the beginning."""
     if _plain(one.first) != _plain(two.first):
         return 0, _text(one.first), _text(two.first)

@@ -12,7 +12,7 @@ LONGEST = 400
 
 
 @dataclass
-class Finding:
+class EnvironmentFinding:
     """One broken rule: what was seen first, the rule, the remedy, and in how many episodes it was seen."""
 
     name: str
@@ -28,7 +28,7 @@ class Findings:
     """Findings by name; a rule that is broken again in another episode is counted, not repeated."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Finding] = {}
+        self.by_name: dict[str, EnvironmentFinding] = {}
         self.episode = ""
         self._seen: set[tuple[str, str]] = set()
 
@@ -44,14 +44,14 @@ class Findings:
         if name not in self.by_name:
             what = what if len(what) <= LONGEST else f"{what[: 2 * LONGEST // 3]} … {what[-LONGEST // 4 :]}"
             where = self.episode + ("" if turn is None else f", turn {turn}")
-            self.by_name[name] = Finding(name, serious, what, rule, remedy, where)
+            self.by_name[name] = EnvironmentFinding(name, serious, what, rule, remedy, where)
         elif (name, self.episode) not in self._seen:
             self.by_name[name].episodes += 1
         self._seen.add((name, self.episode))
 
 
 @dataclass
-class Episode:
+class CheckedEpisode:
     """An episode that was played: who chose, what was seen, done and given."""
 
     example: str
@@ -79,21 +79,21 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Report:
+class EnvironmentReport:
     """The result of an examination."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[EnvironmentFinding, ...]
     facts: dict[str, Any]
-    shown: Episode | None
+    shown: CheckedEpisode | None
     """One episode, demonstrated where the environment can."""
 
     @property
-    def problems(self) -> tuple[Finding, ...]:
+    def problems(self) -> tuple[EnvironmentFinding, ...]:
         """What must be changed before training."""
         return tuple(finding for finding in self.findings if finding.serious)
 
     @property
-    def advice(self) -> tuple[Finding, ...]:
+    def advice(self) -> tuple[EnvironmentFinding, ...]:
         """What should be looked at."""
         return tuple(finding for finding in self.findings if not finding.serious)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grouprl.core.errors import InputError
 from grouprl.envs import minigrid
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.spaces import Wording, countable, spell
+from grouprl.envs.spaces import SpaceWording, countable, spell
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -47,7 +47,7 @@ class GymEnvironment:
             success: total reward from which an episode is correct; None: any above 0.
             invalid: reward of an invalid action.
         """
-        self._make, self._wording, self._max_turns = make, Wording(tuple(words), decimals), max_turns
+        self._make, self._wording, self._max_turns = make, SpaceWording(tuple(words), decimals), max_turns
         self._instructions, self._decimals, self._success = instructions, decimals, success
         self._invalid = invalid
         self._env: Any = None

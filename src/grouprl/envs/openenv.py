@@ -26,7 +26,7 @@ FULL = "CAPACITY_REACHED"
 
 
 @dataclass(frozen=True)
-class Wording:
+class OpenEnvWording:
     """How observations are shown and actions are read."""
 
     shown: str | None = None
@@ -67,7 +67,7 @@ class OpenEnvEnvironment:
     def __init__(
         self,
         url: str,
-        wording: Wording,
+        wording: OpenEnvWording,
         *,
         max_turns: int,
         instructions: str = "",

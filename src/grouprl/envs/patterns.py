@@ -9,7 +9,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from grouprl.envs.environment import Observation
-from grouprl.envs.findings import Episode, Findings
+from grouprl.envs.findings import CheckedEpisode, Findings
 
 CHOOSERS = ("demonstrated", "legal", "random", "nonsense")
 FEW_STATES = 40
@@ -20,7 +20,7 @@ FEW_TURNS = 6
 """Turns below which a growing observation may be chance."""
 
 
-def examine_episodes(played: Sequence[Episode], findings: Findings) -> None:
+def examine_episodes(played: Sequence[CheckedEpisode], findings: Findings) -> None:
     """Note what is wrong with all episodes together."""
     for episode in played:
         findings.episode = f"example {episode.example}, seed {episode.seed}"
@@ -31,7 +31,7 @@ def examine_episodes(played: Sequence[Episode], findings: Findings) -> None:
     _examine_returns(played, findings)
 
 
-def examine_agents(played: Sequence[Episode], findings: Findings, agents: Sequence[str]) -> None:
+def examine_agents(played: Sequence[CheckedEpisode], findings: Findings, agents: Sequence[str]) -> None:
     """Note agents that never act, and a first one that is never scored."""
     acted = {seen.agent for episode in played for seen in episode.observations[: len(episode.steps)]}
     idle = [agent for agent in agents if agent not in acted]
@@ -41,7 +41,7 @@ def examine_agents(played: Sequence[Episode], findings: Findings, agents: Sequen
         findings.advise("idle agents", what, rule, "Leave it out of `agents`, or let an observation name it.")
 
 
-def summary(played: Sequence[Episode]) -> dict[str, Any]:
+def summary(played: Sequence[CheckedEpisode]) -> dict[str, Any]:
     """Return the numbers that a person wants to see: turns, returns, validity, states, each by who chose."""
     visits = [key for key, _ in _visits(played)]
     facts: dict[str, Any] = {"episodes": len(played), "states": len(set(visits)), "visits": len(visits)}
@@ -64,7 +64,7 @@ def summary(played: Sequence[Episode]) -> dict[str, Any]:
     return facts
 
 
-def _examine_growth(episode: Episode, findings: Findings) -> None:
+def _examine_growth(episode: CheckedEpisode, findings: Findings) -> None:
     lengths = [len(step.observation.text) for step in episode.steps]
     if len(lengths) >= FEW_TURNS and all(a < b for a, b in pairwise(lengths)):
         what = f"The observation grew on each of {len(lengths)} turns, from {lengths[0]} to {lengths[-1]} characters"
@@ -72,7 +72,7 @@ def _examine_growth(episode: Episode, findings: Findings) -> None:
         findings.add("growing text", what, rule, "Leave the history out of the text.")
 
 
-def _examine_beginnings(played: Sequence[Episode], findings: Findings) -> None:
+def _examine_beginnings(played: Sequence[CheckedEpisode], findings: Findings) -> None:
     firsts: dict[str, set[str]] = defaultdict(set)
     for episode in played:
         firsts[episode.example].add(episode.first.text)
@@ -85,7 +85,7 @@ def _examine_beginnings(played: Sequence[Episode], findings: Findings) -> None:
             return
 
 
-def _visits(played: Sequence[Episode]) -> Iterator[tuple[tuple[str, str], Observation]]:
+def _visits(played: Sequence[CheckedEpisode]) -> Iterator[tuple[tuple[str, str], Observation]]:
     """Yield (example, state key) and observation of every state reached by a valid action that has a key."""
     for episode in played:
         for step in episode.steps:
@@ -93,7 +93,7 @@ def _visits(played: Sequence[Episode]) -> Iterator[tuple[tuple[str, str], Observ
                 yield (episode.example, step.observation.state), step.observation
 
 
-def _examine_states(played: Sequence[Episode], findings: Findings) -> None:
+def _examine_states(played: Sequence[CheckedEpisode], findings: Findings) -> None:
     seen: dict[tuple[str, str], Observation] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for key, observation in _visits(played):
@@ -115,7 +115,7 @@ def _examine_states(played: Sequence[Episode], findings: Findings) -> None:
         findings.advise("some keys", "Some observations have a state key and some have none", "all have one or none")
 
 
-def _examine_returns(played: Sequence[Episode], findings: Findings) -> None:
+def _examine_returns(played: Sequence[CheckedEpisode], findings: Findings) -> None:
     totals = [episode.total for episode in played]
     if len(totals) >= FEW_TOTALS and min(totals) == max(totals):
         what = f"All {len(totals)} episodes gave {totals[0]:g}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
-from grouprl.envs.spaces import Wording, countable, number_words, spell
+from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -116,8 +116,8 @@ class PettingZooEnvironment:
         agent = self._env.agent_selection
         return self._wording(agent).any_action(self._env.action_space(agent), self._legal, rng or self._luck)
 
-    def _wording(self, agent: str) -> Wording:
-        return Wording(number_words(self._env.action_space(agent)), self._decimals)
+    def _wording(self, agent: str) -> SpaceWording:
+        return SpaceWording(number_words(self._env.action_space(agent)), self._decimals)
 
     def _pass_on(self) -> tuple[dict[str, float], bool]:
         """Go to the next agent that can act; return what agents earned on the way, and whether one reached its end.

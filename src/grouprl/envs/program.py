@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grouprl.chat.limits import Limits
+from grouprl.chat.limits import ChatLimits
 from grouprl.chat.reply import Choice, Completion, said
 from grouprl.chat.request import ChatRequest, Refusal, continues
 from grouprl.chat.server import Endpoint, Pieces
@@ -121,7 +121,7 @@ class ProgramEnvironment:
 
     def close(self) -> None:
         """Stop the program; its further requests are refused."""
-        RunContext.here().sessions.pop(self._key, None)
+        ProcessEndpoint.here().sessions.pop(self._key, None)
         if self._stop is not None:
             self._stop()
         while self._asked is not None or not self._events.empty():
@@ -134,7 +134,7 @@ class ProgramEnvironment:
         if self._stop is not None:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = example.columns
-        context = RunContext.here()
+        context = ProcessEndpoint.here()
         context.sessions[self._key] = _Session(self._events, self._agents)
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
@@ -196,23 +196,23 @@ class DemonstratedProgram(ProgramEnvironment):
         return self._expert(self._asked.request.messages, rng, **self._columns)
 
 
-class RunContext:
+class ProcessEndpoint:
     """The endpoint of this process: requests go to the environment whose key they bear."""
 
-    _here: RunContext | None = None
+    _here: ProcessEndpoint | None = None
     _lock = threading.Lock()
 
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self.pid = os.getpid()
-        self.url = Endpoint(self, limits=Limits(answer_seconds=None)).url
+        self.url = Endpoint(self, limits=ChatLimits(answer_seconds=None)).url
 
     @classmethod
-    def here(cls) -> RunContext:
+    def here(cls) -> ProcessEndpoint:
         """Return this process's desk; it is opened when it is first needed."""
         with cls._lock:
             if cls._here is None or cls._here.pid != os.getpid():
-                cls._here = RunContext()
+                cls._here = ProcessEndpoint()
             return cls._here
 
     @property

@@ -95,7 +95,7 @@ def action_numbers(space: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Wording:
+class SpaceWording:
     """How the actions of spaces are said: Discrete ones by `words`, in order; where there are none, by numbers."""
 
     words: tuple[str, ...]

@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.envs import Environment
 from grouprl.envs.stage import Stage
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Request, Sampler, StoredRows
 from grouprl.records.examples import Example, Message
 from grouprl.records.samples import join_scores
@@ -122,7 +122,7 @@ class Examiner:
         make = environments(self.task)
         if make is not None:
             return self._play(make, requested, each, seeds, greedy, meter)
-        if isinstance(self.policy, Team):
+        if isinstance(self.policy, TeamPolicy):
             raise InputError(
                 f"the task '{self.task.name}' is for a single policy",
                 f"this one is a team of {', '.join(self.policy.members)}",

@@ -16,7 +16,7 @@ from grouprl.methods.registry import Entry
 
 
 @dataclass(frozen=True)
-class KnownExample:
+class ContrastExample:
     """Completions on which two methods are compared; `log_ratio` is logp - old_logp at the tokens of each
     completion."""
 
@@ -28,18 +28,20 @@ class KnownExample:
 
 
 EXAMPLES = (
-    KnownExample("one correct completion of four, on policy", (1, 0, 0, 0), (4, 2, 2, 1)),
-    KnownExample(
+    ContrastExample("one correct completion of four, on policy", (1, 0, 0, 0), (4, 2, 2, 1)),
+    ContrastExample(
         "the same after the policy has moved (ratios between 0.61 and 1.65)",
         (1, 0, 0, 0),
         (4, 2, 2, 1),
         ((0.1, 0.5, -0.4, 0.0), (0.3, -0.5), (-0.1, 0.05), (-0.3,)),
     ),
-    KnownExample("a mixed group beside an easy one", (1, 0, 1, 1, 1, 0), (2, 1, 2, 2, 1, 1), groups=(0, 0, 1, 1, 1, 1)),
+    ContrastExample(
+        "a mixed group beside an easy one", (1, 0, 1, 1, 1, 0), (2, 1, 2, 2, 1, 1), groups=(0, 0, 1, 1, 1, 1)
+    ),
 )
 
 
-def example_batch(example: KnownExample, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
+def example_batch(example: ContrastExample, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
     """Return the batch and the log-probs of an example; what a method may need beyond it is neutral.
 
     The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated;
@@ -113,7 +115,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     )
 
 
-def numbers(method: Method, example: KnownExample) -> list[dict[str, Any]]:
+def numbers(method: Method, example: ContrastExample) -> list[dict[str, Any]]:
     """Return what is known of each completion of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
     ready = method.compute_loss_weights(method.compute_advantages(batch))

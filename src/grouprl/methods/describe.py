@@ -117,12 +117,13 @@ def families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.family, []).append(entry)
-    return dict(sorted(found.items(), key=lambda item: (item[0].startswith("dialects"), item[0] != "group")))
+    return dict(sorted(found.items(), key=lambda item: (item[0] == "dialects", item[0] != "group_relative")))
 
 
 def family_words(entry: Entry) -> str:
-    """Return the first line of the family's module, which says what its methods share."""
-    return (sys.modules[entry.function.__module__].__doc__ or entry.family).strip().splitlines()[0]
+    """Return the first line of the family's folder, which says what its methods share."""
+    package = sys.modules.get(entry.function.__module__.rpartition(".")[0])
+    return (getattr(package, "__doc__", None) or entry.family).strip().splitlines()[0]
 
 
 def year(entry: Entry) -> int:

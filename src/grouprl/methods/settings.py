@@ -11,8 +11,6 @@ from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.algorithms.rewards.shaping import KLInReward
 from grouprl.methods.card import Paper
 
-NonNegative = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 ClipLow = Annotated[float, Field(ge=0, le=1)]
 Spread = Literal["sample_std", "population_std"]
 DualClip = Annotated[float, Field(gt=1)] | None

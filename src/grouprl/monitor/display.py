@@ -14,7 +14,7 @@ from rich.text import Text
 from grouprl.core.terminal import Terminal
 from grouprl.evaluation.sampling import Sample
 from grouprl.monitor.finding import Finding
-from grouprl.monitor.screen import Screen, line
+from grouprl.monitor.screen import RunScreen, line
 from grouprl.monitor.summary import side_by_side, summary_table
 
 __all__ = ["Display", "Sample", "side_by_side", "summary_table"]
@@ -44,7 +44,7 @@ class Display:
         self.total_steps = total_steps
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self._clock = clock
-        self._screen = Screen(clock)
+        self._screen = RunScreen(clock)
         self._live: Live | None = None
         self._told: dict[str, str] = {}
         self._last_shown = float("-inf")

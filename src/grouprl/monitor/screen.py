@@ -27,7 +27,7 @@ PACE_STEPS = 30
 
 
 @dataclass
-class Screen:
+class RunScreen:
     """State of the display; rendering it draws the picture. Safe to render from another thread."""
 
     clock: Any
@@ -199,7 +199,7 @@ def thousands(value: Any) -> str:
     return f"{number:.0f}"
 
 
-def line(screen: Screen, record: Mapping[str, Any]) -> Text:
+def line(screen: RunScreen, record: Mapping[str, Any]) -> Text:
     """Write a record as one line of a log."""
     if record.get("phase") == "eval":
         return Text(f"eval at step {record.get('step', '?')}: {_evaluation(record, {})}")

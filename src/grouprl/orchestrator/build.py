@@ -18,7 +18,7 @@ from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.load import load_policy, resolve_device, resolve_dtype
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Policy
 from grouprl.tasks import Task
 
@@ -36,7 +36,7 @@ def build_policy(config: Config, task: Task) -> Policy:
     if len(names) == 1:
         return _build_one(config, task, config.model.name, config.seed)
     members = {agent: _build_one(config, task, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
-    return Team(members)
+    return TeamPolicy(members)
 
 
 def build_kind(config: Config, task: Task) -> Policy:

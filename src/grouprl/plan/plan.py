@@ -59,7 +59,7 @@ EPISODES = 8
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageLine:
     """One part of the method: in words and in symbols."""
 
     kind: str
@@ -85,7 +85,7 @@ class Plan:
     costs: tuple[Cost, ...]
     pass_choices: tuple[PassChoice, ...]
     """How rows go through the model."""
-    stages: tuple[Stage, ...]
+    stages: tuple[StageLine, ...]
     formula: str
     settings: tuple[Setting, ...]
     method_settings: tuple[Setting, ...]
@@ -179,7 +179,7 @@ def plan(config: Config) -> Plan:
         further=tuple(_extra_sampling(method, facts)),
         costs=costs,
         pass_choices=pass_choices(config, model, batch),
-        stages=tuple(Stage(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
+        stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
         method_settings=tuple(method_settings(resolved)),

@@ -15,7 +15,7 @@ from torch.nn.utils import skip_init
 from grouprl.core.errors import InputError
 from grouprl.policy import gradient_norms, statistics
 from grouprl.policy.choose_engine import choose_engine
-from grouprl.policy.engine import Engine, Readout
+from grouprl.policy.engine import ModelEngine, Readout
 from grouprl.policy.frozen import FrozenPolicy
 from grouprl.policy.lean import LeanEngine, LeanModel
 from grouprl.policy.lora import dropping, is_adapted
@@ -69,7 +69,7 @@ class CausalPolicy(Trainable):
         per_token = bytes_per_token(text, self.dtype.itemsize)
         self._cached_tokens = cached_tokens(text, self.device)
         kept = kept_tokens(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: Engine = choose_engine(model, engine, passes, kept)
+        self._engine: ModelEngine = choose_engine(model, engine, passes, kept)
         self.value_head = self._build_value_head() if value_head else None
 
     @property

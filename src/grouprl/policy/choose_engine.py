@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.policy.engine import Engine
+from grouprl.policy.engine import ModelEngine
 from grouprl.policy.lean import AUTO_LIMIT, LeanEngine, why_not_lean
 from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.transformers_engine import TransformersEngine
@@ -14,7 +14,7 @@ from grouprl.policy.transformers_engine import TransformersEngine
 ENGINES = ("auto", "lean", "transformers")
 
 
-def choose_engine(model: Any, engine: str, settings: PassSettings = AUTO, kept: float = math.inf) -> Engine:
+def choose_engine(model: Any, engine: str, settings: PassSettings = AUTO, kept: float = math.inf) -> ModelEngine:
     """Return the engine called `engine`; "auto" is lean where that is exact, allowed and the model is not large.
 
     In passes of more than `kept` tokens layers are computed anew in the backward pass.

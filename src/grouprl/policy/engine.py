@@ -98,7 +98,7 @@ class Readout:
                 yield part, F.linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v)
 
 
-class Engine(Protocol):
+class ModelEngine(Protocol):
     """A way to run the model; all ways give the same numbers."""
 
     name: str

@@ -18,7 +18,7 @@ from torch import nn
 from grouprl.policy.engine import Head, Readout
 from grouprl.policy.lean_attention import HeadLayout, attention
 from grouprl.policy.lean_ops import rms_norm, rotate, swiglu
-from grouprl.policy.lean_plan import Plan, plan_pass
+from grouprl.policy.lean_plan import PassPlan, plan_pass
 from grouprl.policy.lean_projection import EXACT, Projection, gated, project
 from grouprl.policy.lora import is_linear, linear_weight
 from grouprl.policy.microbatch import split_tree
@@ -128,7 +128,7 @@ class LeanModel:
         """Return the weight [d] of a norm of heads in the order of the interleaved pairs."""
         return weight[self._order[: self.size].to(self.device)]
 
-    def states(self, plan: Plan, checkpointing: bool = False) -> torch.Tensor:
+    def states(self, plan: PassPlan, checkpointing: bool = False) -> torch.Tensor:
         """Return the last hidden states of the plan's predictions, [N, hidden].
 
         With `checkpointing`, layers keep their input alone and are computed anew in the backward pass.
@@ -193,7 +193,7 @@ class LeanModel:
 class Stream:
     """The tokens of one pass: where they lie, and their rotary turns [S, 1, d / 2]."""
 
-    plan: Plan
+    plan: PassPlan
     layout: HeadLayout
     turn_s: torch.Tensor
 

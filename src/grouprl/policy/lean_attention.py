@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from grouprl.policy.lean_plan import Block, Plan
+from grouprl.policy.lean_plan import Block, PassPlan
 
 SHORT_KEYS = 128
 """On a CPU, up to so many keys two batched products beat the fused attention kernel."""
@@ -46,7 +46,7 @@ class HeadLayout:
     `_Attend` takes, `short`, then those of the fused kernel, `long`.
     """
 
-    def __init__(self, plan: Plan, heads: int, kv_heads: int) -> None:
+    def __init__(self, plan: PassPlan, heads: int, kv_heads: int) -> None:
         self.heads, self.kv_heads, self.total = heads, kv_heads, heads + 2 * kv_heads
         self.device, self.stream = plan.ids_s.device, len(plan.ids_s)
         few = [self.device.type == "cpu" and _keys(block).shape[1] <= SHORT_KEYS for block in plan.blocks]

@@ -41,7 +41,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PassPlan:
     """The stream of one pass.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
     blocks: tuple[Block, ...]
 
 
-def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> Plan:
+def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays: float = 1.0) -> PassPlan:
     """Lay out the rows of `tokens`; those that begin alike share it where that leaves `pays` times fewer tokens."""
     rows = read_rows(tokens)
     if math.isfinite(pays) and tokens.tree.ratio > pays:
@@ -71,7 +71,7 @@ def plan_pass(tokens: Tokens, dtype: torch.dtype, device: torch.device, *, pays:
     return _plan_whole(tokens, rows, dtype, device)
 
 
-def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: torch.device) -> Plan:
+def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: torch.device) -> PassPlan:
     prompt_b, response_b = _lengths(tokens)
     length_b = prompt_b + np.maximum(response_b - 1, 0)
     start_b = _starts(length_b)
@@ -80,7 +80,7 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
         Block(_padded(start_b[some], length_b[some], device), None, _causal(int(length_b[some].max()), dtype, device))
         for some in _classes(length_b, 0)
     ]
-    return Plan(
+    return PassPlan(
         _flat(rows, device),
         _tensor(_ramps(length_b), device),
         *_kept(state_m, int(length_b.sum()), device),
@@ -90,13 +90,13 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
     )
 
 
-def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> Plan:
+def _plan_tree(tokens: Tokens, rows: list[Ids], tree: Histories, dtype: torch.dtype, device: torch.device) -> PassPlan:
     path_rk, own_r, known = tree.paths(), tree.length_r - tree.common_r, tree.common_r
     going = (own_r > 0).nonzero()[0]
     chosen = [going[some] for some in _classes(own_r[going], int(tree.length_r.max()))]
     blocks = [_behind(path_rk[some], known[some], tree.length_r[some], dtype, device) for some in chosen]
     state_n, target_n, place_m = _predictions(tokens, path_rk[np.argsort(tree.order)], tree.distinct)
-    return Plan(
+    return PassPlan(
         _flat([rows[b][c:] for b, c in zip(tree.order, known, strict=True)], device),
         _tensor(np.repeat(known, own_r) + _ramps(own_r), device),
         *_kept(state_n, tree.distinct, device),

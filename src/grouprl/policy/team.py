@@ -29,7 +29,7 @@ class FrozenTeam:
         return _joined(tokens, outputs)
 
 
-class Team(Trainable):
+class TeamPolicy(Trainable):
     """One policy for each agent, with weights of its own; rows say whose they are (`Tokens.agents`).
 
     The policies may differ in everything but their tokens: an environment's text is encoded once for all. The step
@@ -57,7 +57,7 @@ class Team(Trainable):
         """Return the policy of agent number `agent`."""
         return self._by_number[agent]
 
-    def of(self, agents: Sequence[str]) -> Team | CausalPolicy:
+    def of(self, agents: Sequence[str]) -> TeamPolicy | CausalPolicy:
         """Return the policies of `agents`, in their order; of one agent its policy.
 
         Raises:
@@ -72,7 +72,7 @@ class Team(Trainable):
                 )
         if len(agents) == 1:
             return self.members[agents[0]]
-        return Team({name: self.members[name] for name in agents})
+        return TeamPolicy({name: self.members[name] for name in agents})
 
     @property
     def engine(self) -> str:
@@ -193,10 +193,10 @@ class Team(Trainable):
         for agent, member in self.members.items():
             member.save(Path(folder) / agent, adapter_only=adapter_only)
 
-    def copied(self, *, trainable: bool = True, value_head: bool = False) -> Team:
+    def copied(self, *, trainable: bool = True, value_head: bool = False) -> TeamPolicy:
         """Return a team of copies; see `CausalPolicy.copied`."""
         members = self.members.items()
-        return Team({agent: x.copied(trainable=trainable, value_head=value_head) for agent, x in members})
+        return TeamPolicy({agent: x.copied(trainable=trainable, value_head=value_head) for agent, x in members})
 
     def reference(self) -> FrozenTeam:
         """Return the frozen policies of the agents for KL terms."""

@@ -36,7 +36,7 @@ HALF_CLOSE = 0.1
 
 
 @dataclass(frozen=True)
-class Layout:
+class PassLayout:
     """Ids and positions [B,L], which keys are real [B, keys] (None: told by the positions), and places of states.
 
     `at_m` [M] are the flat places of the states that predict the responses, row after row.
@@ -131,7 +131,7 @@ class TransformersEngine:
         """Whole sequences one behind the other; positions that begin anew tell the model where each begins."""
         return self._laid_out(pack_sequences(tokens), tokens)
 
-    def _laid_out(self, layout: Layout, tokens: Tokens) -> Readout:
+    def _laid_out(self, layout: PassLayout, tokens: Tokens) -> Readout:
         with nullcontext() if self._keeps(tokens) else layers_anew(self.layers):
             states_bld, logits_blv, _ = self._forward(layout.ids_bl, layout.mask_bl, layout.position_bl, cached=False)
         return self._readout([states_bld], [logits_blv], layout.at_m, tokens)
@@ -193,7 +193,7 @@ class TransformersEngine:
         return Readout(hidden_md, target_m, None, logits_mv)
 
 
-def pad_sequences(tokens: Tokens) -> Layout:
+def pad_sequences(tokens: Tokens) -> PassLayout:
     """Lay each row out by itself, padded on the right."""
     width = max(tokens.lengths)
     ids_bl, mask_bl = (torch.zeros(len(tokens), width, dtype=torch.long) for _ in range(2))
@@ -203,10 +203,10 @@ def pad_sequences(tokens: Tokens) -> Layout:
         ids_bl[row, :end] = torch.tensor(prompt + response)
         mask_bl[row, :end] = 1
         at_m += range(row * width + len(prompt) - 1, row * width + end - 1)
-    return Layout(ids_bl, None, mask_bl, torch.tensor(at_m, dtype=torch.long))
+    return PassLayout(ids_bl, None, mask_bl, torch.tensor(at_m, dtype=torch.long))
 
 
-def pack_sequences(tokens: Tokens) -> Layout:
+def pack_sequences(tokens: Tokens) -> PassLayout:
     """Lay rows one behind the other in as few rows of the longest one's length as first fit needs.
 
     The last token of a response predicts nothing and is left out. What fills a row up are sequences of one token.
@@ -223,21 +223,21 @@ def pack_sequences(tokens: Tokens) -> Layout:
             start_b[row], at = number * width + at, end
     before_b = (start_b + np.array(tokens.prompt_lengths) - 1).tolist()
     at_m = [first + t for first, count in zip(before_b, tokens.response_lengths, strict=True) for t in range(count)]
-    return Layout(torch.from_numpy(ids), torch.from_numpy(position), None, torch.tensor(at_m, dtype=torch.long))
+    return PassLayout(torch.from_numpy(ids), torch.from_numpy(position), None, torch.tensor(at_m, dtype=torch.long))
 
 
-def left_padded(prompts: list[tuple[int, ...]]) -> Layout:
+def left_padded(prompts: list[tuple[int, ...]]) -> PassLayout:
     """Align prompts at their ends; the state of each one's last token comes last."""
     width = max(map(len, prompts))
     ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
     mask_nl = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])).long()
-    return Layout(ids_nl, (mask_nl.cumsum(-1) - 1).clamp(min=0), mask_nl, torch.empty(0, dtype=torch.long))
+    return PassLayout(ids_nl, (mask_nl.cumsum(-1) - 1).clamp(min=0), mask_nl, torch.empty(0, dtype=torch.long))
 
 
-def behind_prompts(rows: list[tuple[int, ...]], prompt_b: tuple[int, ...], seen_bp: torch.Tensor) -> Layout:
+def behind_prompts(rows: list[tuple[int, ...]], prompt_b: tuple[int, ...], seen_bp: torch.Tensor) -> PassLayout:
     """Lay responses, padded on the right, behind the keys of their prompts, of which `seen_bp` are real."""
     width = max(map(len, rows))
     ids_bl = torch.tensor([list(row) + [0] * (width - len(row)) for row in rows])
     position_bl = torch.tensor(prompt_b)[:, None] + torch.arange(width)
     real_bl = (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long()
-    return Layout(ids_bl, position_bl, torch.cat([seen_bp, real_bl], dim=1), torch.empty(0, dtype=torch.long))
+    return PassLayout(ids_bl, position_bl, torch.cat([seen_bp, real_bl], dim=1), torch.empty(0, dtype=torch.long))

@@ -39,7 +39,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AttackFinding:
     """What a reward should not do: a hack "passes", a completion "fails" it, an honest completion it "refuses"."""
 
     what: str
@@ -50,12 +50,12 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class AttackReport:
     """What an attack on a reward found."""
 
     attacks: int
     controls: int
-    findings: tuple[Finding, ...]
+    findings: tuple[AttackFinding, ...]
 
 
 EMPTY = ("", " ", "\n\n", "\t", "\0", "…", "x", "?", "-", ".", "[]", "{}", "()", "null", "None", "true", "True", "yes")
@@ -165,7 +165,7 @@ def _wrapped(kind: str, text: str, wrappers: Sequence[str]) -> Iterator[Attack]:
         )
 
 
-def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at: float = 1.0) -> Report:
+def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at: float = 1.0) -> AttackReport:
     """Try every hack on every case, then the right completions, so that they show what a hack has changed."""
     hacks = [(case, each) for case in cases for each in attacks(case.prompt, _bare(case), canary)]
     rights = [(case, text) for case in cases for text in case.right]
@@ -185,7 +185,7 @@ def attack(reward: Any, cases: Sequence[Case], canary: str = CANARY, correct_at:
             findings.append(_finding("fails", each.kind, case, each.completion, str(tried.status_b[place])))
         elif tried.correct_b[place] or (each.kind != NEAR and full is not None and paid >= full > 0):
             findings.append(_finding("passes", each.kind, case, each.completion, f"reward {paid:g}"))
-    return Report(len(hacks), len(rights), tuple(findings))
+    return AttackReport(len(hacks), len(rights), tuple(findings))
 
 
 def _bare(case: Case) -> str | None:
@@ -203,12 +203,12 @@ def _score(reward: Reward, asked: Sequence[tuple[Case, str]], correct_at: float)
     )
 
 
-def _refusals(rights: Sequence[tuple[Case, str]], scores: Scores, kind: str) -> list[Finding]:
+def _refusals(rights: Sequence[tuple[Case, str]], scores: Scores, kind: str) -> list[AttackFinding]:
     wrong = np.flatnonzero(~scores.correct_b).tolist()
     return [
         _finding("refuses", kind, *rights[i], f"{scores.status_b[i]}, reward {scores.reward_b[i]:g}") for i in wrong
     ]
 
 
-def _finding(what: str, kind: str, case: Case, completion: str, detail: str) -> Finding:
-    return Finding(what, kind, case.label, shorten(completion), detail)
+def _finding(what: str, kind: str, case: Case, completion: str, detail: str) -> AttackFinding:
+    return AttackFinding(what, kind, case.label, shorten(completion), detail)

@@ -20,7 +20,7 @@ from grouprl.rewards import clock
 from grouprl.rewards.contract import known_examples
 
 if TYPE_CHECKING:
-    from grouprl.sandbox import Outcome, SandboxSettings
+    from grouprl.sandbox import ProgramOutcome, SandboxSettings
 
 FENCED = re.compile(r"```(?:python3?|py3?)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 LONGEST = 1 << 20
@@ -200,7 +200,7 @@ class _Budget:
         return max(0.01, self._end - time.monotonic())
 
 
-def _run(settings: SandboxSettings, code: str, **given: Any) -> Outcome:
+def _run(settings: SandboxSettings, code: str, **given: Any) -> ProgramOutcome:
     """Run code; try again where the sandbox failed.
 
     A program that loses the fork server twice has failed: it may be to blame.

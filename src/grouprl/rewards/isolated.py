@@ -87,8 +87,8 @@ class Apart:
         return Spoiled(f"more than {cpu:g} s of processor time" if kind == "overdue" else str(said))
 
 
-class _Server:
-    """The process that forks, started when it is first needed, in whichever process needs it."""
+class _VerifierProcess:
+    """The process that forks, started when it is first needed, in whichever process asks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class _Server:
         self._lock, self._process = threading.Lock(), None
 
 
-SERVER = _Server()
+SERVER = _VerifierProcess()
 atexit.register(SERVER.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SERVER.forget)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.core.importing import import_object
 from grouprl.rewards import (
     bleu,
@@ -140,8 +141,9 @@ def _weighted(spec: Any) -> tuple[str, Reward, float]:
     options = dict(spec)
     options.pop("critical", None)
     weight = options.pop("weight", 1.0)
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
-        raise InputError(f"The weight of reward '{spec.get('name')}' is {weight!r}", "a weight is a number")
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not abs(weight) <= sys.float_info.max:
+        shown = "larger than any float" if type(weight) is int else shortened(weight)  # its digits may be too many
+        raise InputError(f"The weight of reward '{spec.get('name')}' is {shown}", "a weight is a finite number")
     return str(options.get("name")).rpartition(":")[2], _with_options(options), float(weight)
 
 

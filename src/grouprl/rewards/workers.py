@@ -57,7 +57,7 @@ class _Job:
 
 
 @dataclass
-class _Slot:
+class _WorkerSlot:
     """A worker and what it is doing; `deadline` is when it is given up."""
 
     process: WorkerProcess
@@ -123,7 +123,7 @@ class RewardWorkers(VerdictReward):
         self._hello = hello_frame(pack(reward), int(memory_gb * 2**30), warm_up)
         self._failed_starts, self._number = 0, 0
         self._lock = threading.Lock()
-        self._slots: list[_Slot] = []
+        self._slots: list[_WorkerSlot] = []
         self._end = weakref.finalize(self, _end, self._slots)
         try:
             self._fill_up()
@@ -189,7 +189,7 @@ class RewardWorkers(VerdictReward):
                 process = WorkerProcess(self._hello)
             except OSError as error:  # too many open files, no memory for another process
                 raise RunError(f"No worker process for the reward '{self.__name__}' can be started: {error}") from error
-            self._slots.append(_Slot(process, time.monotonic() + START_SECONDS))
+            self._slots.append(_WorkerSlot(process, time.monotonic() + START_SECONDS))
 
     def _await_first(self) -> None:
         nothing = _Batch(((), (), ()), ())
@@ -223,7 +223,7 @@ class RewardWorkers(VerdictReward):
         left = min(slot.deadline for slot in self._slots) - time.monotonic()
         poll.poll(1000 * max(0.0, min(left, LONGEST_WAIT)))
 
-    def _attend(self, slot: _Slot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
+    def _attend(self, slot: _WorkerSlot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
         """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
         process, ended = slot.process, slot.process.ended()
         process.flush()
@@ -240,7 +240,7 @@ class RewardWorkers(VerdictReward):
             process.say_where()
             self._lose(slot, batch, "timeout", overdue(limit), starts)
 
-    def _take(self, slot: _Slot, reply: list[Any], batch: _Batch, limit: float) -> None:
+    def _take(self, slot: _WorkerSlot, reply: list[Any], batch: _Batch, limit: float) -> None:
         kind, *values = reply
         if kind == "loaded":
             slot.loaded = True
@@ -253,7 +253,7 @@ class RewardWorkers(VerdictReward):
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: _Slot, job: _Job, values: list[Any], batch: _Batch, limit: float) -> None:
+    def _note(self, slot: _WorkerSlot, job: _Job, values: list[Any], batch: _Batch, limit: float) -> None:
         place, verdict = read_verdict(values)
         if place not in job.open:
             raise BadReply(f"a second verdict on completion {place}")
@@ -266,7 +266,7 @@ class RewardWorkers(VerdictReward):
         if not job.open:
             slot.job, slot.deadline = None, math.inf
 
-    def _lose(self, slot: _Slot, batch: _Batch, status: Status, what: str, starts: int) -> None:
+    def _lose(self, slot: _WorkerSlot, batch: _Batch, status: Status, what: str, starts: int) -> None:
         """End a worker; count what it was scoring as failed, or let others score it."""
         self._remove(slot)
         trace = _evidence("", slot.process.printed)
@@ -294,7 +294,7 @@ class RewardWorkers(VerdictReward):
             batch.fail([row for job in batch.waiting for row in job.rows], given_up)
             batch.waiting.clear()
 
-    def _remove(self, slot: _Slot) -> None:
+    def _remove(self, slot: _WorkerSlot) -> None:
         self._slots.remove(slot)
         slot.process.kill()
 
@@ -331,7 +331,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _end(slots: list[_Slot]) -> None:
+def _end(slots: list[_WorkerSlot]) -> None:
     for slot in slots:
         if slot.job is None and slot.ready:
             slot.process.hang_up()

@@ -26,7 +26,7 @@ SLOT_ROWS = 32
 """With fewer rows, one small product per row and head takes fewer operations."""
 
 
-class Layout:
+class CacheLayout:
     """Where the rows' prompts lie; the same for all layers.
 
     Attributes:
@@ -56,7 +56,7 @@ class Layout:
         self._place()
         return needed if gone else None
 
-    def apart(self, index_n: torch.Tensor) -> Layout:
+    def apart(self, index_n: torch.Tensor) -> CacheLayout:
         """Return the layout of the rows `index_n` with their prompts among their own slots."""
         of = self.row_r[index_n] if self.shared else index_n
         made = copy.copy(self)
@@ -142,7 +142,7 @@ def sharing_pays(lean: LeanModel, rows: int, prompts: int, width: int) -> bool:
 class _Prompts:
     """Keys and values of the shared prompts of one layer."""
 
-    def __init__(self, layout: Layout, k: torch.Tensor, v: torch.Tensor) -> None:
+    def __init__(self, layout: CacheLayout, k: torch.Tensor, v: torch.Tensor) -> None:
         self.layout, self.k, self.v = layout, k, v
 
     def scores(self, q: torch.Tensor) -> torch.Tensor:
@@ -169,14 +169,14 @@ class _Prompts:
 class RowCache:
     """[R, kv_heads, slots, d]: one small matrix per row and head."""
 
-    def __init__(self, lean: LeanModel, layout: Layout, rows: int, most: int, room: int) -> None:
+    def __init__(self, lean: LeanModel, layout: CacheLayout, rows: int, most: int, room: int) -> None:
         self.layout, self.rows, self.used = layout, rows, 0
         slots = room if layout.shared else layout.width + room
         self.kv = torch.empty(2, most, lean.kv_heads, slots, lean.size, dtype=lean.dtype, device=lean.device)
         self.prompts: _Prompts | None = None
 
     @classmethod
-    def of(cls, lean: LeanModel, layout: Layout, kv: torch.Tensor, most: int, room: int) -> RowCache:
+    def of(cls, lean: LeanModel, layout: CacheLayout, kv: torch.Tensor, most: int, room: int) -> RowCache:
         """Return the cache of rows of which all is known, [2,R,kv_heads,slots,d], prompts first."""
         made = cls(lean, layout, kv.shape[1], most, room)
         made.used = kv.shape[3]
@@ -241,7 +241,7 @@ class RowCache:
 class SlotCache:
     """[slots, R, heads, d]: all rows of a slot lie side by side, attention is a few long elementwise operations."""
 
-    def __init__(self, lean: LeanModel, layout: Layout, rows: int, most: int, room: int) -> None:
+    def __init__(self, lean: LeanModel, layout: CacheLayout, rows: int, most: int, room: int) -> None:
         self.layout, self.rows, self.used = layout, rows, 0
         slots = room if layout.shared else layout.width + room
         self.k = torch.empty(slots, most, lean.heads, lean.size, dtype=lean.dtype, device=lean.device)

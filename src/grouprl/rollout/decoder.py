@@ -47,7 +47,7 @@ class Giving(Decoder, Protocol):
         ...
 
 
-class Keeping(Giving, Protocol):
+class KeepingDecoder(Giving, Protocol):
     """A decoder that can also continue from such keys and values."""
 
     past: Any

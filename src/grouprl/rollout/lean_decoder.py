@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from grouprl.policy.lean import FEWER_ROWS, LeanModel
 from grouprl.policy.lean_ops import turned
 from grouprl.policy.lean_weights import LayerWeights, decoding_weights
-from grouprl.rollout.cache import Cache, Layout, RowCache, SlotCache, sharing_pays, slots_pay
+from grouprl.rollout.cache import Cache, CacheLayout, RowCache, SlotCache, sharing_pays, slots_pay
 from grouprl.rollout.decoder import reading_order
 from grouprl.rollout.turn_cache import Past
 
@@ -37,7 +37,7 @@ class LeanDecoder:
         row_r = torch.as_tensor(prompt_r, device=device)
         real_nl = torch.arange(width, device=device) >= width - length_n[:, None]
         most = rows or len(row_r)
-        self.layout = Layout(real_nl, row_r, lean.dtype, sharing_pays(lean, most, len(prompts), width))
+        self.layout = CacheLayout(real_nl, row_r, lean.dtype, sharing_pays(lean, most, len(prompts), width))
         kv = torch.zeros(len(lean.layers), 2, len(prompts), lean.kv_heads, width, lean.size, dtype=lean.dtype).to(
             device
         )

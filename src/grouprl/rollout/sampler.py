@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.decoding import Pause, Written, alike, decode
@@ -82,7 +82,7 @@ class LocalSampler:
         """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
         groups: dict[Any, list[int]] = {}
         for i, request in enumerate(requests):
-            owner = request.agent if isinstance(self.policy, Team) else 0
+            owner = request.agent if isinstance(self.policy, TeamPolicy) else 0
             groups.setdefault((owner, alike(request)), []).append(i)
         parts = []
         for (owner, _), rows in groups.items():
@@ -124,7 +124,7 @@ def later(version: int, new: int) -> int:
 
 def acting(policy: Any, agent: int) -> Any:
     """Return the policy of agent number `agent`; a policy that is not a team acts for every agent."""
-    return policy.member(agent) if isinstance(policy, Team) else policy
+    return policy.member(agent) if isinstance(policy, TeamPolicy) else policy
 
 
 def merged(parts: Sequence[tuple[Sequence[int], Written]], rows: int) -> Written:

@@ -2,8 +2,19 @@
 
 from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.level import LEVELS, Level, LevelName
-from grouprl.sandbox.outcome import Limits, Outcome, Why
+from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
 from grouprl.sandbox.settings import SandboxSettings
 from grouprl.sandbox.shared import active, run
 
-__all__ = ["LEVELS", "Level", "LevelName", "Limits", "Outcome", "Sandbox", "SandboxSettings", "Why", "active", "run"]
+__all__ = [
+    "LEVELS",
+    "Level",
+    "LevelName",
+    "Limits",
+    "ProgramOutcome",
+    "Sandbox",
+    "SandboxSettings",
+    "Why",
+    "active",
+    "run",
+]

@@ -21,7 +21,7 @@ from typing import Any
 from grouprl.sandbox.attempts import Escape
 from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.escapes import ESCAPES
-from grouprl.sandbox.outcome import Outcome, Why
+from grouprl.sandbox.outcome import ProgramOutcome, Why
 
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 
@@ -131,7 +131,7 @@ class World:
                         yield int(entry.name)
 
 
-def attempt(escape: Escape, sandbox: Sandbox | None) -> tuple[bool, Outcome]:
+def attempt(escape: Escape, sandbox: Sandbox | None) -> tuple[bool, ProgramOutcome]:
     """Try an escape in a sandbox, or without one; return whether it succeeded, and what came of the run."""
     with World() as world:
         stdin = json.dumps(world.targets)
@@ -153,7 +153,7 @@ def self_check(sandbox: Sandbox) -> Iterator[tuple[Escape, bool, bool]]:
         yield escape, sandbox.level.reaches(escape.needs), not escaped
 
 
-def _unprotected(program: str, stdin: str, world: World) -> Outcome:
+def _unprotected(program: str, stdin: str, world: World) -> ProgramOutcome:
     """Run a program as it is, with the user's rights."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
@@ -167,4 +167,4 @@ def _unprotected(program: str, stdin: str, world: World) -> Outcome:
         )
         why: Why = "ok" if done.returncode == 0 else "error" if done.returncode > 0 else "killed"
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-        return Outcome(why, out, err, returncode=done.returncode, seconds=time.monotonic() - began)
+        return ProgramOutcome(why, out, err, returncode=done.returncode, seconds=time.monotonic() - began)

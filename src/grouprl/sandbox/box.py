@@ -24,7 +24,7 @@ from grouprl.core.errors import InputError, RunError, suggest
 from grouprl.sandbox import fork_server as keeper
 from grouprl.sandbox.fork_server import LENGTH
 from grouprl.sandbox.level import LEVELS, Level, LevelName
-from grouprl.sandbox.outcome import Limits, Outcome, Why
+from grouprl.sandbox.outcome import Limits, ProgramOutcome, Why
 
 START_SECONDS = 30.0
 """How long a fork server may take to build its walls."""
@@ -146,7 +146,7 @@ class Sandbox:
         stdin: str | bytes = "",
         files: Mapping[str, str | bytes] | None = None,
         limits: Limits | None = None,
-    ) -> Outcome:
+    ) -> ProgramOutcome:
         """Run code as a program of its own and return what came of it; no code makes this raise.
 
         Args:
@@ -160,7 +160,7 @@ class Sandbox:
             RunError: if the fork server cannot be started any more.
         """
         if len(code) > LONGEST_CODE:
-            return Outcome("refused", what=f"the code has {len(code)} characters, more than {LONGEST_CODE}")
+            return ProgramOutcome("refused", what=f"the code has {len(code)} characters, more than {LONGEST_CODE}")
         limits = limits or Limits()
         request = {
             "code": code,
@@ -173,7 +173,7 @@ class Sandbox:
                 return self._ask(request, limits)
             except _Gone as error:
                 self._server.end()
-                return Outcome("killed", what=f"the fork server was lost: {error}", lost=True)
+                return ProgramOutcome("killed", what=f"the fork server was lost: {error}", lost=True)
 
     def close(self) -> None:
         """End the fork server; another run would start it again."""
@@ -202,7 +202,7 @@ class Sandbox:
             raise
         return server, bool(head["filter"])
 
-    def _ask(self, request: dict[str, Any], limits: Limits) -> Outcome:
+    def _ask(self, request: dict[str, Any], limits: Limits) -> ProgramOutcome:
         if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork, or a loss
             try:
                 self._server, _ = self._start(self.level.name)
@@ -212,17 +212,17 @@ class Sandbox:
         return _outcome(self._server, limits)
 
 
-def _outcome(server: _Server, limits: Limits) -> Outcome:
+def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
     head = server.hear(limits.seconds + GRACE_SECONDS)
     if "why" in head:
-        return Outcome("refused", what=head["what"])
+        return ProgramOutcome("refused", what=head["what"])
     deadline = time.monotonic() + GRACE_SECONDS
     out, err = (server.read(length, deadline).decode(errors="replace") for length in head["lengths"])
     files = {name: server.read(length, deadline) for name, length in head["files"]}
     why, what = _why(head, err, limits), head["what"]
     if why == "refused":
         what = (err.strip().splitlines() or ["it could not be shut in"])[-1]
-    return Outcome(
+    return ProgramOutcome(
         why,
         out,
         err,

@@ -49,7 +49,7 @@ class Limits(pydantic.BaseModel):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """What came of a run. All of it was under the program's control: believe nothing that it says of itself."""
 
     why: Why

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from grouprl.sandbox.level import LevelName
-from grouprl.sandbox.outcome import Limits, Outcome
+from grouprl.sandbox.outcome import Limits, ProgramOutcome
 from grouprl.sandbox.shared import run
 
 
@@ -17,6 +17,6 @@ class SandboxSettings(Limits):
     allow: LevelName = Field("landlock")
     """Lowest level of containment that will do; `rlimits` lets code read and write what the user may."""
 
-    def run(self, code: str, *, stdin: str = "", files: Mapping[str, str | bytes] | None = None) -> Outcome:
+    def run(self, code: str, *, stdin: str = "", files: Mapping[str, str | bytes] | None = None) -> ProgramOutcome:
         """Run code under these settings (`Sandbox.run`)."""
         return run(code, stdin=stdin, files=files, limits=self, allow=self.allow)

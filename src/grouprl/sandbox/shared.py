@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from grouprl.sandbox.box import Sandbox
 from grouprl.sandbox.level import Level, LevelName
-from grouprl.sandbox.outcome import Limits, Outcome
+from grouprl.sandbox.outcome import Limits, ProgramOutcome
 
 
 def run(
@@ -18,7 +18,7 @@ def run(
     files: Mapping[str, str | bytes] | None = None,
     limits: Limits | None = None,
     allow: LevelName = "landlock",
-) -> Outcome:
+) -> ProgramOutcome:
     """Run code in this process's sandbox; see `Sandbox.run`, and `Sandbox` for what `allow` means."""
     return _shared(allow, os.getpid()).run(code, stdin=stdin, files=files, limits=limits)
 

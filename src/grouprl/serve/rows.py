@@ -16,7 +16,7 @@ from grouprl.envs.environment import Observation
 from grouprl.records.examples import Example
 from grouprl.rollout.turn_text import TurnText
 from grouprl.serve.retention import Retained, Retention
-from grouprl.serve.sampling import SampledTurn
+from grouprl.serve.sampling import ServedTurn
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
@@ -62,7 +62,7 @@ class Requested:
     seen: list[int]
 
 
-class Rows:
+class ServedRows:
     """The rows of every client, by API key. Nothing is kept of a client without one.
 
     A request whose messages begin with all that a row holds, the last completion included, continues that row: the
@@ -74,7 +74,7 @@ class Rows:
     def __init__(
         self, policy: Any, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
     ) -> None:
-        """Begin without rows; `secret` keys are recorded as digests."""
+        """Begin without rows; `secret` keys are written into the record as digests."""
         self.policy, self.between, self.secret = policy, TurnText(policy, "append"), secret
         self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
@@ -114,8 +114,8 @@ class Rows:
             seen = self.policy.encode(self.between.later(shown(messages[len(said) :], ()), ended))
             return Requested(row, turns, [*before, *seen], seen)
 
-    def add(self, key: str, asked: Requested, sampled: SampledTurn, said: Messages, tools: Messages) -> Row:
-        """Record a completion: in the row of the request, or in a new one where that has been continued since or is
+    def add(self, key: str, asked: Requested, sampled: ServedTurn, said: Messages, tools: Messages) -> Row:
+        """Write a completion down: in the row that was asked, or in a new one where that has gone on since or is
         gone."""
         with self._lock:
             row, seen = asked.row, asked.seen
@@ -145,7 +145,7 @@ class Rows:
                 return min(going, key=lambda row: row.number)
         return None
 
-    def _write(self, key: str, row: Row, seen: list[int], sampled: SampledTurn) -> None:
+    def _write(self, key: str, row: Row, seen: list[int], sampled: ServedTurn) -> None:
         if self._file is None:
             return
         first = row.turns == 1

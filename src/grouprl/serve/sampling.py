@@ -38,7 +38,7 @@ class SampleJob:
 
 
 @dataclass(frozen=True)
-class SampledTurn:
+class ServedTurn:
     """A completion: tokens with their log-probs, and the text before a stop text; `ended` by an end token or a stop."""
 
     ids: tuple[int, ...]
@@ -48,9 +48,9 @@ class SampledTurn:
 
 
 @dataclass
-class _Open:
+class _OpenSession:
     line: SampleJob
-    future: Future[SampledTurn]
+    future: Future[ServedTurn]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     told: int = 0
@@ -66,15 +66,15 @@ class BatchedSampling:
         self.policy, self.at_once = policy, at_once
         self.sampler: Sampler[Any, int] = sampler or LocalSampler(policy)
         self.largest = 0
-        """Most completions that were sampled together so far."""
-        self._queue: queue.Queue[_Open | None] = queue.Queue()
+        """Most completions that were written together so far."""
+        self._queue: queue.Queue[_OpenSession | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
         self._thread.start()
 
-    def sample(self, line: SampleJob) -> Future[SampledTurn]:
-        """Request a completion; a future that is cancelled is sampled no further."""
-        future: Future[SampledTurn] = Future()
-        self._queue.put(_Open(line, future))
+    def sample(self, line: SampleJob) -> Future[ServedTurn]:
+        """RolloutRequest for a completion; a future that is cancelled is sampled no further."""
+        future: Future[ServedTurn] = Future()
+        self._queue.put(_OpenSession(line, future))
         return future
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class BatchedSampling:
         self._thread.join()
 
     def _run(self) -> None:
-        active: list[_Open] = []
+        active: list[_OpenSession] = []
         while True:
             try:
                 while len(active) < self.at_once:
@@ -98,15 +98,15 @@ class BatchedSampling:
             self.largest = max(self.largest, len(active))
             active = [each for each in self._stretch(active) if not each.future.done()]
 
-    def _cancel(self, active: list[_Open]) -> None:
+    def _cancel(self, active: list[_OpenSession]) -> None:
         while not self._queue.empty():
             active += [each for each in [self._queue.get()] if each is not None]
         for each in active:
             each.future.cancel()
 
-    def _stretch(self, active: list[_Open]) -> list[_Open]:
+    def _stretch(self, active: list[_OpenSession]) -> list[_OpenSession]:
         """Sample a stretch for every open completion; those sampled alike go together."""
-        alike: dict[tuple[bool, float], list[_Open]] = defaultdict(list)
+        alike: dict[tuple[bool, float], list[_OpenSession]] = defaultdict(list)
         for each in active:
             alike[each.line.temperature == 0, each.line.top_p].append(each)
         for (greedy, top_p), group in alike.items():
@@ -120,7 +120,7 @@ class BatchedSampling:
                         self._stretch([each])
         return active
 
-    def _advance(self, group: list[_Open], greedy: bool, top_p: float) -> None:
+    def _advance(self, group: list[_OpenSession], greedy: bool, top_p: float) -> None:
         sampled = self.sampler.sample(
             [
                 Request(
@@ -143,8 +143,8 @@ class BatchedSampling:
             except Exception as error:
                 _fail(each, error)
 
-    def _look(self, each: _Open, before: int) -> None:
-        """Finish a completion that ended, and send what is new of one that is streamed."""
+    def _look(self, each: _OpenSession, before: int) -> None:
+        """Finish a completion that ended, and tell what is new of one that is streamed."""
         line, text = each.line, self.policy.decode(each.ids)
         found = [at for at in (text.find(stop) for stop in line.stop) if at >= 0]
         if found:
@@ -160,9 +160,9 @@ class BatchedSampling:
                 each.told = len(sure)
         if over:
             with contextlib.suppress(InvalidStateError):  # cancelled just now
-                each.future.set_result(SampledTurn(tuple(each.ids), tuple(each.logp), text, ended))
+                each.future.set_result(ServedTurn(tuple(each.ids), tuple(each.logp), text, ended))
 
-    def _cut(self, each: _Open, before: int) -> None:
+    def _cut(self, each: _OpenSession, before: int) -> None:
         """Drop the tokens behind the one that completes a stop text."""
         for length in range(before + 1, len(each.ids) + 1):
             text = self.policy.decode(each.ids[:length])
@@ -171,7 +171,7 @@ class BatchedSampling:
                 return
 
 
-def _fail(each: _Open, error: Exception) -> None:
+def _fail(each: _OpenSession, error: Exception) -> None:
     with contextlib.suppress(InvalidStateError):  # done or cancelled already
         each.future.set_exception(error)
 

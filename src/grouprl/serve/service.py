@@ -18,8 +18,8 @@ from grouprl.chat.server import Pieces
 from grouprl.core.errors import InputError
 from grouprl.rollout.seeds import sample_seed
 from grouprl.serve.retention import Retention
-from grouprl.serve.rows import Requested, Rows
-from grouprl.serve.sampling import BatchedSampling, SampledTurn, SampleJob
+from grouprl.serve.rows import Requested, ServedRows
+from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.slots import Slots
 
 MOST_WAITING = 16384
@@ -61,7 +61,7 @@ class Service:
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = prompt_chars or fitting
-        self.recorded = Rows(policy, record, keeping, secret_keys)
+        self.recorded = ServedRows(policy, record, keeping, secret_keys)
         self.drawing = BatchedSampling(policy, at_once)
         self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
@@ -102,7 +102,7 @@ class Service:
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
         return await self._off(self._completed, key, request, asked, sampled)
 
-    async def _sample(self, key: str, line: SampleJob) -> SampledTurn:
+    async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
             return await asyncio.wrap_future(self.drawing.sample(line))
 
@@ -126,8 +126,8 @@ class Service:
             what = f"{type(error).__name__}: {error}"
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
 
-    def _completed(self, key: str, request: ChatRequest, asked: Requested, sampled: list[SampledTurn]) -> Completion:
-        """Record the completions, and return them."""
+    def _completed(self, key: str, request: ChatRequest, asked: Requested, sampled: list[ServedTurn]) -> Completion:
+        """Write the completions down, and return them."""
         choices = tuple(self._choice(each) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
             self.recorded.add(key, asked, each, said(request, choice), request.tools)
@@ -148,13 +148,13 @@ class Service:
         budget = request.max_tokens or self.max_tokens
         return budget if left is None else min(budget, left)
 
-    def _choice(self, sampled: SampledTurn) -> Choice:
+    def _choice(self, sampled: ServedTurn) -> Choice:
         tokens = self.policy.tokenizer.batch_decode([[i] for i in sampled.ids], clean_up_tokenization_spaces=False)
         pairs = zip(tokens, sampled.logp, strict=True)
         return Choice(sampled.text, "stop" if sampled.ended else "length", tuple(Token(t, p) for t, p in pairs))
 
 
-async def _all(tasks: list[asyncio.Task[SampledTurn]]) -> list[SampledTurn]:
+async def _all(tasks: list[asyncio.Task[ServedTurn]]) -> list[ServedTurn]:
     """Wait for every completion; where one fails or the client goes away, what is left is not sampled."""
     try:
         return list(await asyncio.gather(*tasks))

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.envs.openenv import OpenEnvEnvironment, Wording, action_fields
+from grouprl.envs.openenv import OpenEnvEnvironment, OpenEnvWording, action_fields
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -34,7 +34,7 @@ class OpenEnv(SeededTask):
     timeout: float = Field(30.0, gt=0, description="seconds that the server may take to answer")
     characters: str = Field("", description="the characters that texts and actions are made of, where known")
 
-    _wording: Wording = PrivateAttr()
+    _wording: OpenEnvWording = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
         """Ask the server for the fields of its actions.
@@ -46,7 +46,7 @@ class OpenEnv(SeededTask):
         if self.field is not None and self.field not in fields:
             raise InputError(f"Actions of {self.url} have no field '{self.field}'", remedy=suggest(self.field, fields))
         name = self.field or (next(iter(fields)) if len(fields) == 1 else None)
-        self._wording = Wording(self.show, name, fields.get(name or "", "object"))
+        self._wording = OpenEnvWording(self.show, name, fields.get(name or "", "object"))
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grouprl.rewards.code import compiles, extract_code
-from grouprl.sandbox import Outcome, SandboxSettings
+from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tools.definition import Options, ToolError
 
 
@@ -49,7 +49,7 @@ python = PythonTool()
 """The tool under the usual limits: `tools:grouprl.tools.python:python`."""
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: ProgramOutcome) -> str:
     """Return what ended a program, in a line."""
     lines = outcome.stderr.strip().splitlines()
     said = lines[-1] if lines else outcome.what

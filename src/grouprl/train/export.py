@@ -12,7 +12,7 @@ from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.build import build_policy
 from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.team import Team
+from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import Policy
 from grouprl.storage.checkpoint import load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing
@@ -51,13 +51,13 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     return Trained(config, task, policy, when)
 
 
-def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | Team:
+def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolicy:
     """Load the final model; that of every agent where they have their own."""
     place: dict[str, Any] = {"device": config.model.device, "dtype": config.model.dtype}
     agents = list(model_names(config, task))
     if len(agents) == 1:
         return load_policy(folder, **place)
-    return Team({agent: load_policy(folder / agent, **place) for agent in agents})
+    return TeamPolicy({agent: load_policy(folder / agent, **place) for agent in agents})
 
 
 def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:

@@ -120,8 +120,8 @@ def update(
     learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context)
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
-    records = (learner.take(step) for step in learner.steps(prepared)) if method.update is None else None
-    for number, record in enumerate(records or method.update(learner, prepared)):
+    plain = (learner.take(step) for step in learner.steps(prepared))
+    for number, record in enumerate(plain if method.update is None else method.update(learner, prepared)):
         for name, value in record.items():
             if name in GAPS and number:  # later steps have moved away from the sampler on purpose
                 continue

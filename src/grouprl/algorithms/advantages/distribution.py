@@ -14,8 +14,7 @@ from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-
-Temperature = Annotated[float, Field(gt=0)]
+from grouprl.core.numbers import Positive
 
 
 @part("advantage_transform")
@@ -29,8 +28,8 @@ class TemperedBlend(Normalize):
 
     target: Annotated[float, Field(ge=0)] = 0.25
     limit: Annotated[float, Field(ge=0)] = 0.1
-    hot: Temperature = 1.2
-    cold: Temperature = 0.8
+    hot: Positive = 1.2
+    cold: Positive = 0.8
     says = (
         "correct completions get up to {limit:g} of weight towards the policy at temperature {hot:g} while the "
         "entropy is at most {target:g}, towards {cold:g} above it"

@@ -10,10 +10,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
-from grouprl.algorithms.advantages.returns import Unit, discounted, next_value
+from grouprl.algorithms.advantages.returns import discounted, next_value
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative, Share
 
 LOG_LIMIT = 20.0
 
@@ -41,8 +42,8 @@ class GuidedGAE(Advantage):
     code, by which the last δ is r - V.
     """
 
-    gamma: Unit = 1.0
-    lam: Unit = 0.95
+    gamma: Share = 1.0
+    lam: Share = 0.95
     terminal: Literal["value", "zero"] = "value"
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -82,7 +83,7 @@ class ExpertReward(RewardTransform):
     rewards of a completion add up to the preference model's implicit reward. log-ratios are held within ±20.
     """
 
-    coef: Coefficient = 0.05
+    coef: NonNegative = 0.05
     limit: Annotated[float, Field(gt=0)] | None = 0.05
 
     def __call__(self, batch: Batch) -> Batch:

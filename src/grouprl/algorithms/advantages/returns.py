@@ -16,8 +16,7 @@ from typing_extensions import override
 from grouprl.algorithms.advantages.advantage import Advantage
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-
-Unit = Annotated[float, Field(ge=0, le=1)]
+from grouprl.core.numbers import Share
 
 
 def token_rewards(batch: Batch) -> Tensor:
@@ -60,7 +59,7 @@ def gae(batch: Batch, gamma: float, lam_b: Tensor) -> Tensor:
 class ReturnsToGo(Advantage):
     """A_t = Σ_{k≥t} γ^{k-t} r_k: each token gets the rewards from itself on (REINFORCE++, arXiv:2501.03262)."""
 
-    gamma: Unit = 1.0
+    gamma: Share = 1.0
     says = "rewards from each token to the end of its sequence, discount {gamma:g}"
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -80,8 +79,8 @@ class GAE(Advantage):
     there α = 0.05), and replaces `lam`.
     """
 
-    gamma: Unit = 1.0
-    lam: Unit = 0.95
+    gamma: Share = 1.0
+    lam: Share = 0.95
     length_alpha: Annotated[float, Field(gt=0)] | None = None
     equation = "A_t = δ_t + γλ·A_{{t+1}},  δ_t = r_t + γV_{{t+1}} - V_t"
     reads = ("value_bt",)

@@ -11,10 +11,11 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
 
 
 @part("advantage_transform")
@@ -70,7 +71,7 @@ class OutcomeGatedProcess(RewardTransform):
     r_p is the reward component `component`, 0 for rows that have none.
     """
 
-    coef: Coefficient = 1.0
+    coef: NonNegative = 1.0
     component: str = "#density"
     says = "the reward grows by {coef:g} times its share of '{component}'"
     equation = "R ← R·(1 + {coef:g}·r_p),  r_p = {component}"

@@ -18,9 +18,7 @@ from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.levels import Alone, Center, Scale
-
-NonNegative = Annotated[float, Field(ge=0)]
-Whole = Annotated[int, Field(ge=0)]
+from grouprl.core.numbers import NonNegative, Whole
 
 OF_BATCH = ("group", "batch", "agent")
 """Groupings that every batch has."""

@@ -14,8 +14,7 @@ from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
-
-Share = Annotated[float, Field(ge=0)]
+from grouprl.core.numbers import NonNegative
 
 
 @part("advantage")
@@ -62,10 +61,10 @@ class SharedEnds(Normalize):
     completion of more than `entropy_limit` nats per token gets none at all.
     """
 
-    positive: Share = 2.0
-    negative: Share = 0.0
+    positive: NonNegative = 2.0
+    negative: NonNegative = 0.0
     spread: bool = True
-    entropy_coef: Share = 0.1
+    entropy_coef: NonNegative = 0.1
     entropy_limit: Annotated[float, Field(gt=0)] | None = 0.7
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
@@ -140,7 +139,7 @@ class KeyTokens(Normalize):
     wrong, nor to the last token of a completion that ended by itself.
     """
 
-    top: Share = 1.0
+    top: NonNegative = 1.0
     alpha: Annotated[float, Field(gt=0)] = 1.0
     beta: Annotated[float, Field(gt=0)] = 1.0
     saturation: Annotated[float, Field(gt=0)] = 2.0

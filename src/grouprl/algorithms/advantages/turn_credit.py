@@ -23,10 +23,10 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative
 
 Key = Literal["state", "turn"]
 """What turns are compared with: those from the same state, or those of the same number."""
-NonNegative = Annotated[float, Field(ge=0)]
 Discount = Annotated[float, Field(ge=0, le=1)]
 
 

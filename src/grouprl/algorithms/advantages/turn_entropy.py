@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -13,8 +10,7 @@ from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.turn_level import next_turn, on_tokens, turn_means, turns_of
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
-
-NonNegative = Annotated[float, Field(ge=0)]
+from grouprl.core.numbers import NonNegative
 
 
 @part("advantage_transform")

@@ -17,11 +17,9 @@ from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.resampling import groups, sampled_rows
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count, Share
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.serialize import pack, unpack
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
 
 
 def own_rows(samples: ScoredSamples, prepared: Batch) -> tuple[ScoredSamples, np.ndarray]:

@@ -17,10 +17,9 @@ from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.exploration.resampling import further_numbers, groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.serialize import pack, unpack
-
-Count = Annotated[int, Field(ge=1)]
 
 
 @part("augment")

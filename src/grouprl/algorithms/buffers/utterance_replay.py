@@ -16,14 +16,11 @@ from grouprl.algorithms.data_part import Replay, RunContext
 from grouprl.algorithms.exploration.stored_turns import Turns, add_turns, read_turns, turns_stored
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Count, Positive, Share, Whole
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
 
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Unit = Annotated[float, Field(ge=0, le=1)]
 GRAD_CLIP = 1.0
 APART = 1 << 40
 """Number of the first group of fresh actions: beyond any prompt's."""
@@ -48,7 +45,7 @@ class UtteranceReplay(Replay):
     one_policy: ClassVar[bool] = True
     takes: ClassVar[str] = "kept"
 
-    gamma: Unit = 0.95
+    gamma: Share = 0.95
     tau: Annotated[float, Field(gt=0, le=1)] = 0.1
     capacity: Count = 100_000
     critic_steps: Count = 50

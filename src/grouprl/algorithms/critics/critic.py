@@ -9,21 +9,34 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.advantages.returns import GAE, Unit
+from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.part import Part, TokenLoss, part
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Share
+
+
+class Critic(Part):
+    """Base: what a value head is fitted to, and its loss."""
+
+    def targets(self, batch: Batch) -> Tensor:
+        """[B,T] what the values are fitted to; computed once per rollout, before the advantages."""
+        raise NotImplementedError
+
+    def __call__(self, value_bt: Tensor, batch: Batch) -> TokenLoss:
+        """Return value losses [B,T], differentiable in `value_bt`."""
+        raise NotImplementedError
 
 
 @part("critic")
-class ValueLoss(Part):
+class ValueLoss(Critic):
     """c·½·max((V - G)², (V_clip - G)²) with targets G = A_GAE(λ) + V_old (PPO with a value head).
 
     V_clip stays within ±`clip` of the value at the start of the update; None turns that off. λ = 1 makes the targets
     Monte-Carlo returns whatever the critic says (VC-PPO, arXiv:2503.01491).
     """
 
-    lam: Unit = 0.95
-    gamma: Unit = 1.0
+    lam: Share = 0.95
+    gamma: Share = 1.0
     clip: Annotated[float, Field(gt=0)] | None = 0.2
     coef: Annotated[float, Field(ge=0)] = 1.0
     reads = ("value_bt",)

@@ -10,8 +10,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.advantage import Advantage
-from grouprl.algorithms.part import Part, RunFacts, TokenLoss, part
-from grouprl.algorithms.updates.learn import Learner, Update
+from grouprl.algorithms.critics.critic import Critic
+from grouprl.algorithms.part import RunFacts, TokenLoss, part
+from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 
 
@@ -48,8 +49,8 @@ class UtteranceAdvantage(Advantage):
         return "A = min Q(o,a) - min V(o)" + (" - b(o, a_<t)" if self.baseline else "")
 
 
-@part("critic")
-class TokenBaseline(Part):
+@part("critic", "token_baseline")
+class TokenBaselineCritic(Critic):
     """ArCHer's baseline of tokens: coef·(A - b(o, a_<t))², A the advantage of the whole utterance."""
 
     coef: Annotated[float, Field(ge=0)] = 1.0
@@ -77,7 +78,7 @@ class LateStart(Update):
     start: Annotated[int, Field(ge=0)] = 20
     says = "the policy stays as it is before step {start}"
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps where it is time."""
         if prepared.need("step", self.name) >= self.start:
             for step in learner.steps(prepared):

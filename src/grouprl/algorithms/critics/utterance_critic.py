@@ -14,8 +14,8 @@ HEADS = 2
 """Each quantity is estimated twice; the lower one is used."""
 
 
-class Judge(Protocol):
-    """What estimates the value of utterances."""
+class UtteranceValues(Protocol):
+    """What estimates utterances."""
 
     def __call__(self, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
         """Return Q of the actions `done` after the observations `seen`, and V of those, each [2,N]."""
@@ -51,8 +51,8 @@ class UtteranceCritic(nn.Module):
 
 
 def td_losses(
-    critic: Judge,
-    target: Judge,
+    critic: UtteranceValues,
+    target: UtteranceValues,
     seen: Any,
     done: Any,
     reward_n: Tensor,
@@ -85,14 +85,14 @@ def td_losses(
 
 
 @torch.no_grad()
-def prepared(critic: Judge, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
+def prepared(critic: UtteranceValues, seen: Any, done: Any) -> tuple[Tensor, Tensor]:
     """Return min(Q1, Q2) of actions and min(V1, V2) of their observations, each [N]; A is their difference."""
     q_2n, v_2n = critic(seen, done)
     return q_2n.amin(0), v_2n.amin(0)
 
 
 @torch.no_grad()
-def follow(target: Judge, critic: Judge, tau: float) -> None:
+def follow(target: UtteranceValues, critic: UtteranceValues, tau: float) -> None:
     """Polyak: target <- tau·critic + (1 - tau)·target."""
     for slow, fast in zip(target.parameters(), critic.parameters(), strict=True):
         slow.lerp_(fast, tau)

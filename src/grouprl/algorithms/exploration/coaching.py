@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 from typing_extensions import override
 
 from grouprl.algorithms.advantages.roles import one_agent
 from grouprl.algorithms.data_part import Augmentation, DataPart, RunContext
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.updates.learn import Learner, Update
+from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count, Whole
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
 
 EXAM_ORDINAL = 2**40
 """Ordinal of the first prompt of the exam: none of the run's own."""
@@ -95,7 +92,7 @@ class CoachAfterPlayer(DataPart, Update):
     equation = "A_coach = {scale:g}·(acc after the player's update - acc before)"
     reads = ("agent_b",)
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the player's steps, examine it, then take the coach's steps if there is anything to pay."""
         context, coach_b = learner.context, prepared.need("agent_b", self.name) == self.coach
         store = context.store(self)
@@ -127,7 +124,7 @@ class CoachAfterPlayer(DataPart, Update):
                  if ok and agent == self.player]  # fmt: skip
         return len(set(right)) / (count * max(1, self.completions))
 
-    def _guard(self, learner: Learner, store: dict[str, Any], *, fell: bool) -> None:
+    def _guard(self, learner: UpdateSteps, store: dict[str, Any], *, fell: bool) -> None:
         """Remember the best weights of the player, and go back to them after too many falls."""
         if self.falls == 0:
             return

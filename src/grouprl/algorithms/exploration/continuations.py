@@ -16,7 +16,8 @@ from grouprl.algorithms.data_part import Augmentation, RunContext, SamplingRule
 from grouprl.algorithms.exploration.guidance import needs_solutions
 from grouprl.algorithms.exploration.resampling import again, groups, prefixes, sampled_rows, splice, through
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.token_weights.prefix_mask import PrefixMask, Share
+from grouprl.algorithms.token_weights.prefix_mask import PrefixMask
+from grouprl.core.numbers import PositiveShare
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
@@ -31,9 +32,9 @@ class Continuations(Augmentation):
     """
 
     count: Annotated[int, Field(ge=1)] = 8
-    start: Share = 0.15
+    start: PositiveShare = 0.15
     grow: Annotated[float, Field(ge=0)] = 0.05
-    limit: Share = 0.35
+    limit: PositiveShare = 0.35
     says = "sample {count} continuations of the beginning of each completion and count the right ones"
     fills = ("rewards.continuations",)
 
@@ -169,8 +170,8 @@ class PrefixRestarts(SamplingRule):
     """
 
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5
-    most: Share = 0.9
-    until: Share = 1.0
+    most: PositiveShare = 0.9
+    until: PositiveShare = 1.0
 
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests, some with the beginning of their prompt's solution."""

@@ -25,14 +25,14 @@ from pydantic import Field
 from grouprl.algorithms.data_part import Augmentation, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.numbers import Count
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
-    from grouprl.policy.team import Team
+    from grouprl.policy.team import TeamPolicy
 
 Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
 Found = TypeVar("Found")
 UNLOCKED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Complaints of file systems without locks: two takers would not be noticed there."""
@@ -105,7 +105,7 @@ def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Foun
     return found
 
 
-def team(policy: Any, name: str) -> Team:
+def team(policy: Any, name: str) -> TeamPolicy:
     """Return the policies of the agents. Raises InputError where all share one."""
     if not hasattr(policy, "members"):
         raise InputError(

@@ -17,14 +17,13 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import Positive
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, subset
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
-
-Positive = Annotated[float, Field(gt=0)]
 
 
 @part("augment")

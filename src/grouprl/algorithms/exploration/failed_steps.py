@@ -16,10 +16,9 @@ from grouprl.algorithms.exploration.prefix_turns import led
 from grouprl.algorithms.exploration.resampling import groups, sampled_rows, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Count
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-
-Count = Annotated[int, Field(ge=1)]
 
 
 @part("augment")

@@ -20,6 +20,7 @@ from grouprl.algorithms.exploration.resampling import again, dead_groups, groups
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import Share
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
@@ -27,7 +28,6 @@ from grouprl.records.samples import ScoredSamples, join, subset
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Grams = frozenset[tuple[int, ...]]
 Solved = tuple[int, tuple[str, str], Grams]
 """Number of a prompt, its text with a correct completion, its tokens and pairs of tokens."""

@@ -14,7 +14,7 @@ from grouprl.algorithms.exploration.reviewing import (
     Numbers,
     Reviewing,
     Reviews,
-    Tokens,
+    TokenBudget,
     alone,
     attempts,
     reviewable,
@@ -38,7 +38,7 @@ class ReflectRetry(Reviewing):
     """
 
     form: str = AUTO
-    tokens: Tokens = None
+    tokens: TokenBudget = None
     perfect: float = 1.0
     says = (
         "the policy reviews each episode and tries again, advised, from the turn that it names; shared turns are "

@@ -10,7 +10,15 @@ import numpy as np
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.exploration.resampling import splice
 from grouprl.algorithms.exploration.review_forms import AUTO
-from grouprl.algorithms.exploration.reviewing import Numbers, Reviewing, Reviews, Tokens, attempts, reviewable, rewarded
+from grouprl.algorithms.exploration.reviewing import (
+    Numbers,
+    Reviewing,
+    Reviews,
+    TokenBudget,
+    attempts,
+    reviewable,
+    rewarded,
+)
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.records.samples import ScoredSamples, join, subset
@@ -27,7 +35,7 @@ class CutAndRegenerate(Reviewing):
 
     advises: ClassVar[bool] = False
     form: str = AUTO
-    tokens: Tokens = None
+    tokens: TokenBudget = None
     says = "the policy accepts each episode or names its first flawed turn, from which it is sampled anew"
     equation = "y' = y if accepted, else y_{{<k}} and a new suffix"
     fills = ("keys.review",)

@@ -20,7 +20,7 @@ from grouprl.algorithms.exploration.reviewing import (
     Numbers,
     Reviewing,
     Reviews,
-    Tokens,
+    TokenBudget,
     attempts,
     reviewable,
     rewarded,
@@ -28,11 +28,10 @@ from grouprl.algorithms.exploration.reviewing import (
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Count, Whole
 from grouprl.records.samples import ScoredSamples, join, subset
 
 Actor = Literal["policy", "initial"]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
 BATCH = 64
 """Reviews of an update of the reward model."""
 Memory = dict[int, tuple[str, ...]]
@@ -57,7 +56,7 @@ class Retrospect(Reviewing):
 
     praises: ClassVar[bool] = False
     form: str = AUTO
-    tokens: Tokens = None
+    tokens: TokenBudget = None
     trials: Count = 1
     actor: Actor = "policy"
     imagined: Whole = 0

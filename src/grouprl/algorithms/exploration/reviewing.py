@@ -23,7 +23,7 @@ from grouprl.records.samples import ScoredSamples, subset
 
 ALONE = 2**61
 """Above the number of every group of completions: groups of one row are numbered from here."""
-Tokens = Annotated[int, Field(ge=1)] | None
+TokenBudget = Annotated[int, Field(ge=1)] | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Reviewing(Augmentation):
     praises: ClassVar[bool] = True
     """Whether episodes that ended well are reviewed."""
     form: str
-    tokens: Tokens
+    tokens: TokenBudget
 
     def reviews(
         self, samples: ScoredSamples, rows: np.ndarray, numbers: Numbers, context: RunContext

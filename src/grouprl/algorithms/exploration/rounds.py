@@ -17,13 +17,12 @@ from grouprl.algorithms.exploration.probe import rows_of
 from grouprl.algorithms.exploration.resampling import again, splice
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Positive
 from grouprl.records.samples import ScoredSamples
-
-Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
-class Standing:
+class PromptRewards:
     """What is known of one prompt: `completions` rewards of standard deviation `std` (n - 1)."""
 
     completions: int
@@ -66,7 +65,7 @@ class UncertaintyRounds(Augmentation):
         context.note("completions_most", max(sizes), "most")
         return samples
 
-    def split(self, standings: dict[int, Standing], count: int) -> dict[int, int]:
+    def split(self, standings: dict[int, PromptRewards], count: int) -> dict[int, int]:
         """Return how many of `count` further completions each prompt gets, one after the other to the highest Π."""
         total = sum(s.completions for s in standings.values())
         more = dict.fromkeys(standings, 0)
@@ -79,7 +78,7 @@ class UncertaintyRounds(Augmentation):
             heapq.heappush(heap, (-self.priority(grown, total), group))
         return more
 
-    def priority(self, standing: Standing, total: int) -> float:
+    def priority(self, standing: PromptRewards, total: int) -> float:
         """Π of a prompt; a single completion has no spread and counts by the bonus alone."""
         n, s = standing.completions, standing.std
         narrower = half_width(n, s, self.level) - half_width(n + 1, s, self.level) if n > 1 else 0.0
@@ -103,11 +102,11 @@ class UncertaintyRounds(Augmentation):
         return ["uncertainty_rounds needs at least two completions per prompt"] if run.group_size < 2 else []
 
 
-def standing(samples: ScoredSamples, rows: np.ndarray) -> Standing:
+def standing(samples: ScoredSamples, rows: np.ndarray) -> PromptRewards:
     """Number and spread of the rewards that the policy's own completions of one prompt got."""
     use = rows[samples.kept_b[rows] & (samples.source_b[rows] == SOURCES["sampled"])]
     reward = samples.scores.reward_b[use]
-    return Standing(len(use), float(reward.std(ddof=1)) if len(use) > 1 else 0.0)
+    return PromptRewards(len(use), float(reward.std(ddof=1)) if len(use) > 1 else 0.0)
 
 
 def half_width(completions: int, std: float, level: float) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -16,10 +15,8 @@ from grouprl.algorithms.pretraining.second_model import whole
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count, Positive
 from grouprl.records.samples import ScoredSamples
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 @part("pretrain")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.advantages.outcome import right_share
@@ -12,8 +9,8 @@ from grouprl.algorithms.filters.selection import Selection, drop, mixed_rows
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import Share
 
-Rate = Annotated[float, Field(ge=0, le=1)]
 ROUNDING = 1e-6
 
 
@@ -38,8 +35,8 @@ class DifficultyBand(Selection):
     its denominators.
     """
 
-    low: Rate = 0.2
-    high: Rate = 0.8
+    low: Share = 0.2
+    high: Share = 0.8
     says = (
         "leave out prompts with fewer than {low:.0%} or more than {high:.0%} correct completions, and those "
         "whose completions are all right or all wrong"

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.filters.selection import Selection, drop
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
-
-Rate = Annotated[float, Field(ge=0, lt=1)]
+from grouprl.core.numbers import ShareBelowOne
 
 
 def kept_count(n: int, rate: float, least: int) -> int:
@@ -70,7 +68,7 @@ class ByAdvantage(Prune):
     ablations).
     """
 
-    rate: Rate = 0.5
+    rate: ShareBelowOne = 0.5
     scope: Literal["group", "batch"] = "group"
     which: Literal["smallest", "largest", "any"] = "smallest"
     reads = ("old_bt",)
@@ -110,7 +108,7 @@ class MaxVariance(Selection):
     not count in the group's statistics either: advantages are those of the kept completions.
     """
 
-    rate: Rate = 0.75
+    rate: ShareBelowOne = 0.75
     reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:

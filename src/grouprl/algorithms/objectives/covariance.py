@@ -20,8 +20,7 @@ from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.token_weights.token_selection import hashed
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-
-Share = Annotated[float, Field(gt=0, le=1)]
+from grouprl.core.numbers import PositiveShare
 
 
 def covariance(logp_bt: Tensor, batch: Batch) -> Tensor:
@@ -50,7 +49,7 @@ class ClipCov(Objective):
 
     low: LowBound = 1.0
     high: Bound = 1.0
-    share: Share = 2e-4
+    share: PositiveShare = 2e-4
     lower: float = 1.0
     upper: float = 5.0
     couples: ClassVar[str] = "batch"
@@ -96,7 +95,7 @@ class KLCov(Objective):
     max(1, int(share · tokens)) tokens pay coef·|log π - log π_old|, whose slope is zero at the first update.
     """
 
-    share: Share = 2e-3
+    share: PositiveShare = 2e-3
     coef: Annotated[float, Field(ge=0)] = 1.0
     couples: ClassVar[str] = "batch"
     says = (

@@ -18,12 +18,12 @@ from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
 from grouprl.algorithms.objectives.regression import completion_value, counted, log_distance
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative, Positive
 
-Positive = Annotated[float, Field(gt=0)]
 Size = Literal["one", "balanced", "class_mean", "odds"]
 HELD = (0.02, 0.98)
 """Bounds of a success rate that stands in a quotient (NFT)."""
@@ -125,7 +125,7 @@ class ImplicitNegative(Objective):
     where A < 0, the maximum with a straight-through gradient; log ρ at most `limit` (arXiv:2505.18116).
     """
 
-    negative: Coefficient = 1.0
+    negative: NonNegative = 1.0
     floor: Positive = 1.0
     limit: Positive = 10.0
     reads = ("old_bt",)
@@ -262,7 +262,7 @@ class KLConstraint(Regularizer):
     reported is max(0, K - limit)·K·c, whose gradient with a detached first factor is that of the squared hinge.
     """
 
-    coef: Coefficient = 1000.0
+    coef: NonNegative = 1000.0
     limit: Annotated[float, Field(ge=0)] = 1e-4
     estimator: Literal["k1", "k3"] = "k1"
     couples: ClassVar[str] = "batch"

@@ -19,10 +19,11 @@ from grouprl.algorithms.filters.selection import Selection
 from grouprl.algorithms.objectives.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, log_ratio
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 Region = Literal["none", "one_side", "two_side", "ring"]
 _REGION = {
@@ -107,7 +108,7 @@ class RegionGradient(Objective):
 class PolicyDrift(Regularizer):
     """α·min(sg[ρ]-1, cap)·log π: the gradient of KL(π_old || π) by k3, its weight capped (CPGD, arXiv:2505.12504)."""
 
-    coef: Coefficient = 1e-3
+    coef: NonNegative = 1e-3
     cap: Annotated[float, Field(gt=0)] | None = 2.0
     reads = ("old_bt",)
 

@@ -8,10 +8,9 @@ A loss of a whole completion stands on each of its tokens, so that `sequence_mea
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -20,9 +19,9 @@ from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Positive
 
 Anchor = Literal["old", "ref"]
-Positive = Annotated[float, Field(gt=0)]
 LOG_LIMIT = 20.0
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -14,8 +13,7 @@ from grouprl.algorithms.objectives.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core.batch import Batch
-
-Temperature = Annotated[float, Field(gt=0)]
+from grouprl.core.numbers import Positive
 
 
 @part("objective")
@@ -25,8 +23,8 @@ class SoftGate(Objective):
     The gradient's weight 4q(1-q)·ρ, q = sigmoid(τ(ρ-1)), is 1 at ρ = 1 and fades on both sides instead of being cut.
     """
 
-    tau_positive: Temperature = 1.0
-    tau_negative: Temperature = 1.05
+    tau_positive: Positive = 1.0
+    tau_negative: Positive = 1.05
     ratio: RatioLevel = "token"
     against: Against = "old"
     says = (

@@ -77,8 +77,8 @@ class Capped(Objective):
         return [] if not self._caps() else idle_ratio(run, self.against, "the cap of the ratio")
 
 
-@part("objective")
-class MaskedImportance(Objective):
+@part("objective", "masked_importance")
+class MaskedImportanceObjective(Objective):
     """MiniRL: -M·sg[min(π/π_behavior, cap)]·A·log π, M zero where PPO's clip has no gradient (Qwen 2025).
 
     The mask judges staleness (ρ = π/π_old beyond 1-low or 1+high in the direction of A); the weight corrects for

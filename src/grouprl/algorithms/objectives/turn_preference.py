@@ -18,8 +18,7 @@ from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.regression import completion_value, counted
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.core.batch import Batch
-
-Count = Annotated[int, Field(ge=1)]
+from grouprl.core.numbers import Count
 
 
 class Preference(Objective):

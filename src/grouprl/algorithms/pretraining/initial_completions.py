@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 from typing_extensions import override
 
 from grouprl.algorithms.data_part import Curriculum, DataPart, Pretraining, Replay, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
+from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.serialize import Packed, pack, unpack
 
-Count = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[float, Field(ge=0)]
-Unit = Annotated[float, Field(ge=0, le=1)]
 ENDLESS = "needs a finite set of prompts. Set data.prompts to a number"
 
 
@@ -114,8 +110,8 @@ class InitialRate(Curriculum):
     Passes over them are shuffled anew. Needs `initial_completions` among the preludes.
     """
 
-    above: Unit | None = None
-    below: Unit | None = None
+    above: Share | None = None
+    below: Share | None = None
 
     def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
         """Take the next prompts of the shuffled set."""
@@ -176,7 +172,7 @@ class ReferenceRows(Replay):
     """
 
     share: NonNegative = 1.0
-    solved: Unit = 1.0
+    solved: Share = 1.0
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
         """Return the new rows and the initial policy's."""

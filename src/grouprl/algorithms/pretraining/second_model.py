@@ -6,11 +6,10 @@ Each begins as a copy of the initial policy and learns from pairs of a right and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -21,12 +20,10 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretraining.value_pretraining import foreseen
 from grouprl.algorithms.second_policy import second_policy
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Count, Positive, Share
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-Unit = Annotated[float, Field(ge=0, le=1)]
 Chosen = Literal["answers", "solutions"]
 GRAD_CLIP = 1.0
 EPS = 1e-8
@@ -157,8 +154,8 @@ class GlobalValue(SecondModel):
     steps: Count = 50
     lr: Positive = 1e-4
     epochs: Count = 2
-    lam: Unit = 0.95
-    gamma: Unit = 1.0
+    lam: Share = 0.95
+    gamma: Share = 1.0
     chosen: Chosen = "answers"
     whiten: bool = True
     equation = "½(V - G)²,  G = A_GAE({lam:g}) + V,  r = ±1 at the end"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -13,10 +12,7 @@ from grouprl.algorithms.advantages.returns import discounted, token_rewards
 from grouprl.algorithms.data_part import Pretraining, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-Unit = Annotated[float, Field(ge=0, le=1)]
+from grouprl.core.numbers import Count, Positive, Share
 
 
 @part("pretrain")
@@ -33,7 +29,7 @@ class ValuePretraining(Pretraining):
 
     steps: Count = 50
     ridge: Positive = 1e-4
-    gamma: Unit = 1.0
+    gamma: Share = 1.0
     says = "before the first step, fit the value head alone to the returns of {steps} rollouts of the frozen policy"
 
     def count(self, context: RunContext) -> int:

@@ -14,10 +14,8 @@ from typing_extensions import override
 from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.exploration.probe import probe, rows_of
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.numbers import Count, NonNegative
 from grouprl.records.requests import RolloutRequest
-
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
 
 
 @part("allocation")

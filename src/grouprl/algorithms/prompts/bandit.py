@@ -13,16 +13,8 @@ from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.prompts.curriculum import (
-    Chooser,
-    Share,
-    all_alike,
-    at_random,
-    best,
-    labels,
-    pool_size,
-    unknown_column,
-)
+from grouprl.algorithms.prompts.curriculum import Chooser, all_alike, at_random, best, labels, pool_size, unknown_column
+from grouprl.core.numbers import Share
 
 
 @part("curriculum")

@@ -16,12 +16,11 @@ from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weights.entropy_score import extent
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Share
 from grouprl.protocols import EntropyScaling
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @part("sampling")

@@ -13,9 +13,8 @@ from typing_extensions import override
 from grouprl.algorithms.data_part import Curriculum, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.numbers import Share
 from grouprl.records.requests import RolloutRequest
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Chooser(Curriculum):

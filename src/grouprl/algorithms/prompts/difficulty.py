@@ -14,14 +14,12 @@ from typing_extensions import override
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.exploration.probe import probe_prompts, right_share, rows_of
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.prompts.curriculum import Chooser, Share, best, pool_size
+from grouprl.algorithms.prompts.curriculum import Chooser, best, pool_size
 from grouprl.core.batch import SOURCES
+from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.tokens import Tokens
-
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
 
 
 @part("curriculum")

@@ -12,9 +12,8 @@ from typing_extensions import override
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import Count
 from grouprl.records.requests import RolloutRequest
-
-Count = Annotated[int, Field(ge=1)]
 
 
 @part("sampling")

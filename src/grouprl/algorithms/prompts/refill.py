@@ -8,15 +8,26 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.filters.difficulty import ROUNDING, Rate, band_rows, check_band
+from grouprl.algorithms.filters.difficulty import ROUNDING, band_rows, check_band
 from grouprl.algorithms.filters.selection import By, telling_rows
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import Share
+
+
+class Refill(Part):
+    """Base: which groups count towards a full batch; new prompts are sampled until there are enough of them."""
+
+    max_rounds: int
+
+    def wanted(self, batch: Batch) -> Tensor:
+        """[B] bool: rows of groups that are kept."""
+        raise NotImplementedError
 
 
 @part("refill")
-class DynamicSampling(Part):
+class DynamicSampling(Refill):
     """DAPO's dynamic sampling: sample new prompts until the batch is full of mixed groups (arXiv:2503.14476).
 
     At most `max_rounds` rounds of sampling for one batch; what is missing then is missing. `by="reward"` wants groups
@@ -41,16 +52,16 @@ class DynamicSampling(Part):
         return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
 
 
-@part("refill")
-class DifficultyBand(Part):
+@part("refill", "difficulty_band")
+class RefillDifficultyBand(Refill):
     """Sample new prompts until the batch is full of prompts of middling difficulty (arXiv:2504.03380).
 
     The share of correct completions must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of
     sampling for one batch; what is missing then is missing.
     """
 
-    low: Rate = 0.2
-    high: Rate = 0.8
+    low: Share = 0.2
+    high: Share = 0.8
     max_rounds: Annotated[int, Field(ge=1)] = 10
     says = (
         "sample new prompts until every one has between {low:.0%} and {high:.0%} correct completions, at most "
@@ -71,15 +82,15 @@ class DifficultyBand(Part):
 
 
 @part("refill")
-class EpisodeBand(Part):
+class EpisodeBand(Refill):
     """CPMobius: new prompts until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
 
     An episode in which the agent has no row is not wanted. At most `max_rounds` rounds of sampling for one batch; what
     is missing then is missing.
     """
 
-    low: Rate = 0.2
-    high: Rate = 0.8
+    low: Share = 0.2
+    high: Share = 0.8
     agent: Annotated[int, Field(ge=0)] = 0
     max_rounds: Annotated[int, Field(ge=1)] = 10
     says = (

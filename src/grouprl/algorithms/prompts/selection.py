@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
 from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext
@@ -14,8 +13,8 @@ from grouprl.algorithms.exploration.probe import probe_prompts, rows_of
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prompts.curriculum import Chooser, pool_size
 from grouprl.core.errors import RunError
+from grouprl.core.numbers import Count
 
-Count = Annotated[int, Field(ge=1)]
 Which = Literal["hard", "medium", "easy"]
 
 

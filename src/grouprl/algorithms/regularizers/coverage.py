@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT
 from grouprl.algorithms.part import TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 Divergence = Literal["forward_kl", "js", "alpha"]
 _F = {
@@ -33,7 +34,7 @@ class Coverage(Regularizer):
     π_0 wrote, the pull back stays.
     """
 
-    coef: Coefficient = 0.01
+    coef: NonNegative = 0.01
     divergence: Divergence = "forward_kl"
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2
     reads = ("behavior_bt",)

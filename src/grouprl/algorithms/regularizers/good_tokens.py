@@ -10,8 +10,9 @@ from torch import Tensor
 
 from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 LEAST = 1e-7
 """An advantage below this is none."""
@@ -26,7 +27,7 @@ class GoodTokensNLL(Regularizer):
     """
 
     couples: ClassVar[str] = "batch"
-    coef: Coefficient = 0.01
+    coef: NonNegative = 0.01
     says = "{coef:g} times the negative log-likelihood of tokens with positive advantage"
     equation = "- {coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
 

@@ -9,8 +9,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 Gate = Literal["run", "response", "none"]
 _GATE = {
@@ -28,7 +29,7 @@ class LikelihoodGuard(Regularizer):
     (`run`), over the whole completion (`response`), or always (`none`). Completions without advantage are guarded too.
     """
 
-    coef: Coefficient = 0.2
+    coef: NonNegative = 0.2
     gate: Gate = "run"
     reads = ("old_bt",)
 

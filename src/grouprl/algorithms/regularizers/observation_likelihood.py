@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 
 @part("regularize")
@@ -21,7 +22,7 @@ class ObservationLikelihood(Regularizer):
     """
 
     beyond: ClassVar[bool] = True
-    coef: Coefficient = 0.1
+    coef: NonNegative = 0.1
     says = "{coef:g} times the negative log-likelihood of the environment's tokens, a mean of their own"
     equation = "- {coef:g}·1/N Σ_o log π(o_t) over the environment's N tokens"
     reads = ("marks.said",)

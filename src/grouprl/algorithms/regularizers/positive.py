@@ -13,9 +13,10 @@ from typing_extensions import override
 from grouprl.algorithms.advantages.outcome import right, right_share
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.kl import FORMULA, Estimator
-from grouprl.algorithms.regularizers.regularize import Coefficient, KLLoss, Regularizer
+from grouprl.algorithms.regularizers.regularize import KLLoss, Regularizer
 from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 
 @part("regularize")
@@ -27,7 +28,7 @@ class PositiveNLL(Regularizer):
     """
 
     couples: ClassVar[str] = "batch"
-    coef: Coefficient = 0.1
+    coef: NonNegative = 0.1
     says = "{coef:g} times the negative log-likelihood of correct completions"
     equation = "- {coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
 
@@ -52,7 +53,7 @@ class DifficultyKL(KLLoss):
     """
 
     couples: ClassVar[str] = "group"
-    coef: Coefficient = 1e-3
+    coef: NonNegative = 1e-3
     estimator: Estimator = "k3"
     rate: Annotated[float, Field(gt=0)] = math.e
 

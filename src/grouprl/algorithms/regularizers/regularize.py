@@ -18,8 +18,8 @@ from grouprl.algorithms.reductions.aggregate import Aggregate
 from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, Estimator, estimate
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
 
-Coefficient = Annotated[float, Field(ge=0)]
 OwnAggregate = (
     Literal["token_mean", "sequence_mean", "sequence_sum", "token_sum", "constant_length", "group_mean"] | None
 )
@@ -66,7 +66,7 @@ class KLLoss(Regularizer):
     as in TRL with importance_sampling_level='sequence'). `aggregate` gives the term a mean of its own.
     """
 
-    coef: Coefficient = 0.04
+    coef: NonNegative = 0.04
     estimator: Estimator = "k3"
     anchor: Literal["ref", "old", "behavior"] = "ref"
     limit: Annotated[float, Field(gt=0)] | None = 20.0
@@ -131,7 +131,7 @@ class KLLoss(Regularizer):
 class EntropyBonus(Regularizer):
     """Reward the policy's entropy: -c·H_t (Williams and Peng 1991; PPO, arXiv:1707.06347, eq. 9)."""
 
-    coef: Coefficient = 0.01
+    coef: NonNegative = 0.01
     aggregate: OwnAggregate = None
     entropy: ClassVar[bool] = True
     equation = "- {coef:g} · H_t"

@@ -13,9 +13,10 @@ from typing_extensions import override
 from grouprl.algorithms.objectives.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.regularizers.kl import FORMULA, GRADIENT, ValueEstimator, estimate
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
 
 Curve = Literal["constant", "linear", "cosine", "exponential"]
 
@@ -28,8 +29,8 @@ class ScheduledKL(Regularizer):
     low·(coef/low)^u, "constant" coef throughout.
     """
 
-    coef: Coefficient = 0.04
-    low: Coefficient = 0.001
+    coef: NonNegative = 0.04
+    low: NonNegative = 0.001
     curve: Curve = "linear"
     estimator: ValueEstimator = "k3"
 
@@ -90,7 +91,7 @@ class ConvexKL(Regularizer):
     λ(t) = max(1 - drop·ceil(max(t - start, 0)/every), floor), t the number of the step from 0.
     """
 
-    coef: Coefficient = 0.001
+    coef: NonNegative = 0.001
     start: Annotated[int, Field(ge=0)] = 50
     every: Annotated[int, Field(ge=1)] = 10
     drop: Annotated[float, Field(ge=0, le=1)] = 0.1

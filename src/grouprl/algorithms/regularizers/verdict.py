@@ -8,15 +8,16 @@ from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
 from grouprl.algorithms.reductions.by_source import PLURAL, Source
-from grouprl.algorithms.regularizers.regularize import Coefficient, Regularizer
+from grouprl.algorithms.regularizers.regularize import Regularizer
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 
 @part("regularize")
 class SourceLikelihood(Regularizer):
     """Raise the likelihood of the rows of one source: -λ·log π(y_t) there, 0 elsewhere (RL^V, arXiv:2505.04842)."""
 
-    coef: Coefficient = 1.0
+    coef: NonNegative = 1.0
     source: Source = "verification"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:

@@ -17,9 +17,10 @@ from grouprl.algorithms.advantages.normalize import Normalize
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.rewards.length_reward import lengths
-from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 Longest = Annotated[int, Field(ge=1)] | None
 
@@ -53,7 +54,7 @@ class BudgetCosine(RewardTransform):
     """
 
     beta: Annotated[float, Field(gt=0)] = 4.0
-    alpha: Coefficient | None = None
+    alpha: NonNegative | None = None
     length: Longest = None
     below: Literal["flat", "min"] = "flat"
     floor: float | None = None
@@ -108,7 +109,7 @@ class BudgetGap(Normalize):
     `budget_cosine`. It is the same for all rows of a prompt with the same budget; rows without one get nothing.
     """
 
-    weight: Coefficient = 1.0
+    weight: NonNegative = 1.0
     beta: Annotated[float, Field(gt=0)] = 4.0
     length: Longest = None
     says = "add {weight:g} times how far the completions of a budget stay behind that budget's ideal score"

@@ -14,8 +14,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-
-Whole = Annotated[int, Field(ge=0)]
+from grouprl.core.numbers import Whole
 
 
 @part("reward_transform")

@@ -11,10 +11,11 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import right
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
 
 Stage = Literal["accuracy", "alternating", "block"]
 
@@ -27,7 +28,7 @@ class FormatDiversity(RewardTransform):
     With c = ½ that is G/F at the start and 1 at the end. A form below 0 is no recognised format: its reward is 0.
     """
 
-    bonus: Coefficient = 0.5
+    bonus: NonNegative = 0.5
     equation = "R ← R·(1 + {bonus:g}·(G/F - 1)(1 + cos(π t/T))),  F completions of the group in the same format"
     reads = ("keys.form", "step", "steps")
 

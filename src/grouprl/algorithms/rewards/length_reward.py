@@ -16,9 +16,10 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantages.outcome import counted_right, right, right_share
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.rewards.shaping import Coefficient, RewardTransform
+from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
 
 
 def lengths(batch: Batch) -> Tensor:
@@ -46,7 +47,7 @@ class RightLengthScore(RewardTransform):
     length keep R (the release has 4000 tokens; 0 shapes every group).
     """
 
-    alpha: Coefficient = 0.05
+    alpha: NonNegative = 0.05
     wrong: float = -1.0
     free_length: Annotated[int, Field(ge=0)] = 0
     equation = "R ← R·exp(-{alpha:g}·z_i) if right, else {wrong:g},  z = (|y| - mean_right)/(std_right + 1e-6)"
@@ -81,7 +82,7 @@ class LengthWhenSolved(RewardTransform):
     R + c·(1 - |y|/Lmax) in groups without a wrong completion; everything else stays.
     """
 
-    coef: Coefficient = 1.0
+    coef: NonNegative = 1.0
     says = "once all completions of a prompt are right, add up to {coef:g} for short ones"
     equation = "R ← R + {coef:g}·(1 - |y|/Lmax) where all of the group are right"
     reads = ("max_length",)
@@ -105,7 +106,7 @@ class ShortestRight(RewardTransform):
     R + c·min_right |y| / |y_i|: c for the shortest, less for longer ones, nothing for wrong ones.
     """
 
-    coef: Coefficient = 0.5
+    coef: NonNegative = 0.5
     says = "add {coef:g} times (length of the group's shortest correct completion / own length) to correct completions"
     equation = "R ← R + {coef:g}·[right]·min_right|y| / |y_i|"
 
@@ -157,7 +158,7 @@ class MinMaxLength(RewardTransform):
     Correct completions get λ, wrong ones min(0, λ); nothing where all completions of the group are equally long.
     """
 
-    coef: Coefficient = 1.0
+    coef: NonNegative = 1.0
     says = (
         "add {coef:g} times a score from ½ (the group's shortest completion) to -½ (its longest); wrong "
         "completions get only its negative part"

@@ -13,8 +13,7 @@ from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.regularizers.kl import FORMULA, ValueEstimator, estimate
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-
-Coefficient = Annotated[float, Field(ge=0)]
+from grouprl.core.numbers import NonNegative
 
 
 class RewardTransform(Part):
@@ -33,7 +32,7 @@ class KLInReward(RewardTransform):
     sequence-level ones sum. `level="sequence"`: the sum, from the sequence's scalar reward.
     """
 
-    coef: Coefficient = 0.05
+    coef: NonNegative = 0.05
     estimator: ValueEstimator = "k1"
     level: Literal["token", "sequence"] = "token"
     says = (
@@ -85,7 +84,7 @@ class SoftOverlong(RewardTransform):
     """
 
     buffer: Annotated[float, Field(gt=0)] = 0.2
-    penalty: Coefficient = 1.0
+    penalty: NonNegative = 1.0
     length: Annotated[int, Field(ge=1)] | None = None
     equation = "R ← R + {penalty:g} · clip((Lmax - Lc - |y|)/Lc, -1, 0)"
 
@@ -159,7 +158,7 @@ class RewardClip(RewardTransform):
 class MissingEOS(RewardTransform):
     """Subtract a penalty from the reward of completions that hit the limit instead of ending (TRL's PPO trainer)."""
 
-    penalty: Coefficient = 1.0
+    penalty: NonNegative = 1.0
     says = "subtract {penalty:g} from the reward of completions that were cut off"
     equation = "R ← R - {penalty:g}·[truncated]"
     reads = ("truncated_b",)

@@ -17,9 +17,7 @@ from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.algorithms.rewards.turn_rewards import with_turn_rewards
 from grouprl.core import levels
 from grouprl.core.batch import Batch
-
-NonNegative = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
+from grouprl.core.numbers import NonNegative, Positive
 
 
 @part("reward_transform")

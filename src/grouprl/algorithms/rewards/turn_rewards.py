@@ -25,8 +25,7 @@ from grouprl.algorithms.advantages.turn_level import (
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.core.batch import Batch
-
-NonNegative = Annotated[float, Field(ge=0)]
+from grouprl.core.numbers import NonNegative
 
 
 def with_turn_rewards(batch: Batch, reward_bs: Tensor, there_bs: Tensor, reader: str) -> Batch:

@@ -16,8 +16,7 @@ from grouprl.algorithms.rewards.shaping import RewardTransform
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
-
-Share = Annotated[float, Field(gt=0, le=1)]
+from grouprl.core.numbers import PositiveShare
 
 
 @part("token_weight")
@@ -29,9 +28,9 @@ class PrefixMask(Weighting):
     empty gives no gradient.
     """
 
-    start: Share = 0.15
+    start: PositiveShare = 0.15
     grow: Annotated[float, Field(ge=0)] = 0.05
-    limit: Share = 0.35
+    limit: PositiveShare = 0.35
 
     def __post_init__(self) -> None:
         """Refuse a limit below the start."""

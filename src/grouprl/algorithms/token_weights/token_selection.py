@@ -18,8 +18,8 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reductions.aggregate import Aggregate
 from grouprl.algorithms.token_weights.weighting import Weighting
 from grouprl.core.batch import Batch
+from grouprl.core.numbers import PositiveShare
 
-Fraction = Annotated[float, Field(gt=0, le=1)]
 Score = Literal["entropy", "advantage_entropy"]
 _SCORE = {"entropy": "the entropy H_t", "advantage_entropy": "|A|·H_t"}
 
@@ -32,7 +32,7 @@ class TopTokens(Weighting):
     the tokens that still count in the rollout (`over="batch"`) or in each completion; ties at the threshold are kept.
     """
 
-    fraction: Fraction = 0.2
+    fraction: PositiveShare = 0.2
     score: Score = "entropy"
     over: Literal["batch", "sequence"] = "batch"
     reads = ("entropy_bt",)
@@ -74,7 +74,7 @@ class VarianceSubset(Weighting):
     Completions of equal advantage are told apart by their mean entropy.
     """
 
-    fraction: Fraction = 0.5
+    fraction: PositiveShare = 0.5
     says = "train only on the {fraction:.0%} of completions whose advantages have the largest variance"
     equation = "× [i ∈ argmax_{{|S|=N}} Var(A_S)]"
     reads = ("entropy_bt",)

@@ -15,7 +15,7 @@ from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reductions.aggregate import SequenceMean
-from grouprl.algorithms.updates.learn import Learner, Update
+from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
@@ -35,7 +35,7 @@ class ClipBias(Update):
     equation = "g ← g / max(‖C‖, {least:g}),  C = ∇ 1/B Σ_i 1/|y_i| Σ_{{t clipped}} ρ_t A_t"
     reads = ("old_bt",)
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
         policy_only = learner.without_critic()
         for step in learner.steps(prepared):
@@ -49,7 +49,7 @@ class ClipBias(Update):
                 metrics |= learner.accumulate_values(step)
             yield {**metrics, "clip_bias": norm, "grad_norm": learner.apply()}
 
-    def norm(self, learner: Learner, step: Batch) -> float:
+    def norm(self, learner: UpdateSteps, step: Batch) -> float:
         """‖C‖ of a weighed step; 0 where nothing is clipped. Leaves no gradient behind."""
         _, logp_bt = learner.evaluate(step)
         leaf_bt = logp_bt.clone().requires_grad_()

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.updates.learn import Learner, Update
+from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
@@ -41,7 +41,7 @@ class CurvatureMask(Update):
     model: Literal["adam", "sgd"] = "adam"
     top: Annotated[int, Field(ge=1)] = 64
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the optimiser steps without the tokens that are rejected."""
         for step in learner.steps(prepared):
             objective_bt, policy_bt = self.foresee(learner, step)
@@ -64,7 +64,7 @@ class CurvatureMask(Update):
         return kept & (policy < self.policy) if self.policy > 0 else kept
 
     @torch.no_grad()
-    def foresee(self, learner: Learner, step: Batch) -> tuple[Tensor, Tensor]:
+    def foresee(self, learner: UpdateSteps, step: Batch) -> tuple[Tensor, Tensor]:
         """m_H and m_F of each token, [B,T], under the policy as it is now."""
         a_bt = step.need("advantage_bt", self.name)
         a_bt = a_bt if step.multiplier_bt is None else a_bt * step.multiplier_bt
@@ -77,7 +77,7 @@ class CurvatureMask(Update):
                 found_bt[:, row, : length_b[row]] = piece
         return found_bt[0], found_bt[1]
 
-    def _foresee_pass(self, learner: Learner, readout: Any, a_m: Tensor) -> Tensor:
+    def _foresee_pass(self, learner: UpdateSteps, readout: Any, a_m: Tensor) -> Tensor:
         """[2,M] m_H and m_F of the tokens of one pass through the model."""
         weight_vh, group = trained_head(readout.head, learner.optimizer)
         direction = adam(learner.optimizer, group, weight_vh) if self.model == "adam" else plain

@@ -17,7 +17,7 @@ PHASE = "phase"
 """Mark of the tokens of the phase at work."""
 
 
-class Learner(Protocol):
+class UpdateSteps(Protocol):
     """What a `learn` part is given: the policy, its optimiser, and the steps between a rollout and an update."""
 
     @property
@@ -55,7 +55,7 @@ class Learner(Protocol):
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss alone; returns its metrics."""
 
-    def without_critic(self) -> Learner:
+    def without_critic(self) -> UpdateSteps:
         """The same for the policy's loss alone."""
 
 
@@ -65,7 +65,7 @@ class Update(Part):
     phases: ClassVar[int] = 1
     """How many times over the steps of a rollout are taken."""
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class TwoPhase(Update):
     order: Literal["low_first", "high_first"] = "low_first"
     reads = ("old_bt",)
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps of both phases; one without tokens of its phase is left out."""
         low_bt = self.unlikely(prepared)
         for phase_bt in (low_bt, ~low_bt) if self.order == "low_first" else (~low_bt, low_bt):

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.updates.learn import Learner, Update
+from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 
 
@@ -31,7 +31,7 @@ class ReplayPass(Update):
     )
     reads = ("step",)
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps on new rows, then one on the replayed rows where there are any."""
         old_b = prepared.from_source("replay")
         if not bool(old_b.all()):

@@ -14,7 +14,7 @@ from typing_extensions import override
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.objectives.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, TokenLoss, part
-from grouprl.algorithms.updates.learn import Learner, Update
+from grouprl.algorithms.updates.learn import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
 
@@ -71,7 +71,7 @@ class TrustRegion(Update):
     critic_steps: Annotated[int, Field(ge=1)] = 5
     equation = "θ + ½^j·√(2·{delta:g}/xᵀFx)·x,  x = F⁻¹g,  F = 1/N Σ_t ∇log π_t ∇log π_tᵀ + {damping:g}"
 
-    def __call__(self, learner: Learner, prepared: Batch) -> Iterator[dict[str, float]]:
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the natural step of each optimiser step, then fit the critic."""
         for step in learner.steps(prepared):
             if not bool(step.active_bt.any()):
@@ -81,7 +81,7 @@ class TrustRegion(Update):
                 metrics |= self.fit(learner, step)
             yield metrics
 
-    def climb(self, learner: Learner, step: Batch) -> dict[str, float]:
+    def climb(self, learner: UpdateSteps, step: Batch) -> dict[str, float]:
         """Move the policy's own parameters; returns metrics."""
         own = own_parameters(learner.policy)
         clear(learner.policy)
@@ -97,7 +97,7 @@ class TrustRegion(Update):
         found = (0.0, 0.0) if step_p is None else self.search(learner, step, own, step_p)
         return {**metrics, "grad_norm": norm, "step_fraction": found[0], "step_kl": found[1]}
 
-    def search(self, learner: Learner, step: Batch, own: Sequence[Tensor], step_p: Tensor) -> tuple[float, float]:
+    def search(self, learner: UpdateSteps, step: Batch, own: Sequence[Tensor], step_p: Tensor) -> tuple[float, float]:
         """Halve the step until it is acceptable; returns its fraction and the KL measured, zeros for no step."""
         start_p = flat(own)
         before, old_bt = learner.evaluate(step)
@@ -110,7 +110,7 @@ class TrustRegion(Update):
         write(own, start_p)
         return 0.0, 0.0
 
-    def fit(self, learner: Learner, step: Batch) -> dict[str, float]:
+    def fit(self, learner: UpdateSteps, step: Batch) -> dict[str, float]:
         """Fit the critic's own parameters; returns the metrics of its first step."""
         records = []
         for _ in range(self.critic_steps):

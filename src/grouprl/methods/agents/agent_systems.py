@@ -18,18 +18,10 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    KL_NEED,
-    ClipLow,
-    DualClip,
-    NonNegative,
-    Positive,
-    kl_terms,
-)
+from grouprl.methods.settings import CLIP, CLIPS, KL_NEED, ClipLow, DualClip, kl_terms
 
 TWO = "at least two completions per prompt"
 PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"

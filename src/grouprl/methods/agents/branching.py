@@ -10,6 +10,7 @@ from grouprl.algorithms.advantages.turn_shared import SharedPrefix
 from grouprl.algorithms.exploration.branching import EntropyBranching
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.horizon import Horizon
+from grouprl.core.numbers import Count
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
@@ -20,7 +21,6 @@ from grouprl.methods.settings import (
     KL_NEED,
 )
 
-Count = Annotated[int, Field(ge=1)]
 TWO = "at least two completions per prompt"
 TURNS = "a task that is acted in over turns"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i),  A_i = (R_i - mean_g R)/(std_g R + eps)"

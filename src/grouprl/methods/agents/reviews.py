@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.reviewed import AdvantageOfReviewed, AmplifyPositive, OutcomeGatedProcess
 from grouprl.algorithms.exploration.reflect_retry import ReflectRetry
@@ -18,18 +14,10 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.reductions.by_source import SourceApart
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.observation_likelihood import ObservationLikelihood
+from grouprl.core.numbers import Count, NonNegative, Positive, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-    Positive,
-    kl_terms,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, kl_terms
 
 TURNS = "an environment that is acted in over turns, by one agent"
 TWO = "at least two completions per prompt"
@@ -42,8 +30,6 @@ GRPO_DEFAULTS = {
     "clip_high": CLIP,
     "kl_coef": "off, so that no reference is needed",
 }
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
 Tokens = Count | None
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.advantages.roles import AgentEntropy, LateAgent, RoleRelative
 from grouprl.algorithms.exploration.coaching import CoachAfterPlayer, MajorityVote
@@ -14,22 +12,10 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-    Positive,
-    in_the_update,
-)
-
-Rate = Annotated[float, Field(ge=0, le=1)]
-Whole = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, in_the_update
 
 
 @entry(
@@ -198,8 +184,8 @@ def cpmobius(
     alone: Alone,
     kl_coef: NonNegative,
     kl_estimator: Estimator,
-    low: Rate = 0.2,
-    high: Rate = 0.8,
+    low: Share = 0.2,
+    high: Share = 0.8,
     exam: Count = 64,
     completions: Whole = 0,
     reward_scale: Positive = 100.0,

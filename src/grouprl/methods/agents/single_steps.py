@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.advantages.roles import RoleRelative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.components import AgentsInTurn, WeightedComponents
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import NonNegative, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i) + β·KL"
 KL_OFF = "off, so that no reference is needed; the paper's is not known"
-Whole = Annotated[int, Field(ge=0)]
 
 
 @entry(

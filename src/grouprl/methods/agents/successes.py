@@ -14,12 +14,11 @@ from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.algorithms.rewards.turn_bonus import TurnBonus
 from grouprl.algorithms.updates.replay_pass import ReplayPass
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import Count, NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, GROUP, ClipLow, NonNegative, Positive, in_the_update
+from grouprl.methods.settings import CLIP, GROUP, ClipLow, in_the_update
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, le=1)]
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
 
 
@@ -185,7 +184,7 @@ def spear(
     replay_rise: Annotated[int, Field(ge=0)] = 200,
     bonus: NonNegative = 0.1,
     bonus_until: Count = 200,
-    share: Share = 2e-4,
+    share: PositiveShare = 2e-4,
     lower: float = 1.0,
     upper: float = 5.0,
     clip_high: Positive = 0.28,

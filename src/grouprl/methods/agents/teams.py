@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.advantages.roles import CalledReward, OutcomeAndActions
 from grouprl.algorithms.exploration.align import AlignCalls
 from grouprl.algorithms.method import Method
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
-Count = Annotated[int, Field(ge=1)]
 AGENTS = "a task with several agents"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_high) A_i)"
 BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent for the same prompt"

@@ -13,20 +13,12 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.good_tokens import GoodTokensNLL, ThoughtEntropy
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    KL,
-    KL_NEED,
-    DualClip,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, DualClip
 
 TWO = "at least two completions per prompt"
-Count = Annotated[int, Field(ge=1)]
 
 
 @entry(

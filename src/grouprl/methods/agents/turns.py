@@ -8,16 +8,10 @@ from grouprl.algorithms.advantages.turn_credit import TurnAndOutcome, TurnRelati
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    KL,
-    KL_NEED,
-    NonNegative,
-)
+from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
 
 
 @entry(
@@ -179,7 +173,7 @@ def gigpo(
     base: Method,
     eps: NonNegative,
     omega: NonNegative = 1.0,
-    gamma: Unit = 0.95,
+    gamma: Share = 0.95,
     scale: Scale = "none",
     over: Literal["episodes", "turns"] = "episodes",
 ) -> Method:

@@ -11,10 +11,10 @@ from grouprl.algorithms.features.fewest_calls import FewestCalls
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, CRITIC, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, CRITIC
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
@@ -256,7 +256,7 @@ def ufo(
     decay: Annotated[float, Field(gt=0, le=1)] = 0.5,
     repetition: NonNegative = 0.5,
     clip_high: Positive = 0.28,
-    lam: Unit = 1.0,
+    lam: Share = 1.0,
     entropy_coef: NonNegative = 0.001,
 ) -> Method:
     """Take PPO on rewards that fall with every try and with repetition."""

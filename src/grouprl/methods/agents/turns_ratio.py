@@ -5,17 +5,10 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.updates.clip_bias import ClipBias
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CRITIC,
-    KL_NEED,
-    ClipLow,
-    NonNegative,
-    Positive,
-    in_the_update,
-    kl_terms,
-)
+from grouprl.methods.settings import CRITIC, KL_NEED, ClipLow, in_the_update, kl_terms
 
 
 @entry(

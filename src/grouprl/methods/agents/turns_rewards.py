@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.advantages.turn_credit import NormalisedTurns
 from grouprl.algorithms.features.durations import ActionDurations
@@ -14,10 +12,10 @@ from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.rewards.turn_rewards import DenseTurns, ProactiveRewards, ProgressReward, RewardAtTurnEnd
 from grouprl.algorithms.token_weights.duration import DurationWeight
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, kl_in_reward
 
 TWO = "at least two completions per prompt"
 TURNS = "an environment that is acted in over turns"
@@ -26,7 +24,6 @@ PPO_LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) +
 WHITEN = "TRL and verl: advantages whitened over all tokens of the batch"
 VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
-Count = Annotated[int, Field(ge=1)]
 
 
 @entry(
@@ -164,7 +161,7 @@ def multi_turn_ppo(
     base: Method,
     kl_estimator: ValueEstimator,
     most: Count | None = None,
-    lam: Unit = 1.0,
+    lam: Share = 1.0,
     kl_coef: NonNegative = 0.01,
 ) -> Method:
     """Take PPO with rewards where turns end; `most` scales dense rewards so that they sum to at most 1."""

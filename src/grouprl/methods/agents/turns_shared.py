@@ -15,16 +15,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.turn_rewards import InformationGain
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    KL,
-    KL_NEED,
-    NonNegative,
-)
+from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
 
 KL_OFF = "off, so that no reference is needed"
 TWO = "at least two completions per prompt"
@@ -120,7 +114,7 @@ def igpo(
     measure: Literal["probability", "log_probability"] = "probability",
     before: str = "",
     together: bool = False,
-    gamma: Unit = 1.0,
+    gamma: Share = 1.0,
 ) -> Method:
     """Pay turns for the information they gain, normalise in the group, accumulate."""
     return base.with_parts(

@@ -8,10 +8,10 @@ from grouprl.algorithms.objectives.adaptive_clip import TurnClip
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.turn_rewards import RankDiscount
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, ClipLow
 
 KL_OFF = "off, so that no reference is needed"
 TWO = "at least two completions per prompt"
@@ -104,7 +104,7 @@ def ui_s1(
     eps: NonNegative,
     episode: NonNegative = 1.0,
     omega: NonNegative = 1.0,
-    gamma: Unit = 0.5,
+    gamma: Share = 0.5,
 ) -> Method:
     """Judge episodes by their group and steps by the steps of the same number, credit cut at mismatches."""
     return base.with_parts(

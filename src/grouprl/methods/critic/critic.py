@@ -15,22 +15,12 @@ from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.algorithms.rewards.shaping import MissingEOS
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    DUAL,
-    KL_NEED,
-    PPO_PAPER,
-    ClipLow,
-    DualClip,
-    NonNegative,
-    Positive,
-    kl_in_reward,
-)
+from grouprl.methods.settings import CLIP, DUAL, KL_NEED, PPO_PAPER, ClipLow, DualClip, kl_in_reward
 
 GAE_PAPER = Paper("High-Dimensional Continuous Control Using Generalized Advantage Estimation", "1506.02438", 2015)
-Unit = Annotated[float, Field(ge=0, le=1)]
 
 
 @entry(
@@ -94,9 +84,9 @@ def ppo(
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
     dual_clip: DualClip = None,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    critic_lam: Unit | None = None,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+    critic_lam: Share | None = None,
     length_alpha: Annotated[float, Field(gt=0)] | None = None,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,

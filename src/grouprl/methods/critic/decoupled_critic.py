@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
@@ -13,12 +9,11 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.pretraining.value_pretraining import ValuePretraining
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.positive import PositiveNLL
+from grouprl.core.numbers import NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS
 
-Unit = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
 VALUE_DEFAULTS = {
     "critic_lam": "the paper: 1, so that the end's reward reaches the first token undiminished",
     "whiten": "TRL and verl: advantages whitened over all tokens of the batch, returns not",
@@ -95,13 +90,13 @@ def pretrained(steps: int, gamma: float) -> tuple[ValuePretraining, ...]:
 )
 def vc_ppo(
     base: Method,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
-    critic_lam: Unit = 1.0,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+    critic_lam: Share = 1.0,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Positive | None = None,
-    value_pretraining: Count = 50,
+    value_pretraining: Whole = 50,
 ) -> Method:
     """Compose VC-PPO.
 
@@ -190,15 +185,15 @@ def vc_ppo(
 def vapo(
     base: Method,
     clip_high: Positive = 0.28,
-    gamma: Unit = 1.0,
+    gamma: Share = 1.0,
     length_alpha: Positive | None = 0.05,
-    lam: Unit = 0.95,
-    critic_lam: Unit = 1.0,
+    lam: Share = 0.95,
+    critic_lam: Share = 1.0,
     nll_coef: NonNegative = 0.1,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Positive | None = None,
-    value_pretraining: Count = 50,
+    value_pretraining: Whole = 50,
 ) -> Method:
     """Compose VAPO.
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.pretrained import ExpertReward, GuidedGAE
-from grouprl.algorithms.advantages.returns import GAE, Unit
+from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.pretraining.second_model import Chosen, GlobalValue, PreferenceModel
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.shaping import RewardClip
+from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, ClipLow, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIP, ClipLow, kl_in_reward
 
-Count = Annotated[int, Field(ge=1)]
 REFERENCE = "a reference model"
 MIXED = "prompts that have right and wrong completions before training (or a task with solutions)"
 PAIRS = (
@@ -122,8 +120,8 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
 def dvpo(
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
     kl_coef: NonNegative = 0.2,
     terminal: Literal["value", "zero"] = "value",
     whiten: bool = True,
@@ -234,8 +232,8 @@ def rto(
     reward_limit: Positive | None = 10.0,
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Positive | None = 0.2,

@@ -7,17 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from grouprl.algorithms.buffers.utterance_replay import UtteranceReplay
-from grouprl.algorithms.critics.utterance import LateStart, TokenBaseline, UtteranceAdvantage
+from grouprl.algorithms.critics.utterance import LateStart, TokenBaselineCritic, UtteranceAdvantage
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceSum
+from grouprl.core.numbers import Count, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive, in_the_update
-
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
+from grouprl.methods.settings import in_the_update
 
 
 @entry(
@@ -90,7 +87,7 @@ Whole = Annotated[int, Field(ge=0)]
     ),
 )
 def archer(
-    gamma: Unit = 0.95,
+    gamma: Share = 0.95,
     tau: Annotated[float, Field(gt=0, le=1)] = 0.1,
     capacity: Count = 100_000,
     critic_steps: Count = 50,
@@ -124,7 +121,7 @@ def archer(
         advantage=UtteranceAdvantage(baseline=baseline),
         objective=PolicyGradient(),
         aggregate=SequenceSum(),
-        critic=TokenBaseline() if baseline else None,
+        critic=TokenBaselineCritic() if baseline else None,
         buffer=replay,
         update=LateStart(start=warmup) if warmup else None,
         on_policy=True,

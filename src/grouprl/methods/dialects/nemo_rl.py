@@ -7,10 +7,11 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 
 RECIPE = "examples/configs/grpo_math_1B.yaml"
 

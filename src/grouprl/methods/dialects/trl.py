@@ -21,12 +21,13 @@ from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.rewards.shaping import KLInReward, RewardClip
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.group_relative import group, group_credit
 from grouprl.methods.policy_gradient import baselines, capped
 from grouprl.methods.registry import CATALOGUE, Renamed, entry
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 from grouprl.methods.trust_region import completion_ratio, divergence, sequence
 
 ORIGINALS = (baselines, capped, completion_ratio, divergence, group, group_credit, sequence)

@@ -12,12 +12,13 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum, TokenMean
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects import trl
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import ADVANTAGE, CLIPPED, STD, WINDOW, Delta, Level, gradient, one_right, papers_of
 from grouprl.methods.group_relative import normalised
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 
 ORIGINALS = (normalised,)
 """The family that holds bnpo; importing it registers it."""

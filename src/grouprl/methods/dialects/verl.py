@@ -29,13 +29,14 @@ from grouprl.algorithms.reductions.aggregate import (
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus, KLLoss, OwnAggregate
 from grouprl.algorithms.rewards.shaping import KLInReward, SoftOverlong
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
 from grouprl.methods.registry import Renamed
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 
-Dual = Annotated[float, Field(gt=1)]
+DualOn = Annotated[float, Field(gt=1)]
 AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 KLPenalty = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
 KLType = Literal[
@@ -208,7 +209,7 @@ def _in_reward(use_kl_in_reward: bool, kl_coef: float, kl_penalty: KLPenalty) ->
 def grpo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
     norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose GRPO with verl's numbers."""
@@ -246,7 +247,7 @@ def grpo_verl(
 def dr_grpo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
     norm_adv_by_std_in_grpo: bool = False,
     loss_agg_mode: AggMode = "seq-mean-token-sum-norm",
 ) -> Method:
@@ -308,7 +309,7 @@ def dr_grpo_verl(
 def dapo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.28,
-    clip_ratio_c: Dual = 10.0,
+    clip_ratio_c: DualOn = 10.0,
     overlong_buffer: Positive = 0.2,
     max_num_gen_batches: Annotated[int, Field(ge=1)] = 10,
     norm_adv_by_std_in_grpo: bool = True,
@@ -436,7 +437,7 @@ def cispo_verl(
 def rloo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
 ) -> Method:
     """Compose RLOO with verl's numbers."""
     return Method(

@@ -14,24 +14,23 @@ from grouprl.algorithms.advantages.advantage import GreedyBaseline, LengthWeight
 from grouprl.algorithms.advantages.best_of_group import BestOverSecond
 from grouprl.algorithms.advantages.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantages.normalize import Whiten
-from grouprl.algorithms.advantages.returns import Unit
 from grouprl.algorithms.advantages.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.covariance import Share
 from grouprl.algorithms.objectives.divergence_mask import DivergenceMask
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.critic import critic
 from grouprl.methods.dialects import verl
 from grouprl.methods.dialects.switches import dialect
 from grouprl.methods.dialects.trl import gradient, one_right, papers_of
-from grouprl.methods.dialects.verl import ADVANTAGE, DUAL_CLIPPED, LONE, ROUNDING, SOURCE, SWITCHES, Dual
+from grouprl.methods.dialects.verl import ADVANTAGE, DUAL_CLIPPED, LONE, ROUNDING, SOURCE, SWITCHES, DualOn
 from grouprl.methods.policy_gradient import reinforce
 from grouprl.methods.registry import method
-from grouprl.methods.settings import ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ClipLow
 from grouprl.methods.trust_region import covariance
 
 ORIGINALS = (covariance, critic, reinforce)
@@ -173,7 +172,7 @@ def dppo_verl(
     verl.switches,
     SWITCHES,
 )
-def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0) -> Method:
+def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0) -> Method:
     """Compose OPO with verl's numbers."""
     surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
     return Method(advantage=LengthWeighted(alone="raw"), objective=surrogate, aggregate=TokenMean())
@@ -211,7 +210,7 @@ def opo_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, cli
     SWITCHES,
     without=IN_REWARD,
 )
-def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0) -> Method:
+def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0) -> Method:
     """Compose ReMax with verl's numbers."""
     surrogate = vanilla(clip_ratio_low, clip_ratio_high, clip_ratio_c)
     return Method(
@@ -251,7 +250,7 @@ def remax_verl(clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, c
     SWITCHES,
 )
 def reinforce_pp_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0, gamma: Unit = 1.0
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0, gamma: Share = 1.0
 ) -> Method:
     """Compose REINFORCE++ with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
@@ -289,7 +288,7 @@ def reinforce_pp_verl(
     SWITCHES,
 )
 def reinforce_pp_baseline_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: Dual = 3.0
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0
 ) -> Method:
     """Compose REINFORCE++-baseline with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
@@ -336,9 +335,9 @@ def reinforce_pp_baseline_verl(
 def ppo_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
-    gamma: Unit = 1.0,
-    lam: Unit = 1.0,
+    clip_ratio_c: DualOn = 3.0,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
     cliprange_value: Positive = 0.5,
 ) -> Method:
     """Compose PPO with verl's numbers."""
@@ -388,7 +387,7 @@ def ppo_verl(
     SWITCHES,
 )
 def clip_cov_verl(
-    clip_cov_ratio: Share = 2e-4,
+    clip_cov_ratio: PositiveShare = 2e-4,
     clip_cov_lb: float = 1.0,
     clip_cov_ub: float = 5.0,
     clip_ratio_low: ClipLow = 0.2,
@@ -434,7 +433,7 @@ def clip_cov_verl(
     verl.switches,
     SWITCHES,
 )
-def kl_cov_verl(kl_cov_ratio: Share = 2e-4, ppo_kl_coef: NonNegative = 0.1) -> Method:
+def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0.1) -> Method:
     """Compose KL-Cov with verl's numbers."""
     return method("kl_cov", share=kl_cov_ratio, coef=ppo_kl_coef, alone="raw", dynamic_sampling=False)
 
@@ -473,7 +472,7 @@ def gdpo_verl(
     gdpo_reward_weights: list[float] | None = None,
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
 ) -> Method:
     """Compose GDPO with verl's numbers."""
     keys, weights = gdpo_reward_keys or [], gdpo_reward_weights
@@ -517,7 +516,7 @@ def gdpo_verl(
 def passk_verl(
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Dual = 3.0,
+    clip_ratio_c: DualOn = 3.0,
     norm_adv_by_std_in_grpo: bool = True,
 ) -> Method:
     """Compose pass@k with verl's numbers."""

@@ -12,19 +12,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.algorithms.rewards.consistency import PromptAdvantage, SemanticScale, TwoLevelClip
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL_ESTIMATOR,
-    KL_NEED,
-    ClipLow,
-    DualClip,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR, KL_NEED, ClipLow, DualClip
 
 TWO = "at least two completions per prompt"
 ANSWERS = "a task that can tell the final completion of a text (keys.completion)"

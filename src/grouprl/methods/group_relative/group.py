@@ -15,6 +15,7 @@ from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.rewards.shaping import SoftOverlong
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import (
@@ -30,8 +31,6 @@ from grouprl.methods.settings import (
     SCALE,
     ClipLow,
     DualClip,
-    NonNegative,
-    Positive,
     Spread,
     kl_terms,
 )

@@ -11,9 +11,10 @@ from grouprl.algorithms.advantages.token_baseline import TokenBaseline
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, NonNegative
+from grouprl.methods.settings import CLIP, CLIPS
 
 GDPO_PAPER = Paper(
     "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",

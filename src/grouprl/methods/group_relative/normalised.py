@@ -17,9 +17,10 @@ from grouprl.algorithms.reductions.aggregate import SequenceMean, SequenceSum
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
 from grouprl.algorithms.regularizers.positive import DifficultyKL
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIPS, ClipLow, DualClip, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import CLIPS, ClipLow, DualClip, kl_in_reward
 
 
 @entry(

@@ -9,9 +9,10 @@ from pydantic import Field
 from grouprl.algorithms.advantages.variants import SharedVariants
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.prompts.variants import CrossPairs, Variants
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, EPS, GROUP, NonNegative, Spread
+from grouprl.methods.settings import CLIP, CLIPS, EPS, GROUP, Spread
 
 TWO = "at least two completions per prompt"
 Forms = Annotated[int, Field(ge=1)]

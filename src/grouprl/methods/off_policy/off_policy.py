@@ -11,9 +11,10 @@ from grouprl.algorithms.objectives.regression import SoftBaseline
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIPS, ClipLow
 
 REC_PAPER = Paper(
     "Group-Relative REINFORCE Is Secretly an Off-Policy Algorithm: Demystifying Some Myths About GRPO and Its Friends",

@@ -8,9 +8,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.regression import Anchor, GroupRegression, Regression
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL_NEED, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import KL_NEED, kl_in_reward
 
 TWO = "at least two completions per prompt"
 SEVERAL = "several updates per rollout, or it is a policy gradient (batch.minibatches or batch.epochs of 2 or more)"

@@ -25,11 +25,11 @@ from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
 from grouprl.algorithms.regularizers.schedule import ConvexKL
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow
 
-Unit = Annotated[float, Field(ge=0, le=1)]
 TWO = "at least two completions per prompt"
 
 
@@ -113,7 +113,7 @@ def remix(
     base: Method,
     clip_low: ClipLow,
     clip_high: Positive,
-    probability: Unit = 0.4,
+    probability: Share = 0.4,
     policies: Annotated[int, Field(ge=1)] = 2,
     reincarnation: Annotated[int, Field(ge=1)] | None = 50,
     kl_coef: NonNegative = 0.001,

@@ -14,9 +14,10 @@ from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.algorithms.token_weights.weighting import MaskedImportance, TruncatedImportance
 from grouprl.algorithms.updates.trust_region import Importance
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow
 
 Proximal = Literal["recomputed", "interpolated"]
 Moved = Annotated[float, Field(gt=0, le=1)]

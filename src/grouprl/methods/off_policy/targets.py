@@ -8,17 +8,18 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.pretrained import KnownBaseline
-from grouprl.algorithms.advantages.returns import GAE, Unit
+from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.regression import Anchor, GroupRegression, Regression, SoftBaseline
 from grouprl.algorithms.pretraining.initial_completions import InitialCompletions, InitialRate
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.critic.decoupled_critic import pretrained
 from grouprl.methods.off_policy.regression import REFERENCE, SEVERAL, TWO
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL, KL_NEED, NonNegative, Positive
+from grouprl.methods.settings import KL, KL_NEED
 
 CRITIC = "a critic (value head)"
 
@@ -218,7 +219,7 @@ def a_star_po(
         recommended={"kl in the reward": 0},
     ),
 )
-def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_coef: NonNegative = 1.0) -> Method:
+def apa(temperature: Positive = 0.1, gamma: Share = 1.0, lam: Share = 0.95, value_coef: NonNegative = 1.0) -> Method:
     """Compose APA: token mean of (log(π/π_ref) - A/λ)², A by generalised advantage estimation."""
     return Method(
         advantage=GAE(gamma=gamma, lam=lam),
@@ -310,7 +311,7 @@ def apa(temperature: Positive = 0.1, gamma: Unit = 1.0, lam: Unit = 0.95, value_
 def dapo_direct(
     beta: Positive = 1.0,
     anchor: Anchor = "old",
-    lam: Unit = 0.0,
+    lam: Share = 0.0,
     value_coef: NonNegative = 1.0,
     value_pretraining: Annotated[int, Field(ge=0)] = 50,
 ) -> Method:

@@ -13,9 +13,10 @@ from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, KL_NEED, NonNegative, kl_in_reward
+from grouprl.methods.settings import ALONE, KL_NEED, kl_in_reward
 
 K1 = "k1 in the reward, as in the paper"
 

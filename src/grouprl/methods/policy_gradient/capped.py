@@ -9,14 +9,14 @@ from pydantic import Field
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportance
+from grouprl.algorithms.objectives.stop_gradient import Capped, MaskedImportanceObjective
 from grouprl.algorithms.reductions.aggregate import GroupMean, SequenceSum, TokenMean
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import Limit, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import ALONE, EPS, GROUP, ClipLow, Spread
 
-Cap = Annotated[float, Field(gt=0)] | None
 Floor = Annotated[float, Field(ge=0)] | None
 
 
@@ -70,7 +70,7 @@ Floor = Annotated[float, Field(ge=0)] | None
     base="grpo",
     keeps=GROUP,
 )
-def cispo(base: Method, floor: Floor = None, cap: Cap = 5.0) -> Method:
+def cispo(base: Method, floor: Floor = None, cap: Limit = 5.0) -> Method:
     """Compose CISPO.
 
     Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
@@ -140,9 +140,9 @@ def cispo(base: Method, floor: Floor = None, cap: Cap = 5.0) -> Method:
 def dispo(
     base: Method,
     positive_low: Floor = 0.8,
-    positive_high: Cap = 1.28,
+    positive_high: Limit = 1.28,
     negative_low: Floor = None,
-    negative_high: Cap = 5.0,
+    negative_high: Limit = 5.0,
 ) -> Method:
     """Compose DISPO.
 
@@ -233,7 +233,7 @@ def dispo(
     renamed={"high": "cap"},
 )
 def scalerl(
-    cap: Cap = 5.0,
+    cap: Limit = 5.0,
     scale: Spread = "sample_std",
     eps: NonNegative = 1e-6,
     alone: Alone = "zero",
@@ -298,7 +298,7 @@ def scalerl(
 def minirl(
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.27,
-    cap: Cap = 5.0,
+    cap: Limit = 5.0,
     alone: Alone = "zero",
 ) -> Method:
     """Compose MiniRL.
@@ -307,6 +307,6 @@ def minirl(
     """
     return Method(
         advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=MaskedImportance(low=clip_low, high=clip_high, cap=cap),
+        objective=MaskedImportanceObjective(low=clip_low, high=clip_high, cap=cap),
         aggregate=SequenceSum(),
     )

@@ -11,9 +11,9 @@ from grouprl.algorithms.exploration.demonstrations import Demonstrations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.one_token import OneToken
 from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive
 
 
 @entry(

@@ -15,19 +15,10 @@ from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator, ValueEstimator
 from grouprl.algorithms.rewards.shaping import RewardClip
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    DUAL,
-    KL_NEED,
-    ClipLow,
-    DualClip,
-    NonNegative,
-    Positive,
-    kl_in_reward,
-)
+from grouprl.methods.settings import CLIP, CLIPS, DUAL, KL_NEED, ClipLow, DualClip, kl_in_reward
 
 Baseline = Literal["none", "batch", "group"]
 Variance = Literal["sample", "population"]

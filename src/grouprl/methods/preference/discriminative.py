@@ -18,9 +18,9 @@ from grouprl.algorithms.objectives.discriminative import (
 )
 from grouprl.algorithms.prompts.refill import DynamicSampling
 from grouprl.algorithms.reductions.aggregate import ConstantLength, SequenceMean
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import NonNegative, Positive
 
 LABELS = "raw correctness of every completion (correct_b)"
 TWO = "at least two completions per prompt"

@@ -9,9 +9,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.pairwise import PairwiseGradient
 from grouprl.algorithms.reductions.aggregate import SequenceMean
 from grouprl.algorithms.regularizers.kl import ValueEstimator
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import KL_NEED, ClipLow, NonNegative, Positive, kl_in_reward
+from grouprl.methods.settings import KL_NEED, ClipLow, kl_in_reward
 
 TWO = "at least two completions per prompt"
 

@@ -10,10 +10,9 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.turn_preference import DiscountedPreference, SegmentPreference
 from grouprl.algorithms.reductions.aggregate import SequenceMean
+from grouprl.core.numbers import Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import Unit
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive
 
 ONLINE = (
     "Pairs are all episodes of a group with different rewards, sampled by the policy as it is; the authors "
@@ -64,7 +63,7 @@ NEEDS = ["a reference model", "at least two completions per prompt", "an environ
         notes=["At γ = 1 turn k weighs (T - k)/T: with more than one turn that is not DPO."],
     ),
 )
-def dmpo(beta: Positive = 0.1, gamma: Unit = 0.7) -> Method:
+def dmpo(beta: Positive = 0.1, gamma: Share = 0.7) -> Method:
     """Compose DMPO on pairs of the group."""
     return Method(
         advantage=Relative("group", scale="none"),

@@ -3,9 +3,7 @@ RAFT's."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.advantages.advantage import RawReward
 from grouprl.algorithms.method import Method
@@ -13,21 +11,10 @@ from grouprl.algorithms.prompts.allocation import GradientVariance, Knapsack
 from grouprl.algorithms.prompts.bandit import BanditOverSources, ThompsonSampling
 from grouprl.algorithms.prompts.difficulty import VarianceSampling
 from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.core.numbers import Count, NonNegative, Positive, Share, Whole
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-    Positive,
-)
-
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
 TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"

@@ -11,17 +11,10 @@ from grouprl.algorithms.exploration.extra import TemperedExtras, VerificationRow
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.by_source import BySource, FixedAdvantage, SourceApart, WithoutPolicyLoss
 from grouprl.algorithms.regularizers.verdict import SourceLikelihood
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"

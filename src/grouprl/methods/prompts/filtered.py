@@ -9,17 +9,18 @@ from pydantic import Field
 from grouprl.algorithms.advantages.stored import ReplayApart, StoredAdvantage
 from grouprl.algorithms.advantages.truncation import ZeroTruncated
 from grouprl.algorithms.buffers.replay import RolloutReplay, SampleBuffer
-from grouprl.algorithms.filters.difficulty import DifficultyBand, Rate
+from grouprl.algorithms.filters.difficulty import DifficultyBand
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.prompts.allocation import GreedyFilter
 from grouprl.algorithms.prompts.curriculum import HistoryResampling
 from grouprl.algorithms.prompts.difficulty import DifficultyTargeted
-from grouprl.algorithms.prompts.refill import DifficultyBand as RefillBand
+from grouprl.algorithms.prompts.refill import RefillDifficultyBand as RefillBand
 from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, ClipLow
 
 TWO = "at least two completions per prompt"
 COMES_AGAIN = "prompts that come again (data.prompts where the task never ends)"
@@ -133,8 +134,8 @@ def srpo_history(base: Method, readmit_every: Annotated[int, Field(ge=0)] = 0) -
 )
 def online_difficulty(
     base: Method,
-    low: Rate = 0.2,
-    high: Rate = 0.8,
+    low: Share = 0.2,
+    high: Share = 0.8,
     max_rounds: Annotated[int, Field(ge=1)] = 10,
 ) -> Method:
     """Compose online difficulty filtering: GRPO on groups whose share of correct completions lies in [low, high]."""

@@ -12,20 +12,10 @@ from grouprl.algorithms.exploration.guidance import GroupHints, RowHint, SolvedE
 from grouprl.algorithms.exploration.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.demonstration import AnchoredRelative, AsymmetricReward, DemonstrationReward
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    ALONE,
-    CLIP,
-    CLIPS,
-    EPS,
-    GROUP,
-    KL,
-    KL_ESTIMATOR,
-    KL_NEED,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, KL, KL_ESTIMATOR, KL_NEED
 
 TWO = "at least two completions per prompt"
 StartShare = Annotated[float, Field(ge=0, le=1)]

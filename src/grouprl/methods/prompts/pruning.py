@@ -3,24 +3,15 @@ CPPO)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.filters.prune import ByAdvantage, MaxVariance
 from grouprl.algorithms.method import Method
+from grouprl.core.numbers import NonNegative, ShareBelowOne
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
-Rate = Annotated[float, Field(ge=0, lt=1)]
 TIES = "Completions that tie are told apart by a fixed shuffle made from their log-probs, so that row order has no say."
 
 
@@ -80,7 +71,7 @@ TIES = "Completions that tie are told apart by a fixed shuffle made from their l
 )
 def cppo(
     base: Method,
-    rate: Rate = 0.5,
+    rate: ShareBelowOne = 0.5,
     scope: Literal["group", "batch"] = "group",
     which: Literal["smallest", "largest", "any"] = "smallest",
     eps: NonNegative = 1e-4,
@@ -140,7 +131,7 @@ def cppo(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def pods(base: Method, rate: Rate = 0.75) -> Method:
+def pods(base: Method, rate: ShareBelowOne = 0.75) -> Method:
     """Compose PODS with max-variance down-sampling.
 
     GRPO on the subset of each group with the largest variance of reward, judged among themselves.

@@ -16,12 +16,12 @@ from grouprl.algorithms.prompts.budget_prompts import BudgetPrompts, Budgets
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.rewards.budget import BudgetCosine, BudgetGap, Longest
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP
 
 TWO = "at least two completions per prompt"
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @entry(

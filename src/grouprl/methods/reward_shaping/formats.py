@@ -8,16 +8,10 @@ from pydantic import Field
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.rewards.formats import FormatDiversity, ParallelReward, Stage
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    NonNegative,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 
 TWO = "at least two completions per prompt"
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"

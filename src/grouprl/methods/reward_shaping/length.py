@@ -18,9 +18,10 @@ from grouprl.algorithms.rewards.length_reward import (
     RightLengthScore,
     ShortestRight,
 )
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP
 
 TWO = "at least two completions per prompt"
 

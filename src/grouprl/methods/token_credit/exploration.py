@@ -12,9 +12,10 @@ from grouprl.algorithms.advantages.planning import PHRASES, PlanningBoost
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, DualClip, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, DualClip
 
 TWO = "at least two completions per prompt"
 INFLUENCE = "the tokens' influence on correct completions (stats.influence, from last hidden states)"

@@ -6,9 +6,10 @@ from grouprl.algorithms.features.span_feedback import SpanFeedback
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.rewards.span_rewards import SpanRewards
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIPS, CRITIC, KL_NEED, NonNegative, kl_in_reward
+from grouprl.methods.settings import CLIPS, CRITIC, KL_NEED, kl_in_reward
 
 
 @entry(

@@ -11,11 +11,12 @@ from grouprl.algorithms.advantages.plan_credit import PlanRelative
 from grouprl.algorithms.exploration.continuations import Continuations, PlanTree
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
-from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask, Share
+from grouprl.algorithms.token_weights.prefix_mask import ContinuationReward, PrefixMask
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, EPS, NonNegative, Positive
+from grouprl.methods.settings import CLIP, CLIPS, EPS
 
 TWO = "at least two completions per prompt"
 
@@ -83,9 +84,9 @@ def pppo(
     base: Method,
     eps: NonNegative,
     alone: Alone,
-    prefix_start: Share = 0.15,
+    prefix_start: PositiveShare = 0.15,
     prefix_grow: NonNegative = 0.05,
-    prefix_limit: Share = 0.35,
+    prefix_limit: PositiveShare = 0.35,
     continuations: Annotated[int, Field(ge=0)] = 8,
     clip_high: Positive = 0.28,
 ) -> Method:

@@ -6,15 +6,10 @@ from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.control import ControlToken
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    KL,
-    KL_NEED,
-    NonNegative,
-)
+from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
 
 
 @entry(

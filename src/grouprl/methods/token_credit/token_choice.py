@@ -7,13 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.token_weights.token_selection import (
-    Fraction,
-    TokenSubset,
-    TopTokens,
-    VarianceSubset,
-    WeightedMean,
-)
+from grouprl.algorithms.token_weights.token_selection import TokenSubset, TopTokens, VarianceSubset, WeightedMean
+from grouprl.core.numbers import PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP
@@ -73,7 +68,7 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
 )
 def forking_tokens(
     base: Method,
-    fraction: Fraction = 0.2,
+    fraction: PositiveShare = 0.2,
 ) -> Method:
     """Compose DAPO on high-entropy tokens.
 
@@ -146,8 +141,8 @@ def forking_tokens(
 )
 def d3s(
     base: Method,
-    sequences: Fraction = 0.5,
-    tokens: Fraction = 0.4,
+    sequences: PositiveShare = 0.5,
+    tokens: PositiveShare = 0.4,
     over: Literal["batch", "sequence"] = "batch",
 ) -> Method:
     """Compose D3S with constant shares.

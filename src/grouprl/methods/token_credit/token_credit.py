@@ -12,18 +12,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import PolicyGradient
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.token_selection import WeightedMean
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL,
-    KL_NEED,
-    DualClip,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, DualClip
 from grouprl.methods.token_credit.token_choice import MEMORY_PAPER
 
 TOKENS = "token ids"

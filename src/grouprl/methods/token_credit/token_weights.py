@@ -9,16 +9,10 @@ from pydantic import Field
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.token_weighting import EntropyGuided, ProbabilityWeight
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIP,
-    CLIPS,
-    GROUP,
-    KL_NEED,
-    NonNegative,
-    Positive,
-)
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_NEED
 
 AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", 2025)
 

@@ -14,9 +14,10 @@ from grouprl.algorithms.objectives.adaptive_clip import BalancedClip, Dual, Dyna
 from grouprl.algorithms.prompts.budget import EntropyTemperature
 from grouprl.algorithms.reductions.aggregate import SequenceMean, TokenMean
 from grouprl.core.levels import Alone
+from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, NonNegative, Positive, Spread
+from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, Spread
 
 Ratio = Annotated[float, Field(gt=1)]
 

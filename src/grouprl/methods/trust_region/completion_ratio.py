@@ -6,9 +6,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.gamma_weight import GammaWeight, Power
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.reductions.aggregate import SequenceSum, TokenMean
+from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import GROUP, ClipLow, Positive
+from grouprl.methods.settings import GROUP, ClipLow
 
 LUSPO_PAPER = Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",

@@ -8,13 +8,14 @@ from pydantic import Field
 
 from grouprl.algorithms.filters.selection import MixedGroups
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objectives.covariance import ClipCov, KLCov, Share
+from grouprl.algorithms.objectives.covariance import ClipCov, KLCov
 from grouprl.algorithms.objectives.objective import Objective
 from grouprl.algorithms.prompts.refill import DynamicSampling
 from grouprl.algorithms.reductions.aggregate import TokenMean
+from grouprl.core.numbers import NonNegative, Positive, PositiveShare
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import GROUP, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import GROUP, ClipLow
 
 PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", 2025)
 Rounds = Annotated[int, Field(ge=1)]
@@ -74,7 +75,7 @@ NEEDS = ["at least two completions per prompt", "all rows of an optimiser step t
 )
 def clip_cov(
     base: Method,
-    share: Share = 2e-4,
+    share: PositiveShare = 2e-4,
     lower: float = 1.0,
     upper: float = 5.0,
     clip_low: ClipLow = 1.0,
@@ -138,7 +139,7 @@ def clip_cov(
 )
 def kl_cov(
     base: Method,
-    share: Share = 2e-3,
+    share: PositiveShare = 2e-3,
     coef: NonNegative = 1.0,
     dynamic_sampling: bool = True,
     max_rounds: Rounds = 10,

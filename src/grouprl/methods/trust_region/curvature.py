@@ -9,9 +9,10 @@ from pydantic import Field
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.updates.curvature import CurvatureMask
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, NonNegative, in_the_update
+from grouprl.methods.settings import CLIP, CLIPS, in_the_update
 
 
 @entry(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.divergence_mask import Divergence, DivergenceMask
 from grouprl.algorithms.objectives.ratio import Against
 from grouprl.algorithms.reductions.aggregate import ConstantLength
 from grouprl.core.levels import Scale
+from grouprl.core.numbers import Limit, Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import Positive
 
 PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", 2026)
-Cap = Annotated[float, Field(gt=0)] | None
 
 
 @entry(
@@ -76,7 +71,7 @@ def dppo(
     divergence: Divergence = "tv",
     clip_low: Positive | None = None,
     clip_high: Positive | None = None,
-    cap: Cap = 20.0,
+    cap: Limit = 20.0,
     against: Against = "old",
     scale: Scale = "none",
 ) -> Method:

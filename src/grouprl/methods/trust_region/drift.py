@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantages.advantage import Relative
 from grouprl.algorithms.advantages.normalize import ValidFraction, Whiten
-from grouprl.algorithms.advantages.returns import GAE, Unit
+from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.off_policy import PolicyDrift, RegionGradient
@@ -16,9 +16,10 @@ from grouprl.algorithms.objectives.stop_gradient import Capped
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import KLLoss
 from grouprl.core.levels import Alone, Scale
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIPS, EPS, ClipLow, NonNegative, Positive
+from grouprl.methods.settings import CLIPS, EPS, ClipLow
 
 SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.minibatches or batch.epochs of 2 or more)"
 
@@ -175,8 +176,8 @@ def cpgd(
 )
 def mdpo(
     step_size: Positive = 1.0,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
 ) -> Method:

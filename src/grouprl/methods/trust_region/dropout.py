@@ -13,11 +13,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.dropout import DropoutClip
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.regularize import EntropyBonus
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, PPO_PAPER, ClipLow, NonNegative, Positive
-
-Unit = Annotated[float, Field(ge=0, le=1)]
+from grouprl.methods.settings import CLIP, PPO_PAPER, ClipLow
 
 
 @entry(
@@ -89,8 +88,8 @@ def d_ppo(
     score: Literal["correlation", "magnitude"] = "correlation",
     clip_low: ClipLow = 0.2,
     clip_high: Positive = 0.2,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Annotated[float, Field(gt=0)] | None = 0.2,

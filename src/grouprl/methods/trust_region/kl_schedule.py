@@ -5,9 +5,10 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.regularizers.kl import ValueEstimator
 from grouprl.algorithms.regularizers.schedule import Curve, ScheduledKL
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR, NonNegative
+from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR
 
 
 @entry(

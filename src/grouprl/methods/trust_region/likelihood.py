@@ -6,15 +6,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.regularizers.kl import Estimator
 from grouprl.algorithms.regularizers.likelihood import Gate, LikelihoodGuard
+from grouprl.core.numbers import NonNegative
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    CLIPS,
-    GROUP,
-    KL_NEED,
-    NonNegative,
-    kl_terms,
-)
+from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, kl_terms
 
 
 @entry(

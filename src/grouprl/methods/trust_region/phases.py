@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.token_weights.token_weighting import ProbabilityWeight
 from grouprl.algorithms.updates.learn import TwoPhase
+from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    GROUP,
-    KL_NEED,
-    NonNegative,
-    Positive,
-    in_the_update,
-)
+from grouprl.methods.settings import GROUP, KL_NEED, in_the_update
 from grouprl.methods.token_credit.token_weights import AR_PAPER
 
 Split = Literal["probability", "quantile"]
 Order = Literal["low_first", "high_first"]
-Unit = Annotated[float, Field(ge=0, le=1)]
 
 SOURCE = "zhyang2226/AR-Lopti verl/trainer/ppo/ray_trainer.py (seperate_updating, compute_reweight_advantage), scripts"
 DEFAULTS = {
@@ -97,7 +89,7 @@ RECOMMENDED: dict[str, Any] = {"group": 8, "learning_rate": 1e-6, "temperature":
 )
 def lopti(
     base: Method,
-    eta: Unit = 0.5,
+    eta: Share = 0.5,
     by: Split = "probability",
     order: Order = "low_first",
     clip_high: Positive = 0.24,
@@ -163,8 +155,8 @@ def lopti(
 )
 def ar_lopti(
     base: Method,
-    alpha: Unit = 0.3,
-    eta: Unit = 0.5,
+    alpha: Share = 0.3,
+    eta: Share = 0.5,
     by: Split = "probability",
     order: Order = "low_first",
     clip_high: Positive = 0.24,

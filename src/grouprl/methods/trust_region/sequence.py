@@ -5,15 +5,10 @@ from __future__ import annotations
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objectives.objective import Clipped
 from grouprl.algorithms.objectives.soft import GeometricMean, SoftGate
+from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import (
-    GROUP,
-    KL,
-    KL_NEED,
-    ClipLow,
-    Positive,
-)
+from grouprl.methods.settings import GROUP, KL, KL_NEED, ClipLow
 
 GSPO_PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", 2025)
 GSPO_DEFAULTS = {

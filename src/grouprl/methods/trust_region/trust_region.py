@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from grouprl.algorithms.advantages.normalize import Whiten
 from grouprl.algorithms.advantages.returns import GAE
 from grouprl.algorithms.critics.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reductions.aggregate import TokenMean
 from grouprl.algorithms.updates.trust_region import Importance, TrustRegion
+from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
-from grouprl.methods.critic.critic import GAE_PAPER, Unit
+from grouprl.methods.critic.critic import GAE_PAPER
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import NonNegative, Positive, in_the_update
-
-Count = Annotated[int, Field(ge=1)]
+from grouprl.methods.settings import in_the_update
 
 
 @entry(
@@ -93,8 +88,8 @@ def trpo(
     backtracks: Count = 10,
     accept: Positive = 1.0,
     critic_steps: Count = 5,
-    gamma: Unit = 1.0,
-    lam: Unit = 0.95,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
 ) -> Method:

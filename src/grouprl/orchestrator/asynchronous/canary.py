@@ -23,7 +23,7 @@ HALF_ROUNDING = 0.5
 
 
 @dataclass(frozen=True)
-class Report:
+class CanaryReport:
     """What the sampler says of the weights it has just taken: their version, checksum, and its log-probs of the canary.
 
     The checksum is that of the tensors in its model, not of what it read; the log-probs come from the decoder that
@@ -74,7 +74,7 @@ class Canary:
         for old in sorted(self._expected)[:-keep]:
             del self._expected[old]
 
-    def check(self, report: Report) -> float:
+    def check(self, report: CanaryReport) -> float:
         """Return the largest difference in nats between the sampler's log-probs and the trainer's.
 
         Raises RunError when the sampler does not hold the weights it says it holds, or samples with others.

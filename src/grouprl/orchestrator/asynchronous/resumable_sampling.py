@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.asynchronous.canary import Report, canary_tokens, forced_logp
+from grouprl.orchestrator.asynchronous.canary import CanaryReport, canary_tokens, forced_logp
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
 from grouprl.protocols import NO_VERSION, Request, Samples
 from grouprl.rollout.sampler import LocalSampler, LocalSession
@@ -19,7 +19,7 @@ from grouprl.rollout.sampler import LocalSampler, LocalSession
 class Follower:
     """A policy that takes the newest weights from shared memory; `report` hears of each exchange."""
 
-    def __init__(self, policy: Any, weights: SharedWeights, report: Callable[[Report], None]) -> None:
+    def __init__(self, policy: Any, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
         self.policy, self.weights, self._report = policy, weights, report
         self.version, self._canary = NONE, canary_tokens(policy)
 
@@ -36,7 +36,7 @@ class Follower:
         self.policy.load_trainable_state(state)
         logp_bt = forced_logp(self.policy, self._canary)
         logp = tuple(tuple(row) for row in logp_bt.tolist())
-        self._report(Report(self.version, checksum(self.policy.trainable_state()), logp))
+        self._report(CanaryReport(self.version, checksum(self.policy.trainable_state()), logp))
 
 
 @dataclass

@@ -33,7 +33,7 @@ def serve(wire: Any, hello: dict[str, Any]) -> None:
     """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
     inbox, outbox = _threads(wire)
     try:
-        sampler = Sampler(hello, lambda report: outbox.put(("report", report)))
+        sampler = WorkerSampler(hello, lambda report: outbox.put(("report", report)))
         for number, requests, idle in _units(inbox):
             sampled = sampler.sample(requests)
             seconds = {**sampler.collector.watch.read(), "sampler_idle": idle}
@@ -49,7 +49,7 @@ def serve(wire: Any, hello: dict[str, Any]) -> None:
     os._exit(1)
 
 
-class Sampler:
+class WorkerSampler:
     """Everything that samples and scores: the policy, which follows the trainer's, the task and the reward."""
 
     def __init__(self, hello: dict[str, Any], report: Any) -> None:

@@ -1,0 +1,15 @@
+"""Kinds of numbers that settings have: what a value must be, said once."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Limit = Positive | None
+"""None: there is none."""
