@@ -65,10 +65,10 @@ def main(
     keep_freed_memory()
     transformers.logging.set_verbosity_error()
     console, rounds = Console(), 1 if quick else rounds
-    samples_drawn = {case: drawing.compare(case, rounds) for case in (drawing.CASES[3:4] if quick else drawing.CASES)}
+    compared_cases = {case: drawing.compare(case, rounds) for case in (drawing.CASES[3:4] if quick else drawing.CASES)}
     updates = [(case, updating.compare(case, rounds)) for case in (updating.cases()[:1] if quick else updating.cases())]
     tables = {
-        "drawing": (drawing.HEAD, [drawing.row(*item) for item in samples_drawn.items()]),
+        "drawing": (drawing.HEAD, [drawing.row(*item) for item in compared_cases.items()]),
         "updating": (updating.HEAD, [updating.row(*item) for item in updates]),
     }
     for name, table in tables.items():
@@ -77,14 +77,14 @@ def main(
     data = {
         "machine": facts,
         "rounds": rounds,
-        "drawing": [asdict(case) | found for case, found in samples_drawn.items()],
+        "drawing": [asdict(case) | found for case, found in compared_cases.items()],
         "updating": [{"rows": case.words, "engine": case.engine, "way": case.way} | x for case, x in updates],
     }
     docs.mkdir(parents=True, exist_ok=True)
     write_json(docs / "bench_engines.json", data)
     text = {name: report.markdown(*table) for name, table in tables.items()}
     line = ", ".join(f"{name} {value}" for name, value in facts.items())
-    words = verdict([(case.words, found) for case, found in samples_drawn.items()])
+    words = verdict([(case.words, found) for case, found in compared_cases.items()])
     write_text(docs / "bench_engines.md", PAGE.format(rounds=rounds, facts=line, drawing_words=words, **text))
 
 

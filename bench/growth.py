@@ -89,7 +89,7 @@ Measure = Callable[[Point, int], dict[str, float]]
 
 
 def policy_of(point: Point) -> CausalPolicy:
-    """A fresh tiny model that never ends by itself; a wider output layer than its tokenizer where asked for."""
+    """A fresh tiny model that never ends by itself; a wider output layer than its tokenizer where requested."""
     sizes = {"hidden": point.hidden, "layers": point.layers, "heads": 4, "intermediate": 11 * point.hidden // 4}
     model, tokenizer = build_tiny(ALPHABET, max_positions=1024, **sizes)
     if point.vocabulary > len(tokenizer):

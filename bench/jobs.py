@@ -67,7 +67,7 @@ class Job:
             "batch": {"prompts": self.prompts, "group": self.group},
             "sampling": {"max_new_tokens": self.max_new_tokens},
             "optim": {"lr": LEARNING_RATE, "schedule": "constant"},
-            "eval": {"every": 0, "questions": 1, "final_prompts": 1},
+            "eval": {"every": 0, "prompts": 1, "final_prompts": 1},
             # In the trainer's process, as TRL does it: this is no benchmark of verifiers.
             "reward": {"function": f"{REWARDS}:{self.reward}", "workers": 0},
             "run": {"rollouts_every": 0, "checkpoint_every": 10**6, "threads": 1},

@@ -29,7 +29,7 @@ SLOW = 1.0
 
 
 def step() -> Case:
-    """A step of 1,024 completions in 64 groups, float32, with everything that any method may ask for."""
+    """A step of 1,024 completions in 64 groups, float32, with everything that any method may need."""
     return random_case(0, sizes=(ANSWERS,) * GROUPS, width=TOKENS, rewards="mixed", dtype=torch.float32, holes=False)
 
 
@@ -73,8 +73,9 @@ def measure() -> dict[str, dict[str, float]]:
 PAGE = """# What a method costs
 
 Measured by `make bench` (`bench/methods.py`): CPU seconds on one thread, best of {repeats}, for a step of
-{completions:,} completions in {groups} groups with up to {tokens:,} tokens, float32. *prepare* judges and weighs the
-step; *loss* is its loss with the gradient with respect to the log-probs. Passes through a model are not in it. {facts}
+{completions:,} completions in {groups} groups with up to {tokens:,} tokens, float32. *prepare* computes the step's
+advantages and loss weights; *loss* is its loss with the gradient with respect to the log-probs. Passes through a model
+are not in it. {facts}
 
 The slowest takes {slowest:.2f} s. {outliers}
 

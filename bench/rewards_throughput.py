@@ -25,13 +25,13 @@ from grouprl.storage.run_folder import write_text
 
 COUNTS = (1, 2)
 CLOCK = 0.5
-HEAD = ["reward", "place", "answers/s", "per completion", "quartiles", "× in process", "quartiles"]
+HEAD = ["reward", "place", "completions/s", "per completion", "quartiles", "× in process", "quartiles"]
 PACKAGES = ("grouprl", "math-verify", "numpy")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A reward and the completions it judges, half of them right."""
+    """A reward and the completions it scores, half of them right."""
 
     reward: str
     texts: list[str]
@@ -110,13 +110,13 @@ Measured by `make bench` (`bench/rewards_throughput.py`): wall-clock time of sco
 
 {table}
 
-`exact_match` judges {trivial:,} completions of a few characters: what is left is the price of the way to a worker and
-back. `math_equal` judges {algebra:,} polynomials with math-verify. `reward.workers: auto` keeps rewards like the first
+`exact_match` scores {trivial:,} completions of a few characters: what is left is the price of the way to a worker and
+back. `math_equal` scores {algebra:,} polynomials with math-verify. `reward.workers: auto` keeps rewards like the first
 in the trainer's process and sends rewards like the second, and your own, to one worker per core.
 
 A worker is ready after {ready:.2f} s (this package without torch, and a reward that imports nothing large). A
 completion that hangs costs its clock and {lost:.2f} s more: finding out where it hangs, ending the worker with its
-children, and starting the one that judges the rest.
+children, and starting the one that scores the rest.
 """
 
 

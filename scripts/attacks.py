@@ -186,8 +186,8 @@ copied into every kind of completion, near misses and hedges around the gold, wo
 none, endless computations, programs that try to write a file, and texts that are deep, long or no Unicode.
 `grouprl check-reward NAME` does the same to any reward, yours included, on the prompts of your task.
 
-A hack **wins** if it is called correct, is paid as much as a correct completion, or its program runs; near misses may
-be paid by a grader that pays for nearness, but not called correct. A grader **fails** on a completion if it raises,
+A hack **wins** if it is called correct, earns as much as a correct completion, or its program runs; near misses may
+earn something from a grader that rewards nearness, not be called correct. A grader **fails** on a text if it raises,
 gives no finite number or does not end. **Controls** are correct completions, scored before and after all hacks;
 *refused* are those that were not paid. Rewards of programs run in the sandbox and have cases of their own
 (docs/sandbox.md). In a task that is played in turns a hack is said in every turn, and the control is an episode that

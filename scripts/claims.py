@@ -120,7 +120,7 @@ CHOSEN = (
     ),
     Claim("self", "mixed difficulty", PASS, 1, "leaving solved prompts alone helps the others"),
     Claim("skywork_r1v2", "mixed difficulty", ROWS, 1, "stored completions keep more rows effective"),
-    Claim("copo", "mixed difficulty", ROWS, 1, "zero-variance groups are judged against the batch"),
+    Claim("copo", "mixed difficulty", ROWS, 1, "zero-variance groups are compared with the batch"),
     *(Claim(n, "mixed difficulty", PASS, 1, "and learns more from as many steps") for n in ("vade", "dots", "copo")),
 )
 THOUGHT = (
@@ -165,7 +165,7 @@ TEAMS = "is for several agents; docs/teams.md and docs/adapters.md tell of runs"
 OF_TEAMS = ("m_grpo", "hrpo", "ssp", "cpmobius", "rae")
 PLANNED = "is for turns or for a planner and an actor; docs/agents.md tells of runs"
 REVIEWED = "reads what is said between turns, of which a single completion has one; docs/reviews.md tells of runs"
-WORDS = "needs somebody who names good and poor parts of a completion; docs/credit.md has one"
+WORDS = "needs a labeller of good and poor parts of a completion; docs/credit.md has one"
 AHEAD = "is for completions sampled ahead of training: see docs/async.md"
 NOT_RUN = {
     **dict.fromkeys(OF_TURNS, TURNS),

@@ -1,6 +1,6 @@
 """Does finer credit help over plain GRPO on tasks of many turns?
 
-Methods that judge single turns run against GRPO, which gives every token of an episode the same advantage: same seeds,
+Methods that credit single turns run against GRPO, which gives every token of an episode the same advantage: same seeds,
 same warmed-up model, same number of episodes. docs/credit.md says whether each method learnt, and by how much it
 differs from its rivals, with 95 % intervals over seeds, also where finer credit does not help. Finished runs are kept
 in the output folder and not repeated.
@@ -19,7 +19,7 @@ import typer
 from claims import Claim
 from credit_arenas import ARENAS, CONTESTS, Contest
 from effects import Run, run_all
-from effects_report import judge, sentence
+from effects_report import outcome_of, sentence
 from rich.console import Console
 
 Found = Mapping[str, Mapping[str, float] | str]
@@ -55,7 +55,7 @@ def whole_seeds(contest: Contest, found: Found, seeds: int) -> int:
 
 
 def compared(contest: Contest, found: Found, most: int) -> Iterator[dict[str, Any]]:
-    """Yield a judged comparison for every measure and rival, over as many seeds as there are; none for fewer than two.
+    """Yield a comparison for every measure and rival, over as many seeds as there are; none for fewer than two.
 
     `most` is how many seeds are looked for.
     """
@@ -66,7 +66,7 @@ def compared(contest: Contest, found: Found, most: int) -> Iterator[dict[str, An
     for rival, runs in zip(contest.rivals, theirs(contest, seeds), strict=True):
         for measure, sign in contest.measures.items():
             claim = Claim(contest.method, contest.arena, measure, sign, contest.words, rival)
-            yield judge(claim, mine, [found[run.name] for run in runs])
+            yield outcome_of(claim, mine, [found[run.name] for run in runs])
 
 
 def learnt(runs: Iterable[Run], found: Found) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def learnt(runs: Iterable[Run], found: Found) -> list[dict[str, Any]]:
     for run in (run for run in runs if run.name in found):
         groups.setdefault((run.arena, run.name.rpartition("-s")[0]), []).append(run)
     return [
-        judge(Claim(group[0].method, arena, "eval/pass@1", 1, "learns", ""), *[[found[r.name] for r in group]] * 2)
+        outcome_of(Claim(group[0].method, arena, "eval/pass@1", 1, "learns", ""), *[[found[r.name] for r in group]] * 2)
         for (arena, _), group in groups.items()
         if len(group) > 1
     ]

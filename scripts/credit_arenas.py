@@ -12,7 +12,7 @@ from effects import Arena, Settings, merged
 SMALL: Settings = {
     "batch": {"prompts": 16, "group": 8, "minibatches": 2},
     "warmup": {"batch": 64, "lr": 3e-3},
-    "data": {"questions": None},
+    "data": {"prompts": None},
     "eval": {"final_prompts": 128, "samples": 2, "k": [1]},
 }
 
@@ -26,7 +26,7 @@ def arena(words: str, task: Mapping[str, Any], warmup: int, steps: int, **more: 
 KEYS: Mapping[str, Any] = {"name": "keys"}
 ARENAS: dict[str, Arena] = {
     "keys": arena(
-        "fetch a key in a grid and reach the door, paid at the door alone: where single moves decide, and the same "
+        "fetch a key in a grid and reach the door, rewarded at the door alone: where single moves decide, and the same "
         "cell is reached in many episodes of a group",
         KEYS,
         400,
@@ -39,71 +39,70 @@ ARENAS: dict[str, Arena] = {
         400,
         40,
         optim={"lr": 7e-4},
-        data={"questions": 200},
+        data={"prompts": 200},
     ),
     "followed keys": arena(
-        "the same beside an expert, who makes the move where one does not lead on: every move that does is paid, and "
-        "only a way without help is right",
+        "the same beside an expert, who makes the move where one does not lead on: every move that does is rewarded, "
+        "and only a way without help is right",
         {**KEYS, "reward": "expert"},
         300,
         60,
         optim={"lr": 7e-4},
     ),
     "adventure": arena(
-        "find a thing in a world of rooms that is seen room by room, and bring it home, paid for both: the longest "
+        "find a thing in a world of rooms that is seen room by room, and bring it home, rewarded for both: the longest "
         "episodes",
         {"name": "adventure"},
         300,
         40,
     ),
     "guess": arena(
-        "find a hidden number by bisection, paid when it is found: what a guess tells is known at once. Luck decides "
-        "much of what is paid, and 7,680 episodes are too few even for GRPO (the recipe `guess` learns in 51,200)",
+        "find a hidden number by bisection, rewarded when it is found: what a guess tells is known at once. Chance "
+        "decides much of the reward; 7,680 episodes are too few even for GRPO (the recipe `guess` learns in 51,200)",
         {"name": "guess", "noise": 0.3},
         700,
         60,
     ),
     "words": arena(
-        "find one of twelve hidden words by hints for every guess, paid the better the fewer they are: one may try "
-        "again",
+        "find one of twelve hidden words by hints for every guess, rewarded more the fewer they are: one may try again",
         {"name": "wordle", "words": 12},
         500,
         60,
         optim={"lr": 7e-4},
     ),
     "calculator": arena(
-        "work out 6*43+31 with a tool that does one operation per call, paid for the completion, on 400 prompts",
+        "work out 6*43+31 with a tool that does one operation per call, rewarded for the answer, on 400 prompts",
         {"name": "calculator"},
         300,
         60,
         optim={"lr": 5e-4},
-        data={"questions": 400},
+        data={"prompts": 400},
     ),
     "paid calls": arena(
-        "the same, where a call that leads on is paid too",
+        "the same, where a call that leads on is rewarded too",
         {"name": "calculator", "call_reward": 0.25},
         300,
         60,
         optim={"lr": 5e-4},
     ),
     "shortlist": arena(
-        "recommend what somebody likes and has not seen, one thing a turn, each paid if it is a hit",
+        "recommend what a person likes and has not seen, one thing a turn, each rewarded if it is a hit",
         {"name": "shortlist"},
         300,
         60,
         optim={"lr": 7e-4},
     ),
     "diagnose": arena(
-        "ask a patient for the findings that matter, then diagnose: a prompt is paid by what it reveals, and some "
-        "take ten times as long to completion",
+        "ask a patient for the findings that matter, then diagnose: a question earns what it reveals, and some "
+        "take ten times as long to answer",
         {"name": "diagnose"},
         300,
         60,
         optim={"lr": 5e-4},
     ),
     "call": arena(
-        "think of what is asked for, then write it as the JSON object that a function takes: one turn, whose thought "
-        "and call are told apart",
+        "think of the requested fields, then write them as the JSON object that a function takes: one turn, whose "
+        "thought and call are told apart",
         {"name": "schema", "facts": 2},
         400,
         30,
@@ -133,7 +132,7 @@ class Contest:
         return self.method if isinstance(self.method, str) else str(self.method["name"])
 
 
-PROGRESS = "moves are paid by the progress that they make"
+PROGRESS = "moves are rewarded by the progress that they make"
 CRITIC = ("ppo", "grpo")
 """Rivals of methods that have a critic."""
 CALLS = {**BOTH, "train/turns_mean": -1}
@@ -169,7 +168,7 @@ CONTESTS: tuple[Contest, ...] = (
         "spa_rl",
         PROGRESS,
         CRITIC,
-        note="with the authors' β = 0.5 for every valid move nine moves to nowhere are paid better than the door, and "
+        note="with the authors' β = 0.5 for every valid move nine moves to nowhere earn more than the door, and "
         "that is what is learnt.",
     ),
     Contest("keys", {"name": "spa_rl", "beta": 0.02}, PROGRESS, CRITIC),
@@ -178,7 +177,7 @@ CONTESTS: tuple[Contest, ...] = (
         {"name": "text2grad", "feedback": "grouprl.envs.keys:critique"},
         "a critic names the moves that lead on and those that do not",
         CRITIC,
-        note="the critic is `grouprl.envs.keys:critique`, a rule that knows the way; nothing else is paid.",
+        note="the critic is `grouprl.envs.keys:critique`, a rule that knows the way; nothing else is rewarded.",
     ),
     Contest("far keys", "arpo_replay", "a stored success joins a group that failed"),
     Contest(
@@ -193,7 +192,7 @@ CONTESTS: tuple[Contest, ...] = (
     Contest("adventure", "gigpo", "actions in the same state are compared"),
     Contest("adventure", "salt", "actions that good and bad episodes share are left alone"),
     Contest("guess", "gigpo", "guesses at the same range are compared"),
-    Contest("guess", "igpo", "a guess is paid by how much likelier it makes the number"),
+    Contest("guess", "igpo", "a guess is rewarded by how much likelier it makes the number"),
     Contest("words", "ufo", "later successes count less, repeated guesses cost"),
     Contest(
         "calculator",
@@ -202,11 +201,11 @@ CONTESTS: tuple[Contest, ...] = (
         note="samples eight single turns more for every prompt with a failed call.",
     ),
     Contest("calculator", "llds", "good calls do not become less likely"),
-    Contest("paid calls", "mt_grpo", "the first call is judged by its own reward"),
-    Contest("paid calls", {"name": "g_ra", "outcome": "correct"}, "calls pay only where the completion is right"),
-    Contest("shortlist", "rank_grpo", "each place is judged by the hits from it on"),
-    Contest("words", "igpo", "a guess is paid by how much likelier it makes the word"),
-    Contest("diagnose", "promed", "prompts are judged by what they reveal"),
+    Contest("paid calls", "mt_grpo", "the first call is credited with its own reward"),
+    Contest("paid calls", {"name": "g_ra", "outcome": "correct"}, "calls earn only where the answer is right"),
+    Contest("shortlist", "rank_grpo", "each place is credited with the hits from it on"),
+    Contest("words", "igpo", "a guess is rewarded by how much likelier it makes the word"),
+    Contest("diagnose", "promed", "questions are credited with what they reveal"),
     Contest(
         "diagnose",
         "duration_aware",

@@ -37,7 +37,7 @@ LAST = 10
 """Steps at the end of a run over which measures of training are averaged."""
 COMMON: Settings = {
     "batch": {"prompts": 16, "group": 16, "minibatches": 2},
-    "data": {"questions": 400},
+    "data": {"prompts": 400},
     "model": {"name": "tiny", "tiny": {"layers": 2}},
     "optim": {"lr": 1e-3, "rise": 5},
     "eval": {"every": 0, "final_prompts": 256, "samples": 8, "k": [1, 8]},
@@ -158,7 +158,7 @@ def warm_start(arena: str, out: Path) -> Path:
     """Imitate the arena's demonstrations once; returns the folder of the model."""
     folder = out / f"{arena.replace(' ', '_')}-warm"
     if not (folder / "summary.json").is_file():
-        data = {"data": {"questions": None}}
+        data = {"data": {"prompts": None}}
         settings = merged(COMMON, ARENAS[arena].settings, ARENAS[arena].taught, {"method": "sft", "steps": 0}, data)
         _clear_unfinished(folder)
         train(parse_config(settings), folder=folder, console=Console(quiet=True))

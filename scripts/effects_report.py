@@ -28,7 +28,7 @@ VERDICTS = {
 Measures = Mapping[str, float] | str
 
 
-def judge(claim: Claim, ours: Sequence[Measures], theirs: Sequence[Measures]) -> dict[str, Any]:
+def outcome_of(claim: Claim, ours: Sequence[Measures], theirs: Sequence[Measures]) -> dict[str, Any]:
     """Compare a method with its rival (or with itself before training), seed by seed."""
     row = {"method": claim.name, "setup": claim.method, "rival": claim.rival, "arena": claim.arena}
     row |= {"measure": claim.measure, "claim": SIGNS[claim.sign], "words": claim.words}
@@ -77,7 +77,7 @@ def line(name: str, measures: Measures) -> str:
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """One judged claim for the terminal."""
+    """One claim with its outcome, for the terminal."""
     if row["verdict"] == "failed":
         return f"{row['method']}: failed: {row['why']}"
     return (
@@ -108,7 +108,7 @@ def page(rows: Sequence[Mapping[str, Any]], arenas: Mapping[str, str]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of judged claims."""
+    """A Markdown table of claims with their outcomes."""
     head = "| method | what its paper claims, seen here as | method | rival | difference | verdict |"
     body = [f"| {' | '.join(_cells(row))} |" for row in sorted(rows, key=lambda row: row["method"])]
     return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *body])

@@ -58,7 +58,7 @@ FORMS: Settings = {
     "model": {"name": "tiny", "tiny": {"layers": 2}},
     "warmup": {"steps": 500, "batch": 128},
 }
-"""For methods that live on forms of answering."""
+"""For methods that depend on the form of completions."""
 TASKS["ponder"] = FORMS
 PER_TASK["ponder"] = {}
 FEW: Settings = {"data": {"prompts": 1024}}

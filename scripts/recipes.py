@@ -1,4 +1,4 @@
-"""Runs of the recipes, recorded in docs/recipes.md: what is paid at the beginning and at the end, what is right.
+"""Runs of the recipes, recorded in docs/recipes.md: rewards at the beginning and at the end, correct completions.
 
 A run that is recorded is not repeated while the recipe stays as it is.
 """

@@ -50,8 +50,8 @@ class Arena:
 REWARD_MODEL = {"name": "retroformer", "imagined": 1, "pilot": 20, "fits": 40, "encoder": "policy"}
 ARENAS: dict[str, Arena] = {
     "keys": Arena(
-        "Fetch a key in a grid and reach the door in at most six moves, paid at the door. R³L has half as many first "
-        "attempts as OPMD, its own loss without reviews.",
+        "Fetch a key in a grid and reach the door in at most six moves, rewarded at the door. R³L has half as many "
+        "first attempts as OPMD, its own loss without reviews.",
         {
             "task": {"name": "keys", "size": 3, "walls": 0, "turns": 6, "noise": 0.4},
             "warmup": {"steps": 260},
@@ -61,7 +61,7 @@ ARENAS: dict[str, Arena] = {
         (("r3l", 4), ("opmd", 8), ("echo", 8), ("grpo", 8)),
     ),
     "search": Arena(
-        "Completion a prompt about 40 people with one search and one spare turn, paid for the exact completion.",
+        "Answer a question about 40 people with one search and one spare turn, rewarded for the exact answer.",
         {
             "task": {"name": "search", "people": 40, "noise": 0.25},
             "warmup": {"steps": 260},

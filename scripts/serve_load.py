@@ -78,7 +78,7 @@ def http_request(body: bytes, key: str) -> bytes:
 
 
 async def request(port: int, tally: Tally, number: int, expected: dict[int, str]) -> None:
-    """One honest request: answered, and with the same words as ever for its seed."""
+    """One honest request: served, and with the same text as ever for its seed."""
     seed = number % 50
     requested = {"messages": [{"role": "user", "content": f"Example {seed}"}], "seed": seed, "max_tokens": TOKENS}
     begin = time.monotonic()

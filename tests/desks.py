@@ -167,14 +167,14 @@ class FakeDesk:
             extras={f"keys.{n}": np.array([a.keys.get(n, 0) for a, _ in rows], dtype=np.int64) for n in names},
         )
 
-    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         ids = [(*self.encode(text), END) for text in texts]
         made = self.rows([(a, a.first) for a in requests], ids, [text == "right" for text in texts])
         return replace(made, texts=tuple(texts), foreign_b=np.ones(len(requests), dtype=bool)).with_source(
             "demonstration"
         )
 
-    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         ids = tuple(tuple(x) for x in self.policy.encode_prompts(prompts))
         rollout = replace(samples.rollout, prompt_ids=ids)
         foreign_b = np.ones(len(samples), dtype=bool)

@@ -124,7 +124,7 @@ def test_methods():
 
 def test_plan():
     text = call("plan", "addition").stdout
-    for heading in ("Batch arithmetic", "Memory", "Objective", "Method settings", "Nothing speaks against"):
+    for heading in ("Batch arithmetic", "Memory", "Objective", "Method settings", "Nothing rules out"):
         assert heading in text
     assert "model.tiny.kv_heads" not in text
     assert "model.tiny.kv_heads" in call("plan", "addition", "--all").stdout

@@ -251,7 +251,10 @@ def test_rounds_measure_only_what_the_policy_drew() -> None:
     context = FakeDesk([0.5], completions=4)
     sampled = context.sample([context.request(0)])
     both = join(
-        [sampled, context.written([RolloutRequest(0, 0, context.task.example("train", 0), 1, first=9)], ["right"])]
+        [
+            sampled,
+            context.rows_of_texts([RolloutRequest(0, 0, context.task.example("train", 0), 1, first=9)], ["right"]),
+        ]
     )
     assert standing(both, np.arange(5)) == standing(sampled, np.arange(4))
 

@@ -39,7 +39,7 @@ def rich_rows() -> tuple[ScoredSamples, FakeDesk]:
     """Rows with everything that a row can have."""
     context = FakeDesk(completions=3, lengths=lambda i, n: 1 + n)
     sampled = context.sample(context.take(2))
-    other = context.under(sampled, [({"role": "user", "content": "again"},)] * len(sampled))
+    other = context.with_prompts(sampled, [({"role": "user", "content": "again"},)] * len(sampled))
     rows = join([sampled, other.with_source("guided")]).with_extras(
         keys__budget=np.arange(12), past__advantage=np.linspace(-1, 1, 12)
     )

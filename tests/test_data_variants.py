@@ -23,7 +23,7 @@ from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.rewards import score
-from grouprl.rollout.verdicts import verdict_scores, weighted_vote
+from grouprl.rollout.verification import verdict_scores, weighted_vote
 from grouprl.tasks import Example, load_task
 from grouprl.train.session import resume
 from small import gradient

@@ -274,7 +274,7 @@ def test_a_pickle_in_a_checkpoint_is_not_run(copy: Path, tmp_path: Path, name: s
 
 def test_weights_that_are_no_safetensors(tmp_path: Path) -> None:
     (tmp_path / "w").write_bytes(b"PK\x03\x04")
-    with pytest.raises(RunError, match="no whole safetensors file"):
+    with pytest.raises(RunError, match="not a whole safetensors file"):
         load_weights(tmp_path / "w")
 
 

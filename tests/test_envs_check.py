@@ -144,7 +144,7 @@ def test_a_raising_step_names_action_line_and_turn():
     assert finding.name == "step raises"
     assert "step('+') raised ValueError: invalid literal" in finding.what or "step('-') raised" in finding.what
     assert "test_envs_check.py:" in finding.what
-    assert finding.where == "question walk/0, seed 0, turn 1"
+    assert finding.where == "example walk/0, seed 0, turn 1"
     assert finding.episodes == 8
 
 
@@ -359,7 +359,7 @@ def test_the_command_examines_a_class_in_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("addition", "The task 'addition' has no environment. It is answered at once."),
+        ("addition", "The task 'addition' has no environment. It has a single turn."),
         ("gues", "There is no task 'gues'. Did you mean 'guess'"),
         ("nowhere:Env", "module 'nowhere' of a custom environment cannot be found"),
     ],

@@ -75,7 +75,7 @@ def test_a_game_that_hangs_is_named_and_the_others_go_on() -> None:
         stage.close()
     (failure,) = found.failures
     assert failure.status == "timeout"
-    assert f"question '{asked[2].example.id}'" in failure.what
+    assert f"prompt '{asked[2].example.id}'" in failure.what
     assert "step() did not return within 1.5 s" in failure.what
 
 

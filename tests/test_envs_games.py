@@ -278,7 +278,7 @@ def test_objects_are_single_use(task):
 
 
 def test_a_question_of_another_task_is_refused_in_words():
-    with pytest.raises(InputError, match="Guess was given question 'q', which has no column 'low'"):
+    with pytest.raises(InputError, match="Guess was given the example 'q', which has no column 'low'"):
         began(Guess(3), board="x")
 
 

@@ -238,11 +238,11 @@ def test_evaluation_counts_episodes() -> None:
 
 def test_demonstrations_may_have_more_rows_than_questions() -> None:
     task = toy_envs.TeamTask()
-    samples_drawn = [(i, task.example("train", i)) for i in range(12)]
-    batch = demonstration_batch(policy(), task, samples_drawn, 0)
+    numbered_examples = [(i, task.example("train", i)) for i in range(12)]
+    batch = demonstration_batch(policy(), task, numbered_examples, 0)
     assert batch.size[0] > 12
     assert set(batch.group_b.tolist()) == set(range(12))
-    starts = [Start(example, 0) for _, example in samples_drawn]
+    starts = [Start(example, 0) for _, example in numbered_examples]
     shown = demonstrate(policy(), task.environment, starts, max_turns=7, max_new_tokens=2, agents=task.agents)
     assert not shown.failures
 

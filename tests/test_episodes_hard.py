@@ -32,7 +32,7 @@ def policy() -> CausalPolicy:
 
 
 def starts(task: Any, count: int) -> list[Start]:
-    return [Start(task.example("train", i), i, samples_drawn=100 + i) for i in range(count)]
+    return [Start(task.example("train", i), i, action_seed=100 + i) for i in range(count)]
 
 
 def played(task: Any, stage: Any, count: int = 12) -> Episodes:
@@ -131,7 +131,7 @@ def test_one_that_gives_another_past_is_named() -> None:
 def test_workers_that_go_on_dying_are_given_up() -> None:
     task = hard_envs.HardTask("exit")
     stage = WorkerStage(task, 1, timeout=5, memory_gb=4)
-    requested = [Start(task.example("train", 0), i, samples_drawn=i) for i in range(40)]
+    requested = [Start(task.example("train", 0), i, action_seed=i) for i in range(40)]
     found = play(policy(), task.environment, requested, max_turns=2, max_new_tokens=2, stage=stage)
     stage.close()
     assert len(found.failures) == 40
@@ -196,7 +196,7 @@ def test_nothing_strange_comes_out_of_a_worker() -> None:
     assert type(back.reward) is float
     assert type(from_plain(to_plain(np.zeros(2)))).__name__ == "ndarray"
     assert from_plain(to_plain((True, {"a": 1, "b": float("inf")}))) == (True, {"a": 1, "b": float("inf")})
-    with pytest.raises(ValueError, match="no kind of value"):
+    with pytest.raises(ValueError, match="not a kind of value"):
         from_plain({"is": "code", "values": ""})
 
 

@@ -13,7 +13,7 @@ from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.rollout.episode_rows import measured
 from grouprl.rollout.episodes import Start, play
-from grouprl.rollout.turn_text import Between
+from grouprl.rollout.turn_text import TurnText
 from grouprl.tasks import Example
 from test_episodes_runs import run_config
 from test_rollout_episodes import CHATML, FORGETFUL
@@ -70,7 +70,7 @@ def test_a_template_that_keeps_history_is_never_split() -> None:
 
 def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(InputError, match="Did you mean 'split'"):
-        Between(policy(CHATML), "splitt")  # type: ignore[arg-type]
+        TurnText(policy(CHATML), "splitt")  # type: ignore[arg-type]
 
 
 def test_the_plan_shows_the_difference() -> None:
@@ -89,4 +89,4 @@ def test_the_plan_shows_the_difference() -> None:
 
 def test_single_answers_have_no_history() -> None:
     made = plan(parse_config(run_config(task="addition", sampling={"history": "append"})))
-    assert "sampling.history has no effect: the task is answered at once" in made.idle
+    assert "sampling.history has no effect: the task has a single turn" in made.idle

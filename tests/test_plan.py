@@ -444,7 +444,7 @@ def test_defaults_are_not_complained_about():
 def test_notes():
     assert any("gradient is biased" in note for note in make(sampling={"top_p": 0.9}).notes)
     assert any("float32 is the fast type" in note for note in make(model={"dtype": "bfloat16", "device": "cpu"}).notes)
-    assert any("a killed run begins anew" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
+    assert any("a killed run starts over" in note for note in make(steps=5, run={"checkpoint_every": 9}).notes)
 
 
 # --- completions besides those of a rollout, longer prompts

@@ -15,7 +15,7 @@ def make(**data):
 
 
 def ways(found):
-    return {way.name: (way.value, way.why) for way in found.ways}
+    return {way.name: (way.value, way.why) for way in found.pass_choices}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_another_architecture_says_why_and_what_is_tried(gpt2):
 def test_contradictions_are_refused(settings, complaint):
     found = make(model=settings)
     assert any(complaint in sentence for sentence in found.refusals)
-    assert not found.ways
+    assert not found.pass_choices
 
 
 def test_checkpointing_lowers_the_estimate():

@@ -157,7 +157,12 @@ def test_what_is_replaced_comes_back():
 
 def test_every_part_is_explained():
     assert set(WORDS) == set(PARTS)
-    data = {"seconds": {"score": 1.0, "judge": 0.0}, "total": 2.0, "products_alone": {"score": 0.5}, "useful": 0.25}
+    data = {
+        "seconds": {"score": 1.0, "advantages": 0.0},
+        "total": 2.0,
+        "products_alone": {"score": 0.5},
+        "useful": 0.25,
+    }
     assert [row[:5] for row in profile_rows(data)] == [
         ["score", "1000.0", "50.0%", "500.0", "50%"],
         ["a step", "2000.0", "100%", "500.0", "25%"],

@@ -194,7 +194,7 @@ def test_the_environments_are_sound(function):
 def test_rows_are_what_the_policy_drew(function):
     """Token-in token-out: log-probs of the rows are the policy's own, and rows go on where conversations do."""
     policy, task = chatting(), program(function)
-    starts = [Start(SUM, seed, samples_drawn=100 * seed) for seed in range(3)]
+    starts = [Start(SUM, seed, action_seed=100 * seed) for seed in range(3)]
     episodes = play(policy, task.environment, starts, max_turns=4, max_new_tokens=6)
     rollout = episodes.rollout
     rows_each = 2 if function == "two_conversations" else 1
@@ -217,7 +217,7 @@ def test_rows_are_what_the_policy_drew(function):
 
 def test_a_program_played_again_is_the_same():
     policy, task = chatting(), program("tool_loop")
-    starts = [Start(SUM, seed, samples_drawn=seed) for seed in range(4)]
+    starts = [Start(SUM, seed, action_seed=seed) for seed in range(4)]
     one, two = (play(policy, task.environment, part, max_turns=3, max_new_tokens=9) for part in (starts, starts[2:]))
     assert one.rollout.response_ids[2:] == two.rollout.response_ids
     assert one.transcripts[2:] == two.transcripts
@@ -261,7 +261,7 @@ def test_demonstrations_are_an_experts():
         ({"name": f"program:{PROGRAMS}:answer_one", "questions": "summands"}, "answer_one"),
         ({"name": f"program:{PROGRAMS}:answer_once"}, "lacks its option 'questions'"),
         ({"name": f"program:{PROGRAMS}:answer_once", "questions": "guess"}, "which has an environment"),
-        ({"name": "program:sh -c '", "questions": "summands"}, "is no command line"),
+        ({"name": "program:sh -c '", "questions": "summands"}, "is not a command line"),
         ({"name": f"program:{PROGRAMS}:answer_once", "questions": "sumands"}, "no task 'sumands'"),
     ],
 )

@@ -32,7 +32,7 @@ from grouprl.protocols import Engine, EntropyScaling, Request, Sampler, Samples,
 from grouprl.rollout import decoding
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.sampler import LocalSampler, as_rollout
-from grouprl.serve import BatchedSampling, Line
+from grouprl.serve import BatchedSampling, SampleJob
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync
 from grouprl.train.loop import _batch, train
@@ -248,7 +248,7 @@ def test_requests_of_different_settings_are_answered_in_their_order() -> None:
         ({"top_k": -1}, "top_k=-1"),
         ({"stop": ((),)}, "empty stop sequence"),
         ({"stop_texts": ("",)}, "empty stop text"),
-        ({"sampled": -1}, "drawn=-1"),
+        ({"sampled": -1}, "sampled=-1"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], words: str) -> None:
@@ -266,7 +266,7 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
     torch.testing.assert_close(
         sampled.entropy_bt, policy.logp(sampled.tokens, entropy=True).entropy_bt, rtol=0, atol=1e-9
     )
-    heats = set()
+    temperatures = set()
     for i, ids in enumerate(sampled.response_ids):
         for t in range(len(ids)):
             around = float(np.log(float(sampled.entropy_bt[i, t]))) - scaling.pivot
@@ -274,8 +274,8 @@ def test_a_temperature_that_follows_entropy_is_that_of_each_token() -> None:
             policy.temperature = 0.8 * (1 + 0.4 * float(np.clip(h, -1, 1)))
             one = policy.logp(Tokens.of([requests[i].prompt], [ids])).logp_bt[0, t]
             assert float(one) == pytest.approx(float(sampled.logp_bt[i, t]), abs=1e-9)
-            heats.add(round(policy.temperature, 6))
-    assert len(heats) > 5
+            temperatures.add(round(policy.temperature, 6))
+    assert len(temperatures) > 5
 
 
 # --- every sample passes the seam -------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def test_an_evaluation_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> 
 def test_a_server_draws_nothing_past_its_sampler(rows_drawn: list[int]) -> None:
     policy = chatting()
     drawing = BatchedSampling(policy, 8, Counting(policy))
-    completions = [drawing.sample(Line(tuple(policy.encode("Hello")), 50, seed)) for seed in range(3)]
+    completions = [drawing.sample(SampleJob(tuple(policy.encode("Hello")), 50, seed)) for seed in range(3)]
     assert all(len(answer.result(30).ids) for answer in completions)
     drawing.close()
     assert sum(rows_drawn) == Counting.passed >= 3

@@ -622,8 +622,8 @@ def test_lessons_are_hindsight() -> None:
 
 def test_a_warm_up_shows_lessons_behind_the_demonstrations(tmp_path: Path) -> None:
     session = session_of(tmp_path, "r3l")
-    samples_drawn = [(0, session.task.example("train", 0)), (1, session.task.example("train", 1))]
-    given = (session.policy, session.task, samples_drawn, 0)
+    numbered_examples = [(0, session.task.example("train", 0)), (1, session.task.example("train", 1))]
+    given = (session.policy, session.task, numbered_examples, 0)
     without, taught = demonstration_batch(*given), demonstration_batch(*given, teachers=session.method.augment)
     assert len(taught.group_b) > 4
     assert torch.equal(taught.mask_bt[:2, : without.mask_bt.shape[1]], without.mask_bt)

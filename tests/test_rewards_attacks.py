@@ -94,7 +94,7 @@ def test_a_reward_that_a_completion_changes_is_found():
         return float(completion == answer and len(paid) < 5)
 
     kinds = [finding.kind for finding in attack(remembers, [CASE]).findings]
-    assert kinds == ["an honest answer, afterwards"]
+    assert kinds == ["an honest completion, afterwards"]
 
 
 def run(*arguments):

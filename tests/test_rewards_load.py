@@ -62,7 +62,7 @@ def test_by_absolute_file(project):
         ("myrewards:goood", "no 'goood' in myrewards.*Did you mean 'good'"),
         ("myrewards:NUMBER", "is of type int. a reward is callable"),
         ("myrewards:Judge", "is a class"),
-        ("myrewards:empty", "no parameter for the answer"),
+        ("myrewards:empty", "no parameter for the completion"),
         ("broken:f", "Importing 'broken' for a reward failed: ModuleNotFoundError.*nothing_of_this_name"),
         ("broken.py:f", "failed: ModuleNotFoundError"),
         ("failing:f", "ZeroDivisionError"),

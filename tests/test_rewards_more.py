@@ -20,9 +20,9 @@ from grouprl.rewards.self_search import self_search, valid
 from grouprl.rewards.speedup import afterburner, improvement
 from grouprl.rewards.sql import run_query, sql_components
 from grouprl.rewards.tool_choice import helped
-from grouprl.tasks.choosing import reasons, tool_gain
-from grouprl.tasks.criticising import gui_critic
-from grouprl.tasks.speeding import run, shortest, speed_up
+from grouprl.tasks.gui_critic import gui_critic
+from grouprl.tasks.speedup import run, shortest, speed_up
+from grouprl.tasks.tool_choice import reasons, tool_gain
 
 REWARDS = [bleu, quality, reflection, self_search, route_step, tool_gain, gui_critic, speed_up]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import combine, score
 from grouprl.rewards.contract import LONGEST_MESSAGE
-from grouprl.rewards.validation import judge
+from grouprl.rewards.validation import verdicts_of
 
 
 def run(reward, completions=("a", "b"), columns=None, **options):
@@ -76,8 +76,8 @@ def test_batch_form_with_a_column_that_some_samples_lack():
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ([1.0], "returned 1 values for 2 answers"),
-        ([1.0, 1.0, 1.0], "returned 3 values for 2 answers"),
+        ([1.0], "returned 1 values for 2 completions"),
+        ([1.0, 1.0, 1.0], "returned 3 values for 2 completions"),
         (1.0, "returned float, not a list"),
         ("11", "returned str, not a list"),
         (None, "returned NoneType, not a list"),
@@ -147,9 +147,9 @@ def test_async_answers_are_given_up_at_their_limit():
         await asyncio.sleep(60 if completion == "b" else 0)
         return 1.0
 
-    verdicts = judge(reward, ["a", "b", "c"], [{}] * 3, ["0", "1", "2"], timeout=0.2)
+    verdicts = verdicts_of(reward, ["a", "b", "c"], [{}] * 3, ["0", "1", "2"], timeout=0.2)
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]
-    assert "no verdict within 0.2 s" in verdicts[1].what
+    assert "returned nothing within 0.2 s" in verdicts[1].what
 
 
 def test_an_object_that_cannot_be_looked_at_is_a_bad_value():
@@ -289,7 +289,7 @@ def test_lengths_that_differ():
 
 @pytest.mark.parametrize("reward", [3, lambda: 1.0, lambda *, completion: 1.0])
 def test_what_is_no_reward(reward):
-    with pytest.raises(InputError, match=r"callable|parameter for the answer"):
+    with pytest.raises(InputError, match=r"callable|parameter for the completion"):
         run(reward)
 
 

@@ -30,7 +30,7 @@ from grouprl.rewards import (
 )
 from grouprl.rewards import workers as module
 from grouprl.rewards.transport import CannotSend, harmless, pack, unpack
-from grouprl.rewards.validation import Judge
+from grouprl.rewards.validation import VerdictReward
 from grouprl.rewards.workers import RewardWorkers, in_workers
 from grouprl.tasks import load_task
 from grouprl.train.loop import train
@@ -159,7 +159,7 @@ def test_the_self_test_goes_through_the_workers(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InputError, match=r"not ready after 3 s(?s:.)*in hangs_on_a"):
         open_reward(Settings(function=f"{FILE}:hangs_on_a"), task)
     with opened_reward(Settings(workers=1), task) as (reward, _):
-        assert isinstance(reward, Judge)
+        assert isinstance(reward, VerdictReward)
     assert children() == before
 
 

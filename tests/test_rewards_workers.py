@@ -52,14 +52,14 @@ BAD = [
     ("interrupt", "error", "ended by the signal SIGINT", "raise KeyboardInterrupt"),
     ("segfault", "error", "ended by the signal SIGSEGV", "Segmentation fault"),
     ("kill", "error", "ended by the signal SIGKILL", ""),
-    ("stop", "timeout", f"gave no verdict within {CLOCK:g} s", ""),
-    ("endless", "timeout", f"gave no verdict within {CLOCK:g} s", "in endless"),
-    ("endless in C", "timeout", f"gave no verdict within {CLOCK:g} s", "fullmatch"),
-    ("swallow", "timeout", f"gave no verdict within {CLOCK:g} s", "in swallow_everything"),
+    ("stop", "timeout", f"returned nothing within {CLOCK:g} s", ""),
+    ("endless", "timeout", f"returned nothing within {CLOCK:g} s", "in endless"),
+    ("endless in C", "timeout", f"returned nothing within {CLOCK:g} s", "fullmatch"),
+    ("swallow", "timeout", f"returned nothing within {CLOCK:g} s", "in swallow_everything"),
     ("gigabytes", "error", "raised MemoryError", "Traceback"),
     ("recursion", "error", "raised RecursionError", "Traceback"),
     ("closes files", "error", "ended by itself with exit code 1", "Bad file descriptor"),
-    ("nonsense", "error", "sent what is no verdict", ""),
+    ("nonsense", "error", "sent no verdict", ""),
 ]
 
 
@@ -245,7 +245,7 @@ def test_a_batch_reward_sees_all_answers_and_fails_as_a_whole() -> None:
     assert time.monotonic() - began > 0.6
     short = scores_of(workers, ["c", "short"])
     assert short.status_b.tolist() == ["bad_value"] * 2
-    assert "1 values for 2 answers" in short.problems[0].what
+    assert "1 values for 2 completions" in short.problems[0].what
     workers.close()
 
 
@@ -279,6 +279,6 @@ def test_a_reward_that_ends_every_worker_is_given_up(monkeypatch: pytest.MonkeyP
     workers = workers_of("moody")
     scores = scores_of(workers, ["os._exit"] * 40)
     assert scores.status_b.tolist() == ["error"] * 40
-    assert "not judged" in scores.problems[-1].what
+    assert "not scored" in scores.problems[-1].what
     assert sum("exit code 7" in problem.what for problem in scores.problems) == 3
     workers.close()

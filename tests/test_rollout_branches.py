@@ -7,7 +7,7 @@ from grouprl.rollout import cache, decoding
 from grouprl.rollout.branches import Branches
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
-from grouprl.rollout.turn_cache import KeptTurns
+from grouprl.rollout.turn_cache import TurnCache
 from policies import FAMILIES, kept_rows, make_policy, precise_norms
 
 PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]
@@ -145,7 +145,7 @@ def test_few_rows_that_are_left_are_laid_out_anew(shared, prompts, monkeypatch):
     monkeypatch.setattr(cache, "SHARED_NUMBERS", shared)
     monkeypatch.setattr(cache.RowCache, "of", lambda *given: moved.append(given[2].shape[1]) or of(*given))
     budgets = [9 if i % 11 == 0 else 3 for i in range(20 * len(prompts))]
-    kept = KeptTurns(1.0)
+    kept = TurnCache(1.0)
     few = sampled(policy, monkeypatch, prompts=prompts, n=20, budgets=budgets, kept=kept)
     assert moved
     assert set(moved) <= set(range(1, 8))

@@ -23,11 +23,11 @@ def policy():
 
 
 def counting(*turns, prompt="?"):
-    return [Start(Example(f"q{i}", prompt, {"turns": t}), 0, samples_drawn=100 * i + 7) for i, t in enumerate(turns)]
+    return [Start(Example(f"q{i}", prompt, {"turns": t}), 0, action_seed=100 * i + 7) for i, t in enumerate(turns)]
 
 
 def requests(n):
-    return [Start(AskTask().example("train", i), i, samples_drawn=1000 + i) for i in range(n)]
+    return [Start(AskTask().example("train", i), i, action_seed=1000 + i) for i in range(n)]
 
 
 def go(policy, make=Counting, starts=None, **changes):
@@ -107,7 +107,7 @@ def test_turns_have_draws_of_their_own(policy):
 
 def test_greedy_episodes_are_the_same_whatever_the_seed(policy):
     starts = counting(2, 3)
-    other = [Start(s.example, s.seed, samples_drawn=s.samples_drawn + 999) for s in starts]
+    other = [Start(s.example, s.seed, action_seed=s.action_seed + 999) for s in starts]
     a, b = go(policy, starts=starts, greedy=True), go(policy, starts=other, greedy=True)
     assert a.rollout.response_ids == b.rollout.response_ids
     assert go(policy, starts=starts).rollout.response_ids != a.rollout.response_ids

@@ -13,7 +13,7 @@ from grouprl.rollout import turn_cache as kept_module
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.sampler import generate
-from grouprl.rollout.turn_cache import KeptTurns
+from grouprl.rollout.turn_cache import TurnCache
 from grouprl.tasks import Example
 from policies import kept_rows
 
@@ -27,9 +27,9 @@ def policy(kv_heads: int = 2, dtype: torch.dtype = torch.float64) -> Any:
 
 def played(own: Any, kept_gb: float, task: Any = None, count: int = 24, turns: int = 5) -> Any:
     if task is None:
-        starts = [Start(Example(f"q{i}", "?", {"turns": 1 + i % turns}), 0, samples_drawn=i) for i in range(count)]
+        starts = [Start(Example(f"q{i}", "?", {"turns": 1 + i % turns}), 0, action_seed=i) for i in range(count)]
         return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, kept_gb=kept_gb)
-    starts = [Start(task.example("train", i // 8), i, samples_drawn=i) for i in range(count)]
+    starts = [Start(task.example("train", i // 8), i, action_seed=i) for i in range(count)]
     limits = {"max_turns": task.max_turns, "max_new_tokens": 3, "agents": task.agents}
     return play(own, task.environment, starts, **limits, kept_gb=kept_gb)
 
@@ -83,7 +83,7 @@ def test_beyond_the_limit_everything_is_read_anew(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_row_that_was_changed_is_read_anew() -> None:
-    own, held = policy(), KeptTurns(1.0)
+    own, held = policy(), TurnCache(1.0)
     first = own.encode_prompt("abc?")
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 4, "seeds": [3, 4]}
     sampled = kept_rows(own, [first, first], held, ["x", "y"], **settings)

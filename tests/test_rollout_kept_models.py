@@ -26,7 +26,7 @@ from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.sampler import generate
 from grouprl.rollout.transformers_decoder import TransformersDecoder
-from grouprl.rollout.turn_cache import KeptTurns
+from grouprl.rollout.turn_cache import TurnCache
 from grouprl.tasks import Example
 from policies import SIZES, kept_rows, make_model
 
@@ -68,7 +68,7 @@ def near(family: str) -> dict[str, float]:
 
 def played(own: CausalPolicy, kept_gb: float, count: int = 24) -> Any:
     starts = [
-        Start(Example(f"q{i}", "?" * (1 + i % 5), {"turns": 1 + i % 5}), 0, samples_drawn=i) for i in range(count)
+        Start(Example(f"q{i}", "?" * (1 + i % 5), {"turns": 1 + i % 5}), 0, action_seed=i) for i in range(count)
     ]
     return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, kept_gb=kept_gb)
 
@@ -121,7 +121,7 @@ def test_recurrent_states_are_read_anew(read: list[int]) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "window"])
 def test_rows_known_to_different_lengths_are_read_together(family: str) -> None:
-    own, held = policy(family), KeptTurns(1.0)
+    own, held = policy(family), TurnCache(1.0)
     firsts = [own.encode_prompt("?" * n) for n in (1, 4, 9)]
     settings: dict[str, Any] = {"n": 1, "max_new_tokens": 6}
     sampled = kept_rows(own, firsts, held, ["x", "y", "z"], **settings, seeds=[1, 2, 3], budgets=[6, 1, 3])

@@ -96,7 +96,7 @@ def test_an_empty_text_is_refused(policy: Any) -> None:
 
 def test_turns_end_at_stop_texts(policy: Any) -> None:
     task = toy_envs.AskTask()
-    starts = [Start(task.example("train", i), 0, samples_drawn=i) for i in range(60)]
+    starts = [Start(task.example("train", i), 0, action_seed=i) for i in range(60)]
     episodes = play(policy, task.environment, starts, max_turns=2, max_new_tokens=8, stop=("k",))
     actions = [turn.action for record in episodes.records for turn in record.turns]
     assert sum(action.endswith("k") for action in actions) > 10

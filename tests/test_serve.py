@@ -13,7 +13,7 @@ import torch
 
 from chat_policies import chatting
 from grouprl.policy import Tokens
-from grouprl.serve import BatchedSampling, Line, Service
+from grouprl.serve import BatchedSampling, SampleJob, Service
 
 openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")
@@ -329,11 +329,11 @@ def test_a_record_holds_every_token(policy, tmp_path):
 def test_a_client_that_goes_away_stops_its_answer(policy):
     drawing, begun = BatchedSampling(policy), threading.Event()
     seen = []
-    line = Line(tuple(policy.encode("x")), 1500, 0, told=lambda text: (seen.append(text), begun.set()))
+    line = SampleJob(tuple(policy.encode("x")), 1500, 0, told=lambda text: (seen.append(text), begun.set()))
     future = drawing.sample(line)
     begun.wait(20)
     ended = future.cancel()
-    other = drawing.sample(Line(tuple(policy.encode("y")), 5, 0)).result(20)
+    other = drawing.sample(SampleJob(tuple(policy.encode("y")), 5, 0)).result(20)
     drawing.close()
     assert ended
     assert len(other.ids) <= 5

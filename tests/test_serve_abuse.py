@@ -16,7 +16,7 @@ from grouprl.chat.limits import Access, ChatLimits
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
 from grouprl.chat import Endpoint
-from grouprl.serve import Service, ShelfLimits
+from grouprl.serve import Retention, Service
 
 SECONDS = 5.0
 """Within which everything is answered or hung up on; the limits below are shorter."""
@@ -510,7 +510,7 @@ def test_rows_are_their_key_s_own(policy):
 
 
 def test_rows_expire(policy):
-    with serving(policy, keeping=ShelfLimits(seconds=0.3)) as endpoint:
+    with serving(policy, keeping=Retention(seconds=0.3)) as endpoint:
         check_honest(endpoint, authorization="Bearer one")
         assert len(rows_of(endpoint, "one")) == 1
         time.sleep(0.4)
@@ -520,7 +520,7 @@ def test_rows_expire(policy):
 
 
 def test_rows_are_bounded_and_whoever_takes_most_gives_up_its_own(policy):
-    with serving(policy, keeping=ShelfLimits(cost=40_000)) as endpoint:
+    with serving(policy, keeping=Retention(cost=40_000)) as endpoint:
         check_honest(endpoint, authorization="Bearer honest")
         for _ in range(60):
             check_honest(endpoint, authorization="Bearer greedy")
@@ -535,7 +535,7 @@ def test_rows_are_bounded_and_whoever_takes_most_gives_up_its_own(policy):
 
 
 def test_keys_are_bounded(policy):
-    with serving(policy, keeping=ShelfLimits(keys=5)) as endpoint:
+    with serving(policy, keeping=Retention(keys=5)) as endpoint:
         for number in range(12):
             check_honest(endpoint, authorization=f"Bearer {number}")
         assert len(endpoint.backend.recorded) == 5

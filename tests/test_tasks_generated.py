@@ -273,5 +273,5 @@ def test_a_task_with_too_few_questions_says_so():
             return lambda completion: 1.0
 
     empty = "eval" if split_of("1>") == "train" else "train"
-    with pytest.raises(InputError, match=f"no question for the split '{empty}'"):
+    with pytest.raises(InputError, match=f"no prompt for the split '{empty}'"):
         Single().example(empty, 0)

@@ -76,7 +76,7 @@ def test_chat_prompts_and_demonstrations():
         ("leg_counting", {"config": {"max_animals": "many"}}, "refuses config"),
         ("gsm_symbolic", {"level": 1}, "no curriculum"),
         ("survo", {"level": 3}, "refuses level 3"),
-        ("spell_backward", {"config": {"min_word_len": 22, "max_word_len": 22}}, "cannot draw a question.*IndexError"),
+        ("spell_backward", {"config": {"min_word_len": 22, "max_word_len": 22}}, "cannot sample a prompt.*IndexError"),
     ],
 )
 def test_wrong_options(dataset, options, message):
@@ -87,7 +87,7 @@ def test_wrong_options(dataset, options, message):
 def test_a_dataset_with_too_few_questions_says_so():
     task = load("coin_flip", config={"min_trials": 2, "max_trials": 2, "allow_exact": False})
     assert len({task.example("train", index).prompt for index in range(30)}) < 10
-    with pytest.raises(InputError, match="no question for the split 'eval'"):
+    with pytest.raises(InputError, match="no prompt for the split 'eval'"):
         task.example("eval", 0)
 
 

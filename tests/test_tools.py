@@ -293,7 +293,7 @@ def test_results_of_pure_tools_are_remembered():
         ("die", "error", "error: the tool's process ended by itself with exit code 7"),
         ("print", "ok", "did print in a worker"),
         ("fork", "ok", "did fork in a worker"),
-        ("forge", "error", "error: the tool's process sent what is no result"),
+        ("forge", "error", "error: the tool's process sent something that is not a result"),
         ("sleep", "timeout", "error: no result within 0.5 s"),
     ],
 )

@@ -152,7 +152,7 @@ def test_episodes_can_have_servers_of_their_own():
         ({"name": "mcp:no-such-server --x", "of": "summands"}, "'no-such-server --x' cannot be reached"),
         ({"name": "mcp:http://127.0.0.1:9/mcp", "of": "summands"}, "cannot be reached"),
         ({"name": f"mcp:{COMMAND}", "of": "summands", "names": ["ad"]}, "no tool 'ad'.*Did you mean 'add'"),
-        ({"name": "mcp:python '", "of": "summands"}, "is no command line"),
+        ({"name": "mcp:python '", "of": "summands"}, "is not a command line"),
         ({"name": f"mcp:{COMMAND}"}, "lacks its option 'of'"),
     ],
 )

@@ -90,7 +90,7 @@ def test_what_the_page_shows_is_a_task(files: Path) -> None:
 @needs_verifiers
 def test_an_episode_is_the_environments(side: None) -> None:
     task = load_task(config()["task"])
-    requested = [Start(task.example("train", 0), i, samples_drawn=i) for i in range(4)]
+    requested = [Start(task.example("train", 0), i, action_seed=i) for i in range(4)]
     found = play(chatting(), task.environment, requested, max_turns=2, max_new_tokens=4)
     assert not found.failures
     assert found.turns_b.tolist() == [2, 2, 2, 2]

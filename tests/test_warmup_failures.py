@@ -70,10 +70,10 @@ def test_too_many_end_every_run(tmp_path: Path) -> None:
 
 
 def batch(task: Any, indices: list[int], mode: Any) -> Any:
-    samples_drawn = [(10 + i, task.example("train", i)) for i in indices]
+    numbered_examples = [(10 + i, task.example("train", i)) for i in indices]
     sizes = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}
     policy = CausalPolicy(*build_tiny(task.alphabet, **sizes, seed=1))
-    return demonstration_batch(policy, task, samples_drawn, 0, errors=ErrorPolicy(mode))
+    return demonstration_batch(policy, task, numbered_examples, 0, errors=ErrorPolicy(mode))
 
 
 @pytest.mark.parametrize("task", [Falling(), Broken(length=2)])

@@ -3,7 +3,7 @@
 Everything may import this module; it imports nothing heavy and knows no engine, no tokenizer and no text: token ids,
 action numbers and vectors are all *actions*, and a method only ever sees their log-probs. What crosses a seam is data:
 a `Request` says what is to be sampled, `Samples` say what was, and neither holds a function. So the local decoder, a
-server in another process and a policy that is no language model stand behind the same names. `grouprl.testing` holds
+server in another process and a policy that is not a language model implement the same names. `grouprl.testing` holds
 any implementation to what is written here.
 """
 
@@ -56,7 +56,7 @@ class EntropyScaling:
 
 @dataclass(frozen=True)
 class Request(Generic[Prompt_co]):
-    """One sample that is asked for: everything its outcome depends on besides the weights.
+    """One requested sample: everything its outcome depends on besides the weights.
 
     A prompt is whatever the policy acts on: token ids of a language model, an observation of an environment, the
     condition of a denoising chain. Actions are the policy's, too: token ids, moves, vectors. What a policy of another
@@ -86,7 +86,7 @@ class Request(Generic[Prompt_co]):
     """Changes the temperature token by token. Log-probs are then those of the distribution sampled from, entropies
     those at `temperature`."""
     sampled: int = 0
-    """How many actions at the end of the prompt were sampled with this seed before: its random numbers go on behind
+    """How many actions at the end of the prompt were sampled with this seed before: its random numbers continue after
     them, so that a sample taken in pieces is the sample taken at once."""
     name: Hashable = None
     """Within a session a request continues the one of the same name before it; None: it is on its own."""
@@ -111,7 +111,7 @@ class Request(Generic[Prompt_co]):
         if not all(self.stop_texts):
             raise InputError("An empty stop text", "It would end every completion at once", "Leave it out")
         if self.sampled < 0:
-            raise InputError(f"drawn={self.sampled}", "It is a number of actions", "0 for a sample that begins here")
+            raise InputError(f"sampled={self.sampled}", "It is a number of actions", "0 for a sample that begins here")
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Sampler(Protocol[Prompt_contra, Action_co]):
 
     @property
     def exact(self) -> bool:
-        """Whether samples are `exact`, as far as it can be said beforehand; each `Samples` says it of itself."""
+        """Whether samples are `exact`, as far as it is known beforehand; each `Samples` states its own."""
 
     def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
         """Return the samples that `requests` ask for, in their order. Names have no effect outside a session.
@@ -193,7 +193,7 @@ class Sampler(Protocol[Prompt_contra, Action_co]):
 
 @runtime_checkable
 class WeightSync(Protocol):
-    """Brings weights from the trainer to whoever samples."""
+    """Brings weights from the trainer to the sampler."""
 
     @property
     def version(self) -> int:
@@ -211,7 +211,7 @@ class WeightSync(Protocol):
 
 @runtime_checkable
 class Engine(Sampler[Prompt_contra, Action_co], WeightSync, Protocol[Prompt_contra, Action_co]):
-    """What samples for a run: a sampler that is told of new weights before it is asked again."""
+    """A run's sampler: it receives new weights before the next requests."""
 
 
 @runtime_checkable
@@ -219,7 +219,7 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
     """Where a run's scored samples come from: sampled step by step, ahead of training, or by a cluster.
 
     The loop calls `begin` once, then for every step `round` until it has enough, and `advance` after the update. It
-    does not ask which kind of source it has.
+    does not need to know which kind of source it has.
     """
 
     @property
@@ -230,7 +230,7 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
         """Get ready, with the weights as they are; `say` shows a sentence to the user."""
 
     def round(self, count: int) -> Rows_co | None:
-        """Return the samples of `count` prompts, fewer where there are no more; None when nothing is left to ask."""
+        """Return the samples of `count` prompts, fewer where there are no more; None when no prompt is left."""
 
     def advance(self, step: Step_contra | None) -> Mapping[str, float]:
         """End a step whose samples were `step` (None: it had none) and whose update is done; return its metrics."""
@@ -264,7 +264,7 @@ class PolicyOutput:
 
 @runtime_checkable
 class PolicyInputs(Protocol):
-    """B rows of what a policy needs in order to score actions again: token ids, observations and actions, …
+    """B rows of what a policy needs to score actions again: token ids, observations and actions, …
 
     A batch carries them (`Batch.inputs`) and no method looks inside.
     """
@@ -305,7 +305,7 @@ class Policy(Protocol):
     """What is trained. It samples nothing: a `Sampler` does.
 
     `value_bt` needs a value head, `cross_bt` a distribution with logits, `PolicyStatistics` is on demand: a policy that
-    has none raises InputError, in words, when it is asked for them.
+    has none raises InputError when they are requested.
     """
 
     @property
@@ -330,7 +330,7 @@ class Policy(Protocol):
     ) -> PolicyOutput:
         """Score rows, [B,T]; a row's numbers depend on that row alone.
 
-        `grad` keeps the graph; `entropy`, `values` and `cross` (a temperature) ask for more than log-probs.
+        `grad` keeps the graph; `entropy`, `values` and `cross` (a temperature) request more than log-probs.
         """
         ...
 
@@ -419,7 +419,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Spaces:
-    """What an environment that is not made of text shows, and what it is acted on with."""
+    """Observation and action spaces of an environment that is not made of text."""
 
     observation: Vector
     action: Discrete | Vector
@@ -446,7 +446,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
         ...
 
     def close(self) -> None:
-        """Give back what the environment holds; may be called twice."""
+        """Release what the environment holds; may be called twice."""
         ...
 
 
@@ -481,7 +481,7 @@ class PromptTask(Protocol[Prompted_co]):
 
 @dataclass(frozen=True)
 class StoredRow:
-    """A completion that lies ready, with what is known of it."""
+    """A stored completion, with what is known of it."""
 
     completion: str
     reward: float
@@ -490,15 +490,15 @@ class StoredRow:
     ids: tuple[int, ...] | None = None
     """Token ids as they were sampled; None: the text is encoded and an end token put behind it."""
     prompt_ids: tuple[int, ...] | None = None
-    """Token ids of the prompt it was sampled behind; None: the prompt is encoded."""
+    """Token ids of the prompt it was sampled for; None: the prompt is encoded."""
     behavior_logp: tuple[float, ...] | None = None
-    """Log-prob of each of `ids` under what sampled them; None: nobody did, the policy scores them itself."""
+    """Log-prob of each of `ids` under what sampled them; None: unknown, the policy scores them itself."""
     truncated: bool = False
 
 
 @runtime_checkable
 class StoredRows(Protocol):
-    """A task whose completions lie ready: pairs with a known winner, demonstrations, rollouts of another run.
+    """A task whose completions are stored: pairs with a known winner, demonstrations, rollouts of another run.
 
     Nothing is sampled for it: the rows of a prompt are its group.
     """
@@ -509,18 +509,18 @@ class StoredRows(Protocol):
 
 
 class PromptSource(Protocol):
-    """Deals out a task's training prompts, and goes on where a checkpoint was taken."""
+    """Deals out a task's training prompts, and continues from a checkpoint."""
 
     size: int | None
     """How many there are; None: they never end."""
     sampled: int
     """How many have been dealt out in this run."""
 
-    def requests(self, count: int, answers: int, /) -> Sequence[Any]:
-        """Return the next `count` prompts in the source's own order, each to be sampled `answers` times."""
+    def requests(self, count: int, completions: int, /) -> Sequence[Any]:
+        """Return the next `count` prompts in the source's own order, each to be sampled `completions` times."""
         ...
 
-    def request(self, index: int, answers: int, /) -> Any:
+    def request(self, index: int, completions: int, /) -> Any:
         """Return prompt number `index` of the task under the next ordinal of this run."""
         ...
 

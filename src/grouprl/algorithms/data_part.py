@@ -99,15 +99,15 @@ class RunContext(Protocol):
     def acting(self, policy: Any) -> AbstractContextManager[None]:
         """Let another policy sample, inside a block, what `sample` and `spoken` are asked for."""
 
-    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion to each of `requests` beside the environment, unscored: reward 0, no upper limit of
         tokens."""
 
-    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Return one row per request with `texts` as completions, scored, of source 'demonstration', log-probs
         foreign."""
 
-    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
         """Return the rows shown under other prompts, [B], instead of their own; log-probs foreign."""
 
     def batch(self, samples: ScoredSamples) -> Batch:

@@ -1,4 +1,4 @@
-"""Second models: a copy of the policy that goes its own way (value model, preference model, renewed reference)."""
+"""Second models: a copy of the policy that changes on its own (value model, preference model, renewed reference)."""
 
 from __future__ import annotations
 

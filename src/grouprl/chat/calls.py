@@ -1,4 +1,4 @@
-"""Calls in what a model writes, in two forms: JSON in tags, as chat models do, and a compact one for tiny models."""
+"""Tool calls in a model's text, in two forms: JSON in tags, as chat models do, and a compact one for tiny models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Malformed:
 
 @dataclass(frozen=True)
 class Said:
-    """What a turn says: calls, in order, or the final answer."""
+    """What a turn holds: calls, in order, or the final answer."""
 
     calls: tuple[Call | Malformed, ...] = ()
     answer: str | None = None
@@ -52,7 +52,7 @@ class Form(ABC):
 
     @abstractmethod
     def read(self, text: str) -> Said:
-        """Return what a turn says; no text makes this raise."""
+        """Return what a turn holds; never raises."""
 
     @abstractmethod
     def show(self, results: Sequence[Result]) -> str:
@@ -75,7 +75,7 @@ class JsonForm(Form):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number in a turn; without one it is the answer."""
 
     def read(self, text: str) -> Said:
-        """Return the calls in tags; text beside them is thought."""
+        """Return the calls in tags; text besides them is thought."""
         before, *pieces = text.split(OPEN)
         if not pieces and CLOSE not in before:
             return Said(answer=text.strip())

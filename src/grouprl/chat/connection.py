@@ -25,7 +25,7 @@ def make_protocol(limits: ChatLimits) -> Any:
     every = min(1.0, limits.header_seconds / 4, limits.stall_seconds / 4)
 
     class Bounded(H11Protocol):
-        """A connection that looks at itself now and then, and ends where something has lasted too long."""
+        """A connection that checks itself now and then, and ends where something has lasted too long."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -64,7 +64,7 @@ def make_protocol(limits: ChatLimits) -> Any:
             return found
 
         def end(self) -> None:
-            """Close, with a word where the request never came."""
+            """Close, with a message where the request never came."""
             if self.cycle is None and not self.transport.is_closing() and self.conn.trailing_data[0]:
                 self.transport.write(LATE)
                 self.transport.close()

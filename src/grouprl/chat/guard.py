@@ -1,4 +1,4 @@
-"""What stands before the application: who may ask, how large a body may be, and how long it may take to arrive."""
+"""What stands before the application: who may send requests, how large a body may be, how long it may take to come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 PATIENCE = 8
-"""A body of up to so many times the limit is read to its end and thrown away, so that the client sees why; of a larger
+"""A body of up to so many times the limit is read and discarded, so that the client sees why; of a larger
 one nothing is read."""
 
 
@@ -88,7 +88,7 @@ class _Body:
 
     def _hold(self, size: int) -> None:
         if self.guard.held + size > self.limits.bodies_bytes:
-            raise Refusal("The server is reading as much as it can hold; ask again later", status=503)
+            raise Refusal("The server is reading as much as it can hold; try again later", status=503)
         self.guard.held += size
         self.held += size
 

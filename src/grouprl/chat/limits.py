@@ -1,4 +1,4 @@
-"""What a server of the chat completions protocol puts up with, and whom it lets in."""
+"""The limits of a server of the chat completions protocol, and whom it serves."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class ChatLimits:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: `keys` are the accepted API keys (none: any), `hosts` the names the server goes by.
+    """Who may send requests: `keys` are the accepted API keys (none: any), `hosts` the names the server goes by.
 
     A page in a browser can send requests to this machine under a name of its own choosing, which an IP address and
-    `localhost` are not; and it says where it comes from. Both are looked at, so that no page reads what is served here.
+    `localhost` are not; and it says where it comes from. Both are checked, so that no page reads what is served here.
     """
 
     keys: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from grouprl.chat.tool_calls import split_calls
 
 @dataclass(frozen=True)
 class Token:
-    """A token that was drawn, and its log-prob under the distribution that it was drawn from."""
+    """A sampled token, and its log-prob under the distribution that it was sampled from."""
 
     text: str
     logp: float

@@ -1,4 +1,4 @@
-"""What a client may ask of /v1/chat/completions, and what is refused in words."""
+"""What a client may request of /v1/chat/completions, and what is refused with a message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IGNORED = (
 )
 """Settings that change nothing here."""
 WISHES = ("parallel_tool_calls", "response_format", "tool_choice")
-"""Settings that ask for a form of answer. They are taken, and nothing enforces them: a policy writes what it writes."""
+"""Settings that request a form of answer. They are accepted and not enforced: a policy writes what it writes."""
 
 
 class StreamOptions(pydantic.BaseModel):
@@ -108,7 +108,7 @@ def read_request(body: bytes) -> ChatRequest:
 
 
 def normal(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message with what matters to a policy alone: role, content as one text, tool calls, what it answers.
+    """Return a message with only what matters to a policy: role, content as one text, tool calls, what it answers.
 
     Raises:
         Refusal: for a message without a role, or content that is no text.
@@ -135,7 +135,7 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def continues(earlier: Sequence[Mapping[str, Any]], later: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a conversation begins with all that was said in an earlier one, and goes on."""
+    """Whether a conversation begins with all of an earlier one, and continues."""
     return len(later) > len(earlier) and all(map(same, earlier, later))
 
 

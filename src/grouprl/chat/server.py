@@ -40,7 +40,7 @@ class Backend(Protocol):
         ...
 
     def rows(self, key: str) -> list[dict[str, Any]] | None:
-        """Return what is kept of the client with this key; None if that is nothing. Called from any thread."""
+        """Return the rows kept for the client with this key; None if that is nothing. Called from any thread."""
         ...
 
 
@@ -71,7 +71,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
             raise Refusal("Rows are kept by API key; this request has none", "Authorization", 401)
         found = await work.off(backend.rows, key)
         if found is None:
-            raise Refusal("Nothing is kept of what was asked with this API key", status=404)
+            raise Refusal("Nothing is kept for this API key", status=404)
         return StreamingResponse(_listed(found, work), media_type="application/json")
 
     async def chat(request: Request) -> Any:
@@ -159,7 +159,7 @@ def _too_slow(seconds: float | None) -> Refusal:
 
 
 async def _events(backend: Backend, request: ChatRequest, key: str, seconds: float | None) -> AsyncIterator[str]:
-    """Yield the events of a stream: text as it is drawn (whole where it may hold tool calls), then the end."""
+    """Yield the events of a stream: text as it is sampled (whole where it may hold tool calls), then the end."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
     sent = [0] * request.n
     end = None if seconds is None else loop.time() + seconds
@@ -249,7 +249,7 @@ class Endpoint:
         try:
             self._server.run()
         except SystemExit:
-            pass  # what uvicorn does where it cannot begin; _wait says so
+            pass  # uvicorn exits where it cannot start; _wait reports it
         finally:
             self._up.set()
 
@@ -259,4 +259,4 @@ class Endpoint:
                 return
             if self._up.wait(0.01):
                 break
-        raise RunError(f"The server could not begin on {host}:{port}; the port may be taken")
+        raise RunError(f"The server could not start on {host}:{port}; the port may be taken")

@@ -23,7 +23,7 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
-        if signal.getsignal(signal.SIGINT) is _interrupted:  # nothing is left to interrupt but the ending itself
+        if signal.getsignal(signal.SIGINT) is _interrupted:  # nothing is left to interrupt but the exit itself
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -36,7 +36,7 @@ class Commands(TyperGroup):
     """A command group that turns this package's errors into one line and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take `--debug` and `-q` from anywhere in the line, so that they can be appended to a command."""
+        """Take `--debug` and `-q` from anywhere on the line, so that they can be appended to a command."""
         ctx.meta["debug"], ctx.meta["json"] = "--debug" in args, "--json" in args
         Telling.quiet = any(arg in args for arg in QUIET)
         return super().parse_args(ctx, [arg for arg in args if arg not in ("--debug", *QUIET)])
@@ -50,7 +50,7 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **more: Any,
     ) -> Any:
-        """Run the command line; where plain data is asked for, errors are plain data too."""
+        """Run the command line; where plain data is requested, errors are plain data too."""
         given = list(sys.argv[1:] if args is None else args)
         more |= {"prog_name": prog_name, "complete_var": complete_var, "windows_expand_args": windows_expand_args}
         if not standalone_mode or "--json" not in given:
@@ -58,18 +58,18 @@ class Commands(TyperGroup):
         try:
             code = super().main(args=args, standalone_mode=False, **more)
         except Exception as error:
-            if not hasattr(error, "format_message"):  # what the parser raises has it
+            if not hasattr(error, "format_message"):  # errors of the parser have it
                 raise
             print_error("UsageError", error.format_message())
             sys.exit(getattr(error, "exit_code", BAD_INPUT))
         sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """List commands in the order in which a new user meets them."""
+        """List commands in the order in which a new user needs them."""
         return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; say an error of this package in one red line."""
+        """Run the command; print an error of this package in one red line."""
         try:
             return super().invoke(ctx)
         except (GrouprlError, MemoryError, RuntimeError, OSError) as error:
@@ -137,7 +137,7 @@ def root(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print results and errors only, not how it goes (any position).")
+        bool, typer.Option("-q", "--quiet", help="Print results and errors only, no progress (any position).")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (any position).")] = False,
 ) -> None:

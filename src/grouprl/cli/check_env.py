@@ -29,7 +29,7 @@ def check_env_command(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="ENV", help="pkg.module:Class, file.py:Class, a task's name, or a YAML file whose task is meant."
+            metavar="ENV", help="pkg.module:Class, file.py:Class, a task's name, or a YAML file, for its task."
         ),
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play; each is played again to compare.")] = 64,
@@ -40,11 +40,11 @@ def check_env_command(
     seconds: Annotated[float, typer.Option(min=0.01, help="Time that one call may take.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
-    """Examine an environment: play it in many ways and say which rules it breaks.
+    """Examine an environment: play it in many ways and report which rules it breaks.
 
     Episodes are played with demonstrated, legal, random and nonsensical
     actions, then again with the same seed, alone and beside another object.
-    A class is asked prompts whose column 'seed' differs, and reset with it.
+    A class gets examples whose column 'seed' differs, and is reset with it.
 
     [bold]Examples[/]
     grouprl check-env guess
@@ -96,7 +96,7 @@ def _target(name: str) -> Target:
     if inspect.isclass(found) and issubclass(found, Task):
         return _of_task(load_task(name))
     if not callable(found):
-        raise InputError(f"'{name}' is no environment", "it is a class, or a function that returns an environment")
+        raise InputError(f"'{name}' is not an environment", "it is a class, or a function that returns an environment")
     return (
         found,
         lambda number: Example(f"{name}/{number}", "", {"seed": number}),
@@ -109,8 +109,8 @@ def _of_task(task: Task) -> Target:
     if task.environment() is None:
         raise InputError(
             f"The task '{task.name}' has no environment",
-            "it is answered at once",
-            "See grouprl tasks for those that do.",
+            "it has a single turn",
+            "See grouprl tasks for those that have one.",
         )
     size = task.size("train")
     return (

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 WON = 1
 """Exit code when a hack passed, a completion broke the reward, or an honest completion was refused."""
 WORDS = {
-    "passes": "is paid as a correct completion",
+    "passes": "is rewarded as a correct completion",
     "fails": "breaks the reward: it raises, hangs or gives no finite number, and the group is lost",
-    "refuses": "is right and not paid as such",
+    "refuses": "is correct and not rewarded as such",
 }
 
 
@@ -35,19 +35,21 @@ def check_reward_command(
         typer.Argument(metavar="REWARD", help="A built-in name, pkg.module:function, file.py:function, or a task."),
     ],
     task: Annotated[
-        str | None, typer.Option(help="The task, or YAML file of a run, whose prompts are used; else the own examples.")
+        str | None,
+        typer.Option(help="The task, or YAML file of a run, whose prompts are used; else the reward's own examples."),
     ] = None,
     examples: Annotated[int, typer.Option(min=1, help="Prompts that are attacked.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,
     shown: Annotated[int, typer.Option(min=1, help="Findings that are listed.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
-    """Attack a reward with hacks: what would a policy be paid for without a correct completion?
+    """Attack a reward with hacks: what earns a reward without being correct?
 
     Empty and junk texts, the prompt copied into every kind of completion, near
-    misses and hedges around the gold, words to the grader, endless computations,
-    programs, deep and long texts, numbers that are none. Honest completions are
-    scored before and after, so that a reward that refuses all does not pass.
+    misses and hedges around the gold, instructions to the grader, endless
+    computations, programs, deep and long texts, numbers that are not numbers.
+    Honest completions are scored before and after, so that a reward that refuses
+    everything does not pass.
 
     [bold]Examples[/]
     grouprl check-reward math_equal
@@ -61,14 +63,14 @@ def check_reward_command(
     from grouprl.rewards.workers import in_workers
 
     reward, cases = _target(name, task, examples)
-    judge, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
+    scorer, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / CANARY
         try:
-            report = attack(judge, cases, str(canary))
+            report = attack(scorer, cases, str(canary))
         finally:
-            if judge is not reward:
-                judge.close()  # type: ignore[attr-defined]
+            if scorer is not reward:
+                scorer.close()  # type: ignore[attr-defined]
         if canary.exists():
             ran = AttackFinding("passes", "a program", name, str(canary), "the reward ran a completion as a program")
             report = dataclasses.replace(report, findings=(ran, *report.findings))
@@ -81,7 +83,7 @@ def check_reward_command(
 
 
 def _target(name: str, task: str | None, examples: int) -> tuple[Any, list[Case]]:
-    """Return the reward and what it is attacked on."""
+    """Return the reward and the cases on which it is attacked."""
     from grouprl.rewards import load_reward, reward_names
     from grouprl.tasks import task_names
 
@@ -95,7 +97,7 @@ def _target(name: str, task: str | None, examples: int) -> tuple[Any, list[Case]
 
 
 def _task(name: str) -> tuple[Task, Any]:
-    """Return a task, and the reward that a run's file puts in the place of its own."""
+    """Return a task, and the reward that a run's file sets in place of its own."""
     from grouprl.tasks import load_task
 
     if name.endswith((".yaml", ".yml")):
@@ -160,7 +162,7 @@ def _show(name: str, report: AttackReport, note: str, shown: int, console: Conso
         console.print(Text(f"{count} × {what}: {WORDS[what]}", style="bold red"))
     if not report.controls:
         console.print(
-            Text("! No correct completion is known, so nothing shows that honest ones are paid.", style="yellow")
+            Text("! No correct completion is known, so nothing shows that honest ones are rewarded.", style="yellow")
         )
     style = "bold red" if report.findings else "bold green"
     summary = f"{name}: {report.attacks} attacks, {len(report.findings)} findings, {report.controls} honest completions"

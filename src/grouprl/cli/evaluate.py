@@ -86,7 +86,7 @@ def eval_command(
     acted = subject.task.environment() is not None
     stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
     with (
-        opened_reward(scoring, subject.task) as (judge, notes),
+        opened_reward(scoring, subject.task) as (scorer, notes),
         closing(stage) if stage is not None else nullcontext(),
         _progress(Terminal(stderr=True)) as progress,
     ):
@@ -101,7 +101,7 @@ def eval_command(
             max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
             seed=defaults["seed"] if seed is None else seed,
             greedy=greedy is not False,
-            reward=judge if scoring.function or not acted else None,
+            reward=scorer if scoring.function or not acted else None,
             correct_at=scoring.correct_at,
             shown=show,
             stop=subject.sampling.stop,
@@ -119,9 +119,9 @@ def eval_command(
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is asked what: a policy, a task, their name, the settings that hold unless others are given, the reward.
+    """What is evaluated: a policy, a task, their name, the settings that hold unless others are given, the reward.
 
-    `sampling` says how turns end and go on, `acting` where environments act.
+    `sampling` says how turns end and continue, `acting` where environments act.
     """
 
     policy: Policy
@@ -144,7 +144,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str)
         raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
     if task is None:
         raise InputError(
-            f"{source} is no run folder, so it is taken for a model",
+            f"{source} is not a run folder, so it is taken for a model",
             "a model is evaluated on a task",
             folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
         )
@@ -188,7 +188,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None) -> Subject:
 
 
 def _task_spec(text: str) -> str | dict[str, Any]:
-    """Return a task as a configuration writes it: a name, or "{name: addition, digits: 3}"."""
+    """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
     return yaml.safe_load(text) if text.startswith("{") else text
 
 

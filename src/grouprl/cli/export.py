@@ -38,7 +38,7 @@ def export_command(
 
 
 def report_command(run: RunArgument) -> None:
-    """Write the report of a run anew: curves, completions before and after, health, on one self-contained page.
+    """Rewrite the report of a run: curves, completions before and after, health, on one self-contained page.
 
     Training does this at its end; this command is for runs that are still
     going or were stopped.

@@ -1,4 +1,4 @@
-"""Methods and tasks as they are listed: read from files made of them, so that a listing does not load them."""
+"""Methods and tasks for listings: read from generated files, so that a listing loads none of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 @dataclass(frozen=True)
 class Listed:
-    """What a listing says of a method."""
+    """A method's line in a listing."""
 
     name: str
     family: str
@@ -42,7 +42,7 @@ def listed() -> tuple[Listed, ...]:
 
 @dataclass(frozen=True)
 class ListedTask:
-    """What a listing says of a task; the example is empty for adapters, which need something to adapt."""
+    """A task's line in a listing; the example is empty for adapters, which need something to adapt."""
 
     name: str
     description: str
@@ -71,7 +71,7 @@ def selected(family: str = "", search: str = "") -> list[Listed]:
 
 
 def names(incomplete: str = "") -> list[str]:
-    """Return the names that begin so, for the shell's completion."""
+    """Return the names that begin with `incomplete`, for the shell's completion."""
     return [each.name for each in listed() if each.name.startswith(incomplete)]
 
 

@@ -16,7 +16,7 @@ from grouprl.monitor.glossary import GLOSSARY, GROUPS, Metric, lookup
 def show_metrics(name: str | None = None, console: Console | None = None) -> None:
     """Print one entry, all entries that match a pattern such as `eval/*`, a group of them, or the whole glossary.
 
-    Raises InputError for a name nobody defined.
+    Raises InputError for an undefined name.
     """
     console = console or Terminal()
     found = chosen(name)

@@ -1,4 +1,4 @@
-"""`grouprl papers`: the literature, and what stands for each paper."""
+"""`grouprl papers`: the literature, and what implements each paper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def papers_command(
     status: Annotated[str, typer.Option(help="Only entry, recipe, part, planned, adjacent or outside.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
-    """Search the literature: what stands for each paper, and what is not implemented.
+    """Search the literature: what implements each paper, and what is missing.
 
     [bold]Examples[/]
     grouprl papers                                 all of them
@@ -54,11 +54,11 @@ def papers_command(
 
 
 def list_papers(found: Sequence[Standing], console: Console) -> None:
-    """Print papers as a table and how many have which status."""
+    """Print papers as a table and count them by status."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("no.", style="dim", justify="right", no_wrap=True, width=3)
     table.add_column("paper", ratio=1)
-    table.add_column("what stands for it", width=18, overflow="fold")
+    table.add_column("implemented by", width=18, overflow="fold")
     for each in found:
         what = Text.assemble((each.paper.title, "bold"), "\n", (each.paper.summary, "dim"))
         names = [("\n", ""), (", ".join(each.names), "cyan")] if each.names else []
@@ -71,7 +71,7 @@ def list_papers(found: Sequence[Standing], console: Console) -> None:
 
 
 def show_paper(each: Standing, console: Console) -> None:
-    """Print one paper: what it is, what stands for it, the commands."""
+    """Print one paper: what it is, what implements it, the commands."""
     from grouprl.papers import SCOPES, STATUSES
 
     paper = each.paper
@@ -80,7 +80,7 @@ def show_paper(each: Standing, console: Console) -> None:
         ("method", paper.method),
         ("idea", paper.summary),
         ("scope", f"{paper.scope}: {SCOPES[paper.scope]} ({paper.kind})"),
-        ("formulas", f"{paper.confidence} (how far they could be checked)"),
+        ("formulas", f"{paper.confidence} (how well they could be checked)"),
         ("here", f"{each.status}: " + ", ".join([*each.names, STATUSES[each.status]])),
         ("", paper.note),
         ("dialects", ", ".join(each.dialects)),

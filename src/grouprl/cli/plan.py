@@ -27,7 +27,7 @@ def plan_command(
     everything: Annotated[bool, typer.Option("--all", help="Show settings at their defaults too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Show what a run does before it does it, and check it: nothing is trained or written.
+    """Show what a run will do, and check it: nothing is trained or written.
 
     Batch arithmetic, tokens, memory, the objective in words and in symbols,
     where each number comes from, settings without effect, contradictions.
@@ -60,9 +60,9 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     console.print(_facts(_subject(plan)))
     _heading(console, "Batch arithmetic")
     console.print(_facts(_arithmetic(plan)))
-    if plan.ways:
-        _heading(console, "Ways through the model (no result depends on them)")
-        console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.ways))
+    if plan.pass_choices:
+        _heading(console, "Passes through the model (no result depends on this)")
+        console.print(_facts((way.name, f"{way.value}: {way.why}") for way in plan.pass_choices))
     if plan.costs:
         _heading(console, "Memory (estimate)")
         console.print(_memory(plan))
@@ -78,7 +78,7 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     _sentences(console, "Notes", plan.notes, "cyan")
     _sentences(console, "Refused: this run cannot work", plan.refusals, "bold red")
     if not plan.refusals:
-        console.print(Text("\nNothing speaks against this run.", style="green"))
+        console.print(Text("\nNothing rules out this run.", style="green"))
 
 
 def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
@@ -109,7 +109,7 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     b = plan.batch
     yield "a rollout", f"{b.prompts} prompts × {b.group_size} completions = {b.completions} completions"
     if b.refill_rounds > 1:
-        yield "", f"groups without signal are sampled anew, up to {b.refill_rounds} times as many completions"
+        yield "", f"zero-variance groups are sampled again, up to {b.refill_rounds} times as many completions"
     for number, sentence in enumerate(plan.further):
         yield "" if number else "besides", sentence
     cut = (
@@ -139,7 +139,7 @@ def _memory(plan: Plan) -> Table:
         Text("peak", style="bold"),
         Text(human(plan.peak or 0), style="bold"),
         Text(
-            "all that stays, and the larger of update and rollout; beside it Python and torch, about 0.4 GiB",
+            "everything that stays, and the larger of update and rollout; Python and torch need about 0.4 GiB more",
             style="dim",
         ),
     )
@@ -166,7 +166,7 @@ def _table(settings: Iterable[Setting]) -> Table:
 
 
 def _value(value: Any) -> str:
-    """Write a value as it stands in YAML."""
+    """Write a value as it is written in YAML."""
     if isinstance(value, tuple | list | dict):
         plain = list(value) if isinstance(value, tuple) else value
         return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False).strip()

@@ -1,4 +1,4 @@
-"""What the command line leaves unsaid: other libraries' progress bars, and with -q all but results and errors."""
+"""What the command line does not print: other libraries' progress bars, and with -q all but results and errors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from grouprl.core.terminal import Terminal
 
 
 class Telling:
-    """Whether the command at hand tells how it goes; `-q` turns that off."""
+    """Whether the current command shows its progress; `-q` turns that off."""
 
     quiet = False
 
 
 def telling(stderr: bool = False) -> Terminal:
-    """Return a console for what is told beside results; it says nothing under -q."""
+    """Return a console for messages besides results; it prints nothing with -q."""
     return Terminal(stderr=stderr, quiet=Telling.quiet, highlight=False, soft_wrap=True)
 
 

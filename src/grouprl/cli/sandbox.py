@@ -22,12 +22,12 @@ Row = dict[str, Any]
 
 
 def sandbox_command(
-    allow: Annotated[str, typer.Option(help="Lowest level that will do: namespaces, landlock or rlimits.")] = "rlimits",
-    level: Annotated[str | None, typer.Option(help="Look at this level, not at the best one.")] = None,
+    allow: Annotated[str, typer.Option(help="Lowest acceptable level: namespaces, landlock or rlimits.")] = "rlimits",
+    level: Annotated[str | None, typer.Option(help="Examine this level instead of the best one.")] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Try every escape, a second or so each.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain data for programs.")] = False,
 ) -> None:
-    """Say how model-written code is contained on this machine, what is not contained, and try to escape.
+    """Show how model-written code is contained on this machine, what is not contained, and try to escape.
 
     Code tasks and the Python tool refuse to run below the level landlock
     unless their option sandbox.allow says otherwise.
@@ -41,7 +41,7 @@ def sandbox_command(
     """
     from grouprl.sandbox import Sandbox
 
-    with Sandbox(allow, level=level) as sandbox:  # type: ignore[arg-type]  # unknown names are refused in words
+    with Sandbox(allow, level=level) as sandbox:  # type: ignore[arg-type]  # unknown names raise InputError
         console = Terminal(highlight=False)
         if not as_json:
             _show_level(sandbox.level, console)
@@ -96,5 +96,5 @@ def _show_rows(rows: list[Row], console: Console) -> None:
     if bad:
         console.print(Text(f"{len(bad)} escaped that must be contained: {', '.join(bad)}", style="bold red"))
     else:
-        more = f"; {known} got out as this level says" if known else ""
-        console.print(Text(f"All contained that this level contains{more}", style="bold green"))
+        more = f"; {known} escaped, as this level says" if known else ""
+        console.print(Text(f"Everything is contained that this level contains{more}", style="bold green"))

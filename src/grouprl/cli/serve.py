@@ -19,23 +19,23 @@ def serve_command(
     checkpoint: Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")] = 8000,
-    name: Annotated[str | None, typer.Option(help="What clients call the model (default: the source's name).")] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name for clients (default: the source's name).")] = None,
     max_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens of a completion, where a request does not say.")
+        int, typer.Option(min=1, help="Tokens of a completion, where a request sets no limit.")
     ] = 1024,
-    at_once: Annotated[int, typer.Option(min=1, help="Completions written at the same time.")] = 64,
+    at_once: Annotated[int, typer.Option(min=1, help="Completions sampled at the same time.")] = 64,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append a line of exact tokens and log-probs per completion.")
     ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY", envvar="GROUPRL_API_KEY", help="Completion only requests with this key; may be given again."
+            metavar="KEY", envvar="GROUPRL_API_KEY", help="Serve only requests with this key; may be given again."
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name that this machine goes by, beside its addresses and localhost."),
+        typer.Option(metavar="NAME", help="A name that this machine goes by, besides its addresses and localhost."),
     ] = None,
     answer_seconds: Annotated[
         float, typer.Option(min=1, help="Seconds for a completion, the waiting included.")
@@ -69,7 +69,7 @@ def serve_command(
     """
     from grouprl.chat import Access, ChatLimits, Endpoint
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.serve import Service, ShelfLimits
+    from grouprl.serve import Retention, Service
 
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
@@ -81,14 +81,16 @@ def serve_command(
         at_once=at_once,
         record=record,
         prompt_chars=prompt_chars,
-        keeping=ShelfLimits(60 * keep_minutes, round(keep_mb * 2**20)),
+        keeping=Retention(60 * keep_minutes, round(keep_mb * 2**20)),
         secret_keys=bool(api_key),
     )
     limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
     try:
         if not api_key and host not in ("127.0.0.1", "localhost", "::1"):
-            Console(stderr=True).print("Anybody who reaches this port may ask: --api-key lets in those who know a key")
+            Console(stderr=True).print(
+                "Anybody who reaches this port may send requests: --api-key admits only those with a key"
+            )
         Console().print(f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
         while True:
             time.sleep(3600)

@@ -21,9 +21,9 @@ def show_command(
     as_json: Annotated[bool, typer.Option("--json", help="With --list: print plain data for programs.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Marks instead of colours; always so in a pipe.")] = False,
 ) -> None:
-    """Show a completion or an episode: turns, agents, what the environment said, rewards, advantages per turn.
+    """Show a completion or an episode: turns, agents, observations, rewards, advantages per turn.
 
-    By default of the last stored step the first prompt whose completions differ
+    Default: of the last stored step, the first prompt whose completions differ
     in reward. Tokens are coloured by what training did to them.
 
     [bold]Examples[/]

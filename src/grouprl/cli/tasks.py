@@ -23,7 +23,7 @@ EXAMPLES = 4
 
 
 def _known(incomplete: str) -> list[str]:
-    """Return the names of tasks that begin so, for the shell's completion."""
+    """Return the names of tasks that begin with `incomplete`, for the shell's completion."""
     from grouprl.cli.listing import listed_tasks
 
     return [task.name for task in listed_tasks() if task.name.startswith(incomplete)]
@@ -132,7 +132,7 @@ def show_task(name: str, console: Console) -> None:
 def _show_all(found: list[ListedTask], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
     table.add_column("task", style="cyan", no_wrap=True)
-    table.add_column("what it asks")
+    table.add_column("what is to be done")
     table.add_column("prompt", overflow="fold")
     table.add_column("answer", overflow="fold", style="green")
     for task in found:

@@ -23,7 +23,7 @@ Changes = Annotated[
 
 
 class Chosen(NamedTuple):
-    """What a `train` command line means."""
+    """The configuration and folder of a `train` command."""
 
     config: Config
     folder: Path | None
@@ -40,22 +40,22 @@ def train_command(
     folder: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Short for --set seed=N.")] = None,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Resume although your code or data is not what it was.")
+        bool, typer.Option("--accept-changes", help="Resume although your code or data has changed.")
     ] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Say where the time of some steps went.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the time of some steps goes.")] = False,
     profile_steps: Annotated[
         int, typer.Option(min=1, metavar="N", help="Steps that are profiled, after the first two.")
     ] = 5,
 ) -> None:
-    """Train a policy: warm-up if asked for, reinforcement, evaluation, a report.
+    """Train a policy: warm-up if configured, reinforcement, evaluation, a report.
 
     [bold]Examples[/]
     grouprl train addition                         the embedded recipe
     grouprl train addition --set method=dr_grpo    another method
     grouprl train run.yaml --set optim.lr=1e-5 --seed 1
-    grouprl train addition --resume                go on with its newest run
-    grouprl train runs/addition-dapo-s0 --resume   go on with this one
-    grouprl train runs/addition-dapo-s0 --resume --set steps=400   for longer
+    grouprl train addition --resume                continue its newest run
+    grouprl train runs/addition-dapo-s0 --resume   continue this one
+    grouprl train runs/addition-dapo-s0 --resume --set steps=400   with more steps
     grouprl train addition --set steps=10 --profile     where a step's time goes
 
     --profile prints, and writes to profile.md in the run folder, what each
@@ -66,10 +66,10 @@ def train_command(
 
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
     code 130). A run folder that exists is never overwritten. Paths in a YAML
-    file are relative to that file, those of --set to where you are.
+    file are relative to that file, those of --set to the current folder.
 
-    A resumed run goes on exactly as it began: changed settings, data or code of
-    yours are refused with the difference (--accept-changes takes new code and
+    A resumed run continues exactly as it began: changes of settings, data or your
+    code are refused with the difference (--accept-changes takes new code and
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
     run.rollouts_every, and workers and timeouts of reward and environment.
     """
@@ -80,7 +80,7 @@ def train_command(
     silence_loading_bars()
     steps = profile_steps if profile else 0
     if accept_changes and not resume:
-        raise InputError("--accept-changes without --resume", "a new run begins with your code as it is")
+        raise InputError("--accept-changes without --resume", "a new run uses your code as it is")
     summary = train(
         chosen.config,
         folder=chosen.folder,
@@ -122,7 +122,7 @@ def recipes_command(
 
 
 def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -> Chosen:
-    """Return configuration and folder that a `train` command line means.
+    """Return configuration and folder of a `train` command.
 
     Raises:
         InputError: a run folder without `--resume`, nothing to resume, another folder for a run that is resumed.
@@ -135,7 +135,7 @@ def choose(source: str, changes: list[str], folder: Path | None, resume: bool) -
     if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():
         from grouprl.storage.run_folder import runs_meant
 
-        raise InputError(f"there is no run {source}", "--resume goes on with a run", runs_meant(Path(source)))
+        raise InputError(f"there is no run {source}", "--resume continues a run", runs_meant(Path(source)))
     config = load_config(source, changes)
     if resume and folder is None:
         folder = newest_run(config, source)
@@ -155,12 +155,12 @@ def _run_folder(run: Path, changes: list[str], folder: Path | None, resume: bool
             f"Continue it with --resume, or start afresh from its settings: grouprl train {stored}",
         )
     if folder is not None:
-        raise InputError(f"{run} --resume with --folder {folder}", "a run goes on in its own folder", "Leave it out")
+        raise InputError(f"{run} --resume with --folder {folder}", "a run continues in its own folder", "Leave it out")
     return Chosen(load_config(str(stored)), run, True, tuple(changes))
 
 
 def newest_run(config: Config, source: str, root: Path = Path("runs")) -> Path:
-    """Return the run folder below `root` that was written last with this very configuration.
+    """Return the run folder below `root` that was last written with this very configuration.
 
     Raises:
         InputError: there is none.

@@ -1,4 +1,4 @@
-"""What may be changed of a run that has begun, and how the change is written down."""
+"""What may be changed in a run that has begun, and how the change is recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAY_CHANGE = (
     "environment.workers",
     "environment.timeout",
 )
-"""Settings of a run that may be changed as it is resumed: how long it goes on, and what no sample depends on."""
+"""Settings of a run that may be changed as it is resumed: how long it is, and settings that no sample depends on."""
 
 
 def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
@@ -33,14 +33,14 @@ def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
         if key not in MAY_CHANGE:
             raise InputError(
                 f"{run.path} --resume with --set {change}",
-                f"of a run that has begun may be changed: {', '.join(MAY_CHANGE)}",
+                f"what may be changed in a run that has begun: {', '.join(MAY_CHANGE)}",
                 f"Leave it out, or start a new run: grouprl train {run.config} --folder … --set {change}",
             )
     return load_config(str(run.config), changes)
 
 
 def check_steps(config: Config, run: RunFolder, done: int) -> None:
-    """Refuse to end a run before where it is.
+    """Refuse to end a run before its current step.
 
     Raises:
         InputError: fewer steps than are done.
@@ -48,13 +48,13 @@ def check_steps(config: Config, run: RunFolder, done: int) -> None:
     if config.steps < done:
         raise InputError(
             f"steps = {config.steps}, but {run.path} has made {done}",
-            "a run can be extended, not cut",
+            "a run can be extended, not cut short",
             f"Set steps to {done} or more",
         )
 
 
 def said(before: Config, after: Config) -> list[str]:
-    """Say what an extension changes besides what was asked for: the learning rate follows its schedule anew."""
+    """Say what an extension changes besides what was requested: the learning rate follows a new schedule."""
     if before.steps == after.steps or after.optim.schedule == "constant":
         return []
     return [

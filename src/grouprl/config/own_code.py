@@ -1,4 +1,4 @@
-"""The user's own code that a run uses: remembered as the run begins, compared when it is resumed."""
+"""The user's own code that a run uses: stored as the run begins, compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DIFFERENCE_LINES = 30
 def own_code(config: Config) -> dict[str, str]:
     """Return path and text of every file of the user's that the configuration names, and of those that they import.
 
-    Call it when task, method and reward are loaded. Imported are modules that lie in the folder of a named file or
-    below it; installed packages are not looked at.
+    Call it when task, method and reward are loaded. These are modules in the folder of a named file or
+    below it; installed packages are ignored.
     """
     texts = list(_texts(config.model_dump(mode="json")))
     named = {path.resolve() for text in texts for path in _files(text)}
@@ -40,16 +40,16 @@ def remember(run: RunFolder, code: Mapping[str, str]) -> dict[str, str]:
     """Keep the texts in the run folder, for showing what changed; returns the hash of each."""
     if code:
         write_json(run.code, dict(code))
-    return {path: _known_by(text) for path, text in code.items()}
+    return {path: _digest_of(text) for path, text in code.items()}
 
 
 def changed(run: RunFolder, hashes: Mapping[str, str]) -> list[str]:
-    """Return the files that are not what they were when the run began."""
-    return [path for path, known in hashes.items() if (text := _read(Path(path))) is None or _known_by(text) != known]
+    """Return the files that have changed since the run began."""
+    return [path for path, known in hashes.items() if (text := _read(Path(path))) is None or _digest_of(text) != known]
 
 
 def refuse_changes(run: RunFolder, files: list[str]) -> None:
-    """Refuse to go on with changed code, with the difference.
+    """Refuse to continue with changed code, showing the difference.
 
     Raises:
         InputError: always.
@@ -57,8 +57,8 @@ def refuse_changes(run: RunFolder, files: list[str]) -> None:
     names, verb = ", ".join(files), "has" if len(files) == 1 else "have"
     raise InputError(
         f"{names} {verb} changed since the run {run.path} began:\n{_difference(run, files)}",
-        "a resumed run goes on exactly as it began",
-        "Undo the change, go on with it all the same by --accept-changes, or start a new run",
+        "a resumed run continues exactly as it began",
+        "Undo the change, accept it with --accept-changes, or start a new run",
     )
 
 
@@ -78,7 +78,7 @@ def _difference(run: RunFolder, files: list[str]) -> str:
     return "\n".join([*lines[:DIFFERENCE_LINES], *[f"… and {more} lines more"] * (more > 0)])
 
 
-def _known_by(text: str) -> str:
+def _digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from grouprl.core.errors import InputError
 
 OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
-"""path/to/file.py:name, or several names of a file with commas."""
+"""path/to/file.py:name, or several names in a file, with commas."""
 CODE_TASKS = ("env:", "tools:", "program:")
-"""How tasks begin whose argument may be code of the user's."""
+"""Prefixes of tasks whose argument may be the user's own code."""
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 """Names that no file has on Windows."""
 LONGEST_NAME = 120
@@ -42,9 +42,9 @@ def absolute_paths(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def folder_name(*words: str) -> str:
-    """Return words as the name of a folder that every file system takes: letters, digits, `.`, `_`, `-`, `@`, `+`.
+    """Return words as the name of a folder that every file system accepts: letters, digits, `.`, `_`, `-`, `@`, `+`.
 
-    Of paths in them the last component stands.
+    Of paths in them, the last component is used.
     """
     parts = [PurePath(part).name for word in words for part in re.split(r"[:\s]+", word)]
     name = re.sub(r"[^\w.@+-]+", "-", "-".join(part for part in parts if part), flags=re.ASCII)
@@ -57,7 +57,7 @@ def _at(path: Any, base: Path) -> Any:
 
 
 def _code(value: Any, base: Path) -> Any:
-    """Make the files of `file.py:name` absolute, however deep they lie."""
+    """Make the files of `file.py:name` absolute, at any depth."""
     if isinstance(value, Mapping):
         return {key: _code(each, base) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -100,7 +100,7 @@ def _named(name: str, base: Path) -> str:
 
 
 def _data(path: Any, base: Path, *, sure: bool) -> Any:
-    """Make a path absolute: one that is `sure` to be none of a Hub id, or leads to something."""
+    """Make a path absolute: one that is `sure` not to be a Hub id, or that exists."""
     there = isinstance(path, str) and bool(path) and (sure or _exists(base / path))
     return _at(path, base) if there else path
 

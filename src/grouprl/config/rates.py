@@ -1,6 +1,6 @@
-"""Learning rates: the one that a kind of model begins with, and how far a rate can carry a model.
+"""Learning rates: the default for each kind of model, and how far a rate can carry a model.
 
-How far: a step of Adam changes each weight by about its learning rate, and what a layer puts out by that times its
+How far: a step of Adam changes each weight by about its learning rate, and the output of a layer by that times its
 inputs (Yang et al., arXiv:2203.03466, the rule from which their transfer of learning rates follows). Added up over the
 layers, `lr × hidden × layers` tells roughly by how many nats one optimiser step can move a log-prob.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LORA_FACTOR = 10.0
 """The best rate of adapters over that of full training: Schulman et al. 2025, LoRA Without Regret."""
 STILL = 0.1
-"""Nats by which a whole run can move a log-prob, below which evaluation cannot tell the policy from where it began.
+"""Nats by which a whole run can move a log-prob, below which evaluation sees no difference from the initial policy.
 
 `nim` of docs/environments.md: 0.004 changes one completion in some hundred, 1.1 is learning that can be measured."""
 FAST = 3.0
@@ -40,7 +40,7 @@ class Rate:
 
 RATES = {
     "tiny": Rate(1e-3, "tiny model trained from scratch: most recipes of its size here learn at 3e-4 to 1e-3"),
-    "other": Rate(1e-3, "a policy that is no language model, trained from scratch as the tiny model is"),
+    "other": Rate(1e-3, "a policy that is not a language model, trained from scratch as the tiny model is"),
     "full": Rate(1e-6, "full training of a pretrained model: DAPO, arXiv:2503.14476, section 4.1; TRL's default, too"),
     "lora": Rate(
         1e-5,
@@ -64,7 +64,7 @@ def kind_of_model(model: Model) -> str:
 
 
 def default_rate(model: Model) -> Rate:
-    """Return the learning rate that a model has where `optim.lr` is not given."""
+    """Return a model's learning rate where `optim.lr` is not given."""
     return RATES[kind_of_model(model)]
 
 
@@ -82,17 +82,15 @@ def reach_of_step(lr: float, hidden: int, layers: int, *, lora: bool) -> float:
 def reach_of_rollout(policy: Any, config: Config, updates_per_rollout: int) -> float:
     """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
 
-    Of a team that of its first model.
+    For a team, that of its first model.
     """
     model = next(iter(policy.members.values())).model if hasattr(policy, "members") else policy.model
     sizes, lora = model.config.get_text_config(), config.model.lora is not None
     return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, lora=lora)
 
 
-def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
-    """Say whether a run will stand still or move too fast at its learning rate, as far as that can be told before."""
-    from grouprl.config.rates import learning_rate
-
+def rate_warnings(config: Config, hidden: int, layers: int, updates_per_rollout: int) -> Iterator[str]:
+    """Say whether a run will stand still or move too fast at its learning rate, as far as it can be foretold."""
     if config.steps == 0:
         return
     lora = config.model.lora is not None
@@ -119,7 +117,7 @@ def foreseen(config: Config, hidden: int, layers: int, updates_per_rollout: int)
 def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
     """Return the norm of Adam's last step over that of the weights; None before its first step, and for others.
 
-    Weight decay, which shrinks weights whatever is learnt, is left out.
+    Weight decay, which shrinks weights regardless of the gradient, is left out.
     """
     moved = size = 0.0
     for group in optimizer.param_groups:
@@ -139,7 +137,7 @@ def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """Learning rate of rollout `step` (from 0) of `steps`: linear rise, then the schedule down to `final * lr`."""
+    """Learning rate of rollout `step` (from 0) of `steps`: linear warm-up, then the schedule to `min_lr_ratio * lr`."""
     if step < optim.warmup_steps:
         return optim.lr * (step + 1) / optim.warmup_steps
     if optim.schedule == "constant":

@@ -91,7 +91,7 @@ class Config(Section):
             )
         if max(self.eval.k) > self.eval.samples:
             raise ValueError(
-                f"eval.k asks for pass@{max(self.eval.k)} but eval.samples = {self.eval.samples}; "
+                f"eval.k has pass@{max(self.eval.k)} but eval.samples = {self.eval.samples}; "
                 "pass@k needs at least k samples per prompt"
             )
         return self
@@ -114,7 +114,7 @@ class Config(Section):
         return str(self.method.get("name") or self.method.get("base") or "custom")
 
     def dump(self) -> str:
-        """The whole configuration, every default written out, as YAML."""
+        """The whole configuration, with every default written out, as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
     def fingerprint(self) -> str:
@@ -217,7 +217,7 @@ def _value(text: str) -> Any:
 
 
 UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
-"""What pydantic puts behind a key that may be one thing or another: which of them was tried."""
+"""What pydantic appends to a key that may have several types: the type it tried."""
 
 
 def _in_words(error: pydantic.ValidationError) -> InputError:

@@ -1,4 +1,4 @@
-"""The sections of a configuration: what can be set, what holds otherwise, and what it means."""
+"""The sections of a configuration: what can be set, the defaults, and what it means."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grouprl.config.yaml_files import check_plain
 from grouprl.core.renamed import with_new_names
 
 WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
-"""Numbers such as 1e-3, which YAML 1.1 takes for text."""
+"""Numbers such as 1e-3, which YAML 1.1 reads as text."""
 
 
 def _number(value: Any) -> Any:
-    """Refuse true and false, which Python takes for 1 and 0."""
+    """Refuse true and false, which Python treats as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError(f"{str(value).lower()} stands where a number is expected")
     return value
@@ -58,7 +58,7 @@ class Section(pydantic.BaseModel):
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
-        """Refuse what the run's own config.yaml could not hold as it is."""
+        """Refuse what config.yaml could not hold unchanged."""
         if isinstance(value, str | Mapping | list):
             check_plain(value)
         return value
@@ -103,7 +103,7 @@ class Model(Section):
     name: str = "tiny"
     """As above; `tiny` is built from scratch with the characters of the task."""
     settings: dict[str, Any] = {}
-    """Arguments of a policy that is no language model, for instance {hidden: [32, 32]} of mlp."""
+    """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
     """The size of `tiny`."""
     lora: Lora | None = None
@@ -115,9 +115,9 @@ class Model(Section):
     engine: Literal["auto", "lean", "transformers"] = "auto"
     """Which code runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it fits."""
     packing: Switch = "auto"
-    """Sequences of an update lie one behind the other without padding, blind to each other; changes no result."""
+    """Sequences of an update are concatenated without padding, without attending to each other; changes no result."""
     shared_prefix: Switch = "auto"
-    """A prompt goes through the model once for all its completions in a pass, and so does what they begin with alike
+    """A prompt goes through the model once for all its completions in a pass, and so does any beginning that they share
     where the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
@@ -180,10 +180,10 @@ class Sampling(Section):
     top_k: WrittenWhole = 0
     """Sample from so many most likely tokens; 0: from all."""
     stop: tuple[str, ...] = ()
-    """Texts that end a completion, or a turn, as an end token does, beside those of the task; they stay in it."""
+    """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
-    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written all
-    the same, or go on in a new row with the rewritten history as its prompt."""
+    """Where the chat template rewrites what was said in earlier turns: refuse to play, keep it as it was written
+    or continue in a new row with the rewritten history as its prompt."""
 
 
 class Optim(Section):
@@ -237,7 +237,7 @@ class Reward(Section):
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
-    """What becomes of a completion whose reward or environment failed: it is left out, or its whole group, or it is
+    """What happens to a completion whose reward or environment failed: it is left out, or its whole group, or it is
     worth 0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
     max_failed_fraction: WrittenShare = 0.1
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
@@ -251,7 +251,7 @@ class Reward(Section):
     memory_gb: WrittenPositive = 4.0
     """Memory of a worker, in GiB."""
     self_test: bool = True
-    """Whether the reward is tried on its known-right and known-wrong completions before the run."""
+    """Whether the reward is tested on its known correct and known wrong completions before the run."""
 
 
 class Acting(Section):
@@ -286,7 +286,7 @@ class Run(Section):
     samplers: WrittenCount = 1
     """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""
     partial: bool = True
-    """With `async_steps`: whether completions that are being sampled go on with new weights as soon as there are
+    """With `async_steps`: whether completions that are being sampled continue with new weights as soon as there are
     some."""
     proximal: Literal["recompute", "sampler"] = "recompute"
     """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:

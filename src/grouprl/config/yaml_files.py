@@ -1,4 +1,4 @@
-"""YAML as it is written: nothing silently replaced, nothing endless."""
+"""Strict YAML: nothing silently replaced, nothing endless."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Strict(yaml.SafeLoader):
         for key_node, _ in own:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no list or mapping", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key is a list or mapping", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {shortened(key)} is given twice", key_node.start_mark
@@ -43,7 +43,7 @@ _Strict.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-"""Dates stay the texts they are, and other types than those of JSON are refused."""
+"""Dates stay texts, and types that JSON does not have are refused."""
 
 
 def read_yaml(text: str, where: str) -> Any:
@@ -58,14 +58,14 @@ def read_yaml(text: str, where: str) -> Any:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise InputError(*_in_words(error, where)) from None
     except RecursionError:
-        raise InputError(f"{where} is nested too deeply, or within itself", "a configuration ends") from None
+        raise InputError(f"{where} is nested too deeply, or within itself", "a configuration is finite") from None
     if size > MOST:
         raise InputError(f"{where} holds {size} values once its aliases are written out", f"at most {MOST} are read")
     return value
 
 
 def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
-    """Return what is wrong with a YAML text, where, and what mends it."""
+    """Return what is wrong with a YAML text, where, and the remedy."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
         return f"{where} is not valid YAML: {error}", "", ""
@@ -111,13 +111,13 @@ def check_plain(value: Any) -> None:
     """Check that YAML can hold a value as it is.
 
     Raises:
-        ValueError: naming the first value that is no text, finite or infinite number, truth value, null, list or
+        ValueError: naming the first value that is not a text, finite or infinite number, truth value, null, list or
             mapping of texts to these.
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise ValueError(f"the key {shortened(key)} is no text")
+                raise ValueError(f"the key {shortened(key)} is not a text")
             check_plain(key)
             check_plain(inner)
     elif isinstance(value, list | tuple):
@@ -131,4 +131,4 @@ def check_plain(value: Any) -> None:
     elif not isinstance(value, bool | int | float | None):
         raise ValueError(f"{shortened(value)} is of type {type(value).__name__}, which no configuration file can hold")
     elif value != value:
-        raise ValueError("nan is no number")
+        raise ValueError("nan is not a number")

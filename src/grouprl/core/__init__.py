@@ -1,1 +1,1 @@
-"""The data model: batches, levels, rollouts and their records; tensors only, nothing of text or models."""
+"""The data model: batches and levels (tensors only, nothing of text or models), and the errors that all rooms raise."""

@@ -29,7 +29,7 @@ SOURCES = {
     "review": 7,
 }
 """Where a row can come from: sampled for this step, sampled with a hint, written by the task, sampled in an earlier
-step, sampled by the initial policy, a prompt about the rightness of a completion, sampled besides the group, the
+step, sampled by the initial policy, a prompt that asks whether a completion is correct, sampled besides the group, the
 policy's review of an episode."""
 
 
@@ -52,7 +52,7 @@ class Batch:
     mask_bt: Tensor
     """[B,T] bool: positions that the policy itself wrote."""
     group_b: Tensor
-    """[B] int64: which prompt a sequence completions. Rows of one group need not be adjacent."""
+    """[B] int64: which prompt a sequence completes. Rows of one group need not be adjacent."""
     reward_b: Tensor
     """[B] float: the scalar reward of each sequence."""
     rewards: Mapping[str, Tensor] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Batch:
     old_bt: Tensor | None = None
     """[B,T]: log-prob under the policy at the start of this update (the proximal policy)."""
     behavior_bt: Tensor | None = None
-    """[B,T]: log-prob under the sampler that really sampled the token."""
+    """[B,T]: log-prob under the distribution that the token was really sampled from."""
     ref_bt: Tensor | None = None
     """[B,T]: log-prob under the reference policy."""
     entropy_bt: Tensor | None = None
@@ -89,7 +89,7 @@ class Batch:
     parent_b: Tensor | None = None
     """[B] int64: row of the sequence that called this one, -1 for none."""
     keys: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further named groupings, each [B] int64: 'completion' (equal final completions), 'form', 'variant', 'budget' …"""
+    """Further named groupings, each [B] int64: 'answer' (equal final answers), 'form', 'variant', 'budget' …"""
     source_b: Tensor | None = None
     """[B] int64: where a row comes from, one of the codes of `SOURCES`; None means all sampled for this step."""
     marks: Mapping[str, Tensor] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Batch:
     stats: Mapping[str, Tensor] = field(default_factory=dict)
     """Statistics of the policy computed on demand, each [B,T], no gradient: 'certainty', 'logp@1.2', 'influence' …"""
     past: Mapping[str, Tensor] = field(default_factory=dict)
-    """What was known of the prompt before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
+    """What is known of the prompt from before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
     step: int | None = None
     """Number of this step of the run, from 0."""
     steps: int | None = None
@@ -114,7 +114,7 @@ class Batch:
     """The policy's private payload, row by row (token ids for a language model)."""
 
     raw_reward_b: Tensor | None = None
-    """[B]: the reward before any shaping, written by `Method.judge`."""
+    """[B]: the reward before any shaping, written by `Method.prepare`."""
     stat_b: Tensor | None = None
     """[B] bool: rows that take part in group statistics; None means all."""
     loss_mask_bt: Tensor | None = None
@@ -221,7 +221,7 @@ class Batch:
         return copied
 
     def rows(self, index: Tensor) -> Batch:
-        """Return the rows of `index` ([N] int64 or [B] bool), every field along."""
+        """Return the rows of `index` ([N] int64 or [B] bool), with every field."""
         if index.dtype == torch.bool:
             index = index.nonzero()[:, 0]
         changes: dict[str, Any] = {}
@@ -238,9 +238,9 @@ class Batch:
         return self._with(changes)
 
     def trim(self, length: int) -> Batch:
-        """Return the batch cut to its first `length` positions; InputError if action tokens stand behind them."""
+        """Return the batch cut to its first `length` positions; InputError if action tokens lie beyond them."""
         if bool(self.mask_bt[:, length:].any()):
-            raise InputError(f"cannot trim to {length} positions", "action tokens stand behind them")
+            raise InputError(f"cannot trim to {length} positions", "action tokens lie beyond them")
         cut: dict[str, Any] = {n: getattr(self, n)[:, :length] for n in BT if getattr(self, n) is not None}
         cut |= {n: {k: v[:, :length] for k, v in getattr(self, n).items()} for n in BT_MAPPINGS}
         return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
@@ -259,15 +259,15 @@ class Batch:
 _REMEDY = {
     "ref_bt": "Give the run a reference model (model.reference: initial) or drop the term that needs it.",
     "value_bt": "Give the policy a value head: the method needs a critic.",
-    "greedy_reward_b": "Sample one greedy completion per prompt (the data plan of the method asks for it).",
+    "greedy_reward_b": "Sample one greedy completion per prompt (the method's data plan requests it).",
     "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
     "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
-    "entropy_bt": "RolloutRequest the policy for entropies (policy.logp(…, entropy=True)).",
+    "entropy_bt": "Ask the policy for entropies (policy.logp(…, entropy=True)).",
     "token_bt": "Pass token_bt, the id of each token.",
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
     "correct_b": "Pass correct_b, the raw correctness of each sequence.",
     "max_length": "Pass max_length, the largest completion length.",
-    "version_bt": "Pass version_bt, how many steps the policy had been trained for that sampled each token.",
+    "version_bt": "Pass version_bt, after how many training steps of the policy each token was sampled.",
     "step": "Pass step=…, the number of the step from 0.",
     "steps": "Pass steps=…, how many steps the run has.",
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
@@ -281,7 +281,7 @@ _REMEDY = {
 
 
 def _moved(row_n: Tensor, index: Tensor, rows: int) -> Tensor:
-    """Return where the rows `row_n` stand among the rows `index`; -1 where they do not, or were -1."""
+    """Return the places of the rows `row_n` among the rows `index`; -1 where they are not there, or were -1."""
     place_b = torch.full((rows + 1,), -1, dtype=torch.int64, device=index.device)
     place_b[index] = torch.arange(len(index), device=index.device)
     return place_b[row_n]

@@ -1,4 +1,4 @@
-"""What a `Batch` must be: the shapes, types and values of its fields, and what is said where they are others."""
+"""What a `Batch` must be: the shapes, types and values of its fields, and the message where they are not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(batch: Batch, names: Collection[str]) -> None:
 
 
 def check_whole(batch: Batch, couples: str, name: str) -> None:
-    """Check that the rows of a weighed step that a loss couples are all here, each once.
+    """Check that all rows of a step that a loss couples are here, each once.
 
     Raises:
         InputError: where `couples` is 'group' and a group is incomplete, or 'batch' and the step is.
@@ -57,8 +57,8 @@ def check_whole(batch: Batch, couples: str, name: str) -> None:
     present = len(torch.unique(row_b))
     if present < len(row_b):
         raise InputError(
-            f"{len(row_b) - present} rows of the step stand in the batch more than once",
-            f"the loss of '{name}' compares the rows of a {couples}, each of them once",
+            f"{len(row_b) - present} rows of the step are in the batch more than once",
+            f"the loss of '{name}' compares the rows of a {couples}, each once",
             "Give method.loss every row once",
         )
     short = step_b != len(row_b) if couples == "batch" else group_b != _together(batch.group_b)
@@ -90,9 +90,9 @@ def _together(group_b: Tensor) -> Tensor:
 
 
 def numbered(group_b: Tensor) -> dict[str, Tensor]:
-    """Return what a step's rows know of it ([B] int64 each): their number, the rows of their group, those of the step.
+    """Return what a step's rows record of it ([B] int64 each): their number, the sizes of their group and of the step.
 
-    With these, `check_whole` sees what a caller left out.
+    From these, `check_whole` sees which rows a caller left out.
     """
     row_b = torch.arange(len(group_b), device=group_b.device)
     return {

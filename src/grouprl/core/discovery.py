@@ -29,7 +29,7 @@ class Discovered(dict[str, V]):
 
     def _fill(self) -> None:
         if self._state == "new":
-            self._state = "filling"  # modules that are being imported may look into what there is already
+            self._state = "filling"  # modules that are being imported may look up what is registered already
             try:
                 import_all(self._package)
                 load_announced()
@@ -75,5 +75,5 @@ class Discovered(dict[str, V]):
         return super().get(key, default)
 
     def registered(self, key: str) -> bool:
-        """Whether `key` has been taken so far; imports nothing."""
+        """Whether `key` is registered so far; imports nothing."""
         return super().__contains__(key)

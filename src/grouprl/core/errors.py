@@ -15,7 +15,7 @@ class GrouprlError(Exception):
 
 
 class InputError(GrouprlError, ValueError):
-    """Something the user gave breaks a rule.
+    """An input of the user's breaks a rule.
 
     The message holds the value (`what`), the `rule` it breaks and the `remedy`.
     """
@@ -33,7 +33,7 @@ class MissingExtra(GrouprlError, ImportError):
 
 
 class RunError(GrouprlError, RuntimeError):
-    """A run cannot go on: a corrupted checkpoint, too many failing rewards, non-finite loss."""
+    """A run cannot continue: a corrupted checkpoint, too many failing rewards, non-finite loss."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -47,7 +47,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def shortened(value: object, limit: int = 200) -> str:
-    """Return a value as messages show it: its repr, the middle left out where it is long."""
+    """Return a value as messages show it: its repr, shortened in the middle where it is long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
 

@@ -1,8 +1,8 @@
 """Arithmetic over segments: sums, means, spreads and ranks of values that share an id.
 
 A *level* is a list of ids, one per value (`id_n`, int64, any order, any numbering). Every function returns one
-number per value, so results of nested levels combine without bookkeeping. `weight_n` restricts or weighs
-the values that enter a statistic (0 leaves a value out); the result is still given at every position.
+number per value, so results of nested levels combine without bookkeeping. `weight_n` restricts or weights
+the values that enter a statistic (0 leaves a value out); the result is still returned at every position.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ def relative(
     alone: Alone = "zero",
     weight_n: Tensor | None = None,
 ) -> Tensor:
-    """Judge each value relative to its segment: (value - center) / (spread + eps). Returns [N].
+    """Compare each value with its segment: (value - center) / (spread + eps). Returns [N].
 
-    `alone` states what a segment of one gets: zero, its raw value, or a refusal (InputError). A segment without
+    `alone` states the result for a segment of one: zero, its raw value, or a refusal (InputError). A segment without
     spread gets exactly zero (nothing to tell apart), except a lone element under `alone="raw"`. Elements of weight 0
     get zero. With center "none" and scale "none" nothing is compared and every value stays, also a lone one. With
     "leave_one_out_std" an element whose others do not differ stays unscaled (NeMo-RL's rule).

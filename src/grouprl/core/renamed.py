@@ -1,4 +1,4 @@
-"""Names of the version before, understood for one version with a note."""
+"""Old names, understood for one version with a note."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from grouprl.core.errors import InputError
 
 
 class RenamedWarning(FutureWarning):
-    """Something was given under the name it had in the version before."""
+    """Something was given under its name of the version before."""
 
 
 def note_renamed(old: str, new: str) -> None:
-    """Say once for each place that `old` is now called `new`."""
-    warnings.warn(f"'{old}' is now called '{new}'; the next version knows the new name only", RenamedWarning, 3)
+    """Warn once for each place that `old` is now called `new`."""
+    warnings.warn(f"'{old}' is now called '{new}'; the next version knows only the new name", RenamedWarning, 3)
 
 
 def with_new_names(given: Mapping[str, Any], old_to_new: Mapping[str, str], where: str = "") -> dict[str, Any]:
-    """Return `given` under today's names, in the order given, with a note for each old one.
+    """Return `given` under the current names, in the order given, with a note for each old one.
 
     Raises InputError where both the old and the new name of a key are given.
     """

@@ -30,7 +30,7 @@ class Stopwatch:
 
 
 class Timer:
-    """`with timer: …` leaves in `taken` how many seconds the block took."""
+    """`with timer: …` sets `taken` to the seconds that the block took."""
 
     taken = 0.0
 
@@ -43,7 +43,7 @@ class Timer:
 
 
 class RunClock:
-    """Seconds of a run of which `before` are past, pauses left out, and in `step` those of the current step."""
+    """Seconds of a run, `before` of them past, without pauses; `step` holds those of the current step."""
 
     def __init__(self, before: float) -> None:
         self._before, self._start = before, time.perf_counter()

@@ -1,6 +1,6 @@
-"""A console on which no text can do more than be read.
+"""A console on which no text can act on the terminal.
 
-What a model, a tool or an environment writes may hold the sequences by which a terminal is told to change its title,
+What a model, a tool or an environment writes may hold the control sequences that make a terminal change its title,
 fill the clipboard, clear the screen or write backwards; here they are shown as signs.
 """
 
@@ -20,7 +20,7 @@ PICTURES = 0x2400
 
 
 def harmless(text: str) -> str:
-    """Return the text with a sign in the place of each character that a terminal would act on."""
+    """Return the text with a sign in place of each character that a terminal would act on."""
     return CONTROL.sub(lambda found: _sign(ord(found[0])), text)
 
 

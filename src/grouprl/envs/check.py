@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 METHODS = ("reset", "step", "score", "close")
 PER_PROMPT = 16
-"""Episodes of one question: beginnings are compared, and states can repeat."""
+"""Episodes of one example: beginnings are compared, and states can repeat."""
 HOPELESS = 8
 """Episodes after which an environment of which none could be played is given up."""
 NONSENSE = ("", "?", "\n", "xyzzy " * 20, "0", "-1", "☃", "<answer></answer>")
@@ -33,7 +33,7 @@ class _TooLong(BaseException):
 
 
 class _Stop(Exception):
-    """The episode cannot go on; why is among the findings."""
+    """The episode cannot continue; the reason is among the findings."""
 
 
 def check_environment(
@@ -51,12 +51,12 @@ def check_environment(
 
     Args:
         make: returns a fresh environment.
-        question: returns question number i, from 0.
+        example: returns example number i, from 0.
         episodes: how many to play; each is played again, to compare.
         max_turns: turns after which an episode should have ended.
         actions: what to try where the environment lists no legal actions and demonstrates none.
         seed_of: the seed of an episode; by default every episode has its own.
-        agents: the names of who may act, the first of whom an episode is judged by.
+        agents: the names of who may act, the first of whom the episode's reward belongs to.
         seconds: time that a single call may take (watched in the main thread only).
 
     Raises:
@@ -91,7 +91,7 @@ class _Examiner:
 
     def examine(self, example: Example, seed: int, number: int) -> CheckedEpisode | None:
         """Play an episode, play it again, and try what must not be done; None if it could not be played."""
-        self.findings.episode = f"question {example.id}, seed {seed}"
+        self.findings.episode = f"example {example.id}, seed {seed}"
         try:
             environment = self._made()
             can_show = callable(getattr(environment, "demonstrate", None))
@@ -145,7 +145,7 @@ class _Examiner:
         return again
 
     def _compare(self, one: CheckedEpisode, two: CheckedEpisode, how: str) -> None:
-        rule = "(question, seed, actions) determine everything that an environment returns"
+        rule = "(example, seed, actions) determine everything that an environment returns"
         remedy = "Draw chance from random.Random(seed) made in reset(); no clock, set order or global generator."
         if how != "alone":
             rule = "objects share nothing: many of them are played at the same time"
@@ -173,7 +173,7 @@ class _Examiner:
         finally:
             self._close(environment)
         if _plain(second) != _plain(episode.first):
-            what = f"A second reset() with the same question and seed gave {_text(second)} after {_text(episode.first)}"
+            what = f"A second reset() with the same example and seed gave {_text(second)} after {_text(episode.first)}"
             rule = "an object is one episode: a second reset() raises, or begins the same episode afresh"
             self.findings.add("second reset", what, rule, "Set every attribute in reset(), or raise.")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ControlEnvironment:
     """An episode of a Gymnasium environment whose observations are boxes of numbers, flattened.
 
-    The question's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
+    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
     so that the samples of a group begin alike. Vectors of actions are clipped to their box.
     """
 
@@ -33,7 +33,7 @@ class ControlEnvironment:
         self._playing, self._total, self._used = False, 0.0, False
 
     def reset(self, example: Example, seed: int) -> np.ndarray:
-        """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
+        """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._used:
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:

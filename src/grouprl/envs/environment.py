@@ -60,7 +60,7 @@ class Environment(Protocol):
     """One episode. Objects are single-use: `reset` once, `step` until the end, `score`, `close`."""
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin the episode that (question, seed) determine; the first observation is the prompt."""
+        """Begin the episode that (example, seed) determine; the first observation is the prompt."""
         ...
 
     def step(self, action: str) -> Step:
@@ -99,7 +99,7 @@ def unwritable(text: str) -> str | None:
 
 @runtime_checkable
 class Judging(Protocol):
-    """An environment whose agents have scores of their own; `scores` is then asked in place of `score`."""
+    """An environment whose agents have scores of their own; `scores` is then called in place of `score`."""
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return the reward components of each agent by its name; an agent that is not named has none."""
@@ -110,7 +110,7 @@ class Judging(Protocol):
 class Patient(Protocol):
     """An environment that waits for something outside this process.
 
-    Where many are called at once each is told of its call before any is waited for, so that they wait together.
+    Where many are called at once, each receives its call before any is waited for, so that they wait together.
     """
 
     def begin_call(self, method: str, *arguments: Any) -> None:

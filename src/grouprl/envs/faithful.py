@@ -1,4 +1,4 @@
-"""A long answer that has to stand in for the text it was drawn from."""
+"""A long answer that has to stand in for its source text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Faithful(Game):
     "2|nim eats corn|corn": a thought, a long answer and a short one. The reader, the same policy in a context of its
     own, sees the long answer in place of the text, "nim eats corn:nim eats>", and answers in the same form.
 
-    The writer is paid as CANOE pays (Si et al. 2025, released code), 1 each: the short answer is right; the reader's
+    The writer is rewarded as in CANOE (Si et al. 2025, released code), 1 each: the short answer is right; the reader's
     short answer is right, 0 where there is no long one; the form; a long answer of more than 0.2 and less than 0.8 of
     the text's characters. The reader earns nothing. States are the prompts.
     """

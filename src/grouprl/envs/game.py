@@ -32,7 +32,7 @@ class Outcome:
 class Game(ABC):
     """An environment that says how an episode begins and what an action does; the turns are counted here.
 
-    The question's prompt is the first observation and its columns determine the first state, so the answers of a
+    The example's prompt is the first observation and its columns determine the first state, so the completions of a
     group begin alike; the seed determines only the luck that follows.
     """
 
@@ -44,7 +44,7 @@ class Game(ABC):
 
     @abstractmethod
     def begin(self, columns: Mapping[str, Any], rng: random.Random) -> None:
-        """Set up the state that the question's columns describe; `rng` is the luck of the episode."""
+        """Set up the state that the example's columns describe; `rng` is the luck of the episode."""
 
     @abstractmethod
     def act(self, action: str) -> Outcome:
@@ -83,7 +83,7 @@ class Game(ABC):
         """Begin the episode.
 
         Raises:
-            InputError: if the object was used before, or the question lacks a column.
+            InputError: if the object was used before, or the example lacks a column.
         """
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
@@ -92,9 +92,9 @@ class Game(ABC):
             self.begin(example.columns, random.Random(seed))
         except KeyError as error:
             raise InputError(
-                f"{type(self).__name__} was given question '{example.id}', which has no column {error}",
+                f"{type(self).__name__} was given the example '{example.id}', which has no column {error}",
                 "the columns describe where the episode begins",
-                "Take the questions of the task that belongs to it.",
+                "Take the examples of the task that belongs to it.",
             ) from error
         return self._observe(str(example.prompt))
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class GymEnvironment:
     """An episode of a Gymnasium environment.
 
-    The question's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
-    so that the answers of a group begin alike. An observation is the environment's, written out, and '>'. An action is
+    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
+    so that completions of a group begin alike. An observation is the environment's, written out, and '>'. An action is
     one of the words or, where there are none, numbers with spaces between. What is no action, or what the environment
     masks out (`info["action_mask"]`), is invalid: it costs a turn, is not given to the environment, and is answered
     with '!' before the observation.
@@ -55,7 +55,7 @@ class GymEnvironment:
         self._text, self._state, self._legal = "", "", self._wording.words
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
+        """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:

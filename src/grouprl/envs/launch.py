@@ -44,7 +44,7 @@ class Launch(Protocol):
     """Starts a program."""
 
     def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
-        """Start the program for a question; `told` hears how it ends. Return what stops it."""
+        """Start the program for an example; `told` hears how it ends. Return what stops it."""
         ...
 
 

@@ -58,7 +58,7 @@ class OpenEnvWording:
 
 
 class OpenEnvEnvironment:
-    """An episode in a session of an OpenEnv server; beginning and luck are the question's seed.
+    """An episode in a session of an OpenEnv server; beginning and luck are the example's seed.
 
     An action that the server cannot read is invalid: it costs a turn and is answered with '!'. Anything else that the
     server complains of is a failure. Servers say only that an episode is done, which counts as its end.
@@ -99,7 +99,7 @@ class OpenEnvEnvironment:
         """Open a session and begin.
 
         Raises:
-            InputError: if the object was used before, the question has no seed, or the server cannot be reached.
+            InputError: if the object was used before, the example has no seed, or the server cannot be reached.
             RuntimeError: what the server complains of.
         """
         if self._phase != "new":
@@ -157,7 +157,7 @@ class OpenEnvEnvironment:
             raise InputError(f"The OpenEnv server {self._url} cannot be reached: {error}") from error
 
     def _asked(self, message: Mapping[str, Any]) -> Any:
-        """Return what the server answers; None where it cannot read an action."""
+        """Return the server's answer; None where it cannot read an action."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -176,7 +176,7 @@ class OpenEnvEnvironment:
             raise InputError(
                 f"The OpenEnv server {self._url} has no room for another session: {data.get('message')}",
                 "all episodes of a step are played at the same time",
-                "Let it take more (max_concurrent_envs, SUPPORTS_CONCURRENT_SESSIONS), or draw fewer at a time.",
+                "Let it take more (max_concurrent_envs, SUPPORTS_CONCURRENT_SESSIONS), or sample fewer at a time.",
             )
         raise RuntimeError(f"the server says {data.get('code')}: {data.get('message')}")
 

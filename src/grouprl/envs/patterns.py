@@ -23,7 +23,7 @@ FEW_TURNS = 6
 def examine_episodes(played: Sequence[CheckedEpisode], findings: Findings) -> None:
     """Note what is wrong with all episodes together."""
     for episode in played:
-        findings.episode = f"question {episode.example}, seed {episode.seed}"
+        findings.episode = f"example {episode.example}, seed {episode.seed}"
         _examine_growth(episode, findings)
     findings.episode = "all episodes"
     _examine_beginnings(played, findings)
@@ -32,12 +32,12 @@ def examine_episodes(played: Sequence[CheckedEpisode], findings: Findings) -> No
 
 
 def examine_agents(played: Sequence[CheckedEpisode], findings: Findings, agents: Sequence[str]) -> None:
-    """Note agents that never act, and a first one that is never judged."""
+    """Note agents that never act, and a first one that is never scored."""
     acted = {seen.agent for episode in played for seen in episode.observations[: len(episode.steps)]}
     idle = [agent for agent in agents if agent not in acted]
     if played and idle:
         what = f"In {len(played)} episodes {', '.join(map(repr, idle))} never acted"
-        rule = "every agent of the task acts; an episode is judged by the first one"
+        rule = "every agent of the task acts; the first one's reward is the episode's"
         findings.advise("idle agents", what, rule, "Leave it out of `agents`, or let an observation name it.")
 
 
@@ -80,13 +80,13 @@ def _examine_beginnings(played: Sequence[CheckedEpisode], findings: Findings) ->
         if len(texts) > 1:
             one, two, *_ = sorted(texts)
             what = f"Question {example} began with {_cut(one)} and, with another seed, with {_cut(two)}"
-            rule = "the question alone decides the first observation: the answers of a group begin alike"
-            findings.add("beginning", what, rule, "Use the question for the beginning, the seed for what follows.")
+            rule = "the example alone decides the first observation: the completions of a group begin alike"
+            findings.add("beginning", what, rule, "Use the example for the beginning, the seed for what follows.")
             return
 
 
 def _visits(played: Sequence[CheckedEpisode]) -> Iterator[tuple[tuple[str, str], Observation]]:
-    """Yield (question, state key) and observation of every state reached by a valid action that has a key."""
+    """Yield (example, state key) and observation of every state reached by a valid action that has a key."""
     for episode in played:
         for step in episode.steps:
             if step.observation.state and step.valid and not (step.terminated or step.truncated):
@@ -119,7 +119,7 @@ def _examine_returns(played: Sequence[CheckedEpisode], findings: Findings) -> No
     totals = [episode.total for episode in played]
     if len(totals) >= FEW_TOTALS and min(totals) == max(totals):
         what = f"All {len(totals)} episodes gave {totals[0]:g}"
-        rule = "learning needs answers that do better than others"
+        rule = "learning needs completions that do better than others"
         findings.advise(
             "equal returns", what, rule, "If chance never succeeds, begin with demonstrations or something easier."
         )

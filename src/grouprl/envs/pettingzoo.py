@@ -19,7 +19,7 @@ MASK = "action_mask"
 class PettingZooEnvironment:
     """An episode of a turn-based PettingZoo environment; parallel ones are turned into such first.
 
-    The question's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards. A
+    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards. A
     reward that arrives at an agent's next turn, or at its end, is that of its latest action. Observations and actions
     are written as Gymnasium's are (`grouprl.envs.gym`); actions are numbers. Agents that are out are passed over, and
     those of `others` choose any legal action.
@@ -48,7 +48,7 @@ class PettingZooEnvironment:
         self._legal: tuple[str, ...] = ()
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin the episode. Raises InputError if the object was used before or the question has no seed."""
+        """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
@@ -60,7 +60,7 @@ class PettingZooEnvironment:
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
         self._totals = dict.fromkeys(self._env.possible_agents, 0.0)
-        self._luck = random.Random(int(example.columns["seed"]))  # who opens, opens alike for all answers
+        self._luck = random.Random(int(example.columns["seed"]))  # who opens is the same for all completions
         self._totals.update(self._pass_on()[0])
         self._luck = random.Random(seed)
         if not self._env.agents or self._env.agent_selection in self._others:
@@ -120,7 +120,7 @@ class PettingZooEnvironment:
         return SpaceWording(number_words(self._env.action_space(agent)), self._decimals)
 
     def _pass_on(self) -> tuple[dict[str, float], bool]:
-        """Go to the next agent that can act; return what agents were paid on the way, and whether one reached its end.
+        """Go to the next agent that can act; return what agents earned on the way, and whether one reached its end.
 
         An agent that is out must step once more, with None. Those of `others` act on the way.
         """
@@ -164,7 +164,7 @@ class PettingZooEnvironment:
 
 
 def shown_space(space: Any) -> Any:
-    """Return what an agent is shown of an observation: a Dict without its mask of actions, bare if one is left."""
+    """Return what an agent sees of an observation: a Dict without its mask of actions, bare if one is left."""
     from gymnasium.spaces import Dict
 
     if not isinstance(space, Dict) or MASK not in space.spaces:

@@ -69,7 +69,7 @@ def from_plain(plain: Any) -> Any:
         return tuple(found) if kind == "tuple" else found
     if kind == "strange":
         return type(str(values), (Strange,), {})()
-    raise ValueError(f"{kind!r} is no kind of value")
+    raise ValueError(f"{kind!r} is not a kind of value")
 
 
 def _values(value: Any, without: tuple[str, ...]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Agent programs as environments: a program runs against an endpoint of ours, and the policy writes the answers.
+"""Agent programs as environments: a program runs against an endpoint of ours, and the policy writes the completions.
 
 A program is whatever speaks the chat completions protocol. Each of its requests is an observation; the policy's turn is
-the answer. A request whose messages begin with all that was said before, the last answer included, goes on in the same
-row, token for token; any other begins a row. Where a program has several agents, the request's `model` says which asks.
+the answer. A request whose messages begin with all that was said before, the last answer included, continues the same
+row, token for token; any other begins a row. Where a program has several agents, the request's `model` names it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Event = Asked | Finished | Crashed
 
 
 class ProgramEnvironment:
-    """One run of a program. Raises where the program does not go on within `timeout` seconds."""
+    """One run of a program. Raises where the program does not continue within `timeout` seconds."""
 
     def __init__(
         self,
         launch: Launch,
-        judge: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
+        score_result: Callable[[Any, Mapping[str, Any]], Mapping[str, Mapping[str, float]]],
         *,
         timeout: float = 30.0,
         crash_is_failure: bool = True,
@@ -58,13 +58,13 @@ class ProgramEnvironment:
 
         Args:
             launch: starts the program (`FunctionLaunch`, `CommandLaunch`).
-            judge: (the program's result, the question's columns) -> reward components of each agent.
-            timeout: seconds within which the program asks again or ends.
+            score_result: (the program's result, the example's columns) -> reward components of each agent.
+            timeout: seconds within which the program sends another request or ends.
             crash_is_failure: whether a program that raises, or exits with an error, is a failure of the environment;
                 otherwise it earns nothing.
-            agents: the names that may ask; requests that name none of them are the first one's.
+            agents: the names that may send requests; requests that name none of them are the first one's.
         """
-        self._launch, self._judge, self._timeout = launch, judge, timeout
+        self._launch, self._score_result, self._timeout = launch, score_result, timeout
         self._crash_is_failure, self._agents = crash_is_failure, tuple(agents)
         self._events: queue.Queue[Event] = queue.Queue()
         self._key = uuid.uuid4().hex
@@ -87,7 +87,7 @@ class ProgramEnvironment:
         shown = self._wait()
         if shown is None:
             why = f" ({self._end.what})" if isinstance(self._end, Crashed) else ""
-            raise InputError(f"The program ended without asking the model{why}", "it is trained by what it asks")
+            raise InputError(f"The program ended without asking the model{why}", "it is trained on its requests")
         return shown
 
     def step(self, action: str) -> Step:
@@ -102,7 +102,7 @@ class ProgramEnvironment:
         return Step(shown or over, terminated=shown is None, valid=not isinstance(self._end, Crashed))
 
     def begin_call(self, method: str, *arguments: Any) -> None:
-        """Start the program, or answer it, without waiting for what it does then."""
+        """Start the program, or answer it, without waiting for its next request."""
         if method == "reset":
             self._start(arguments[0])
         else:
@@ -110,17 +110,17 @@ class ProgramEnvironment:
         self._begun = True
 
     def score(self) -> dict[str, float]:
-        """Return what the judge says of the result for the first agent."""
+        """Return the reward components of the result for the first agent."""
         return self.scores().get(self._agents[0], {})
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return what the judge says of the result; a program that was cut off or crashed is not judged."""
+        """Return the reward components of the result; a program that was cut off or crashed has none."""
         if not isinstance(self._end, Finished):
             return {agent: {"correct": 0.0} for agent in self._agents}
-        return {agent: dict(parts) for agent, parts in self._judge(self._end.result, self._columns).items()}
+        return {agent: dict(parts) for agent, parts in self._score_result(self._end.result, self._columns).items()}
 
     def close(self) -> None:
-        """Stop the program; what it still asks is refused."""
+        """Stop the program; its further requests are refused."""
         ProcessEndpoint.here().sessions.pop(self._key, None)
         if self._stop is not None:
             self._stop()
@@ -150,7 +150,9 @@ class ProgramEnvironment:
         try:
             event = self._events.get(timeout=self._timeout)
         except queue.Empty:
-            raise TimeoutError(f"the program neither asked nor ended within {self._timeout:g} seconds") from None
+            raise TimeoutError(
+                f"the program neither sent a request nor ended within {self._timeout:g} seconds"
+            ) from None
         if not isinstance(event, Asked):
             self._end = event
             return None
@@ -167,7 +169,7 @@ class ProgramEnvironment:
 
 @dataclass
 class _Context:
-    """What was said to and by an agent, and the tools that it was told of."""
+    """The conversation of an agent, and the tools announced to it."""
 
     said: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()

@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 LARGEST_BOX = 100
 """Numbers in an observation beyond which it is an image or the like."""
 LARGEST_ACTION = 16
-"""Numbers in an action beyond which nobody writes it."""
+"""Numbers in an action above which it is not written out."""
 
 
 def spell(space: Any, value: Any, decimals: int) -> str:
@@ -143,7 +143,7 @@ def spell_action(space: Any, value: Any, decimals: int) -> str:
 
 
 def _read(space: Any, words: list[str]) -> Any:
-    """Read a space's numbers off the front of `words`; None where one is no number of its kind."""
+    """Read a space's numbers off the front of `words`; None where one is not a number of its kind."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Tuple):

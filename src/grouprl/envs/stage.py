@@ -14,7 +14,7 @@ Call = tuple[int, tuple[Any, ...]]
 """Number of an episode, and what its environment's method is called with."""
 
 WAITING = object()
-"""Stands for the answer of an environment that was told of a call and not yet asked for what comes of it."""
+"""Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
 LONGEST_TEXT = 1_000_000
 """Characters of an observation; an environment that says more has failed."""
 
@@ -23,10 +23,10 @@ class Stage(Protocol):
     """Holds one environment per episode. A method of many of them is called at once, in the order of the calls."""
 
     def call(self, method: str, calls: Sequence[Call]) -> list[Any | Failure]:
-        """Return what each environment answers, or what it did instead.
+        """Return each environment's answer, or its failure.
 
         'reset' makes the environment first; 'score' gives (whether by agent, components); 'demonstrate' is given what
-        its luck is drawn from; 'close' forgets the environment.
+        its random numbers come from; 'close' forgets the environment.
         """
         ...
 
@@ -57,7 +57,7 @@ class Environments:
     def call(self, method: str, number: int, arguments: tuple[Any, ...], *, early: bool = False) -> Any | Failure:
         """Call `method` of environment `number`; what it raises becomes a Failure.
 
-        `early`: an environment that is `Patient` is only told of the call, and WAITING is returned.
+        `early`: an environment that is `Patient` only receives the call, and WAITING is returned.
         """
         try:
             return _handled(self._called(method, number, arguments, early))
@@ -117,7 +117,7 @@ class HereStage:
 
 
 def _handled(found: Any) -> Any | Failure:
-    """Return what an environment gave, unless it shows more than can be handled, or what is no text."""
+    """Return an environment's answer, unless it is larger than can be handled, or not a text."""
     text = getattr(getattr(found, "observation", found), "text", "")
     if isinstance(text, str) and len(text) > LONGEST_TEXT:
         return Failure(f"an observation has {len(text)} characters; {LONGEST_TEXT} is the limit", "", "error")

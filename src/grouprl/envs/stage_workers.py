@@ -32,21 +32,21 @@ START_SECONDS = 120.0
 FAILED_STARTS = 3
 """So many workers in a row that cannot start end the run."""
 IN_A_ROW = 8
-"""So many lost workers between two answers: the calls that are left are not made any more."""
+"""So many lost workers between two answers: the remaining calls are not made."""
 LONGEST_WAIT = 0.1
 LONGEST_REPLY = 16 << 20
-"""Bytes of an answer; more is none."""
+"""Bytes of an answer; a longer one is an error."""
 
 
 @dataclass
 class _Asked:
-    """One call: who is asked what, and what was answered if that is known already."""
+    """One call: its environment, its arguments, and its answer if that is known already."""
 
     episode: int
     method: str
     arguments: tuple[Any, ...]
     place: int = -1
-    """Where the answer belongs among the calls of now; -1 for one that is made again."""
+    """Place of the answer among the current calls; -1 for one that is repeated."""
     known: Any = None
     answered: bool = False
 
@@ -131,7 +131,7 @@ class WorkerStage:
             frame = pickle.dumps((self._number, each.method, each.episode, each.arguments))
         except Exception as error:  # pickling runs the code of the objects it meets
             raise InputError(
-                f"The columns of a question of the task '{self.name}' cannot be sent to a worker process: {error}",
+                f"The columns of an example of the task '{self.name}' cannot be sent to a worker process: {error}",
                 "a worker receives them pickled",
                 "Keep plain data in the columns, or set environment.workers to 0",
             ) from error
@@ -175,7 +175,7 @@ class WorkerStage:
             for reply in process.read_replies():
                 self._take(slot, reply)
         except (BadReply, ValueError, TypeError, KeyError) as error:
-            self._lose(index, "error", f"sent what is no answer: {str(error)[:200]}")
+            self._lose(index, "error", f"sent something that is not an answer: {str(error)[:200]}")
             return
         if ended:
             self._lose(index, "error", f"did not return: the process of the environment {process.how_it_ended()}")
@@ -193,7 +193,7 @@ class WorkerStage:
         slot.deadline = time.monotonic() + self.timeout if slot.asked else math.inf
 
     def _note(self, each: _Asked, found: Any) -> None:
-        """Keep an answer, and the call with it, to bring the environment back; asked again it has to be the same."""
+        """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
         if each.answered:
             if repr(found) != repr(each.known):
                 self._spoilt.setdefault(each.episode, _changed(each, found))
@@ -254,7 +254,7 @@ def open_stage(
     memory_gb: float = 4.0,
     most: int = MOST_WORKERS,
 ) -> tuple[Stage, str]:
-    """Return the stage of a task's environments, and in words why it is not in workers although it should be.
+    """Return the stage of a task's environments, and the reason why it is not in workers although it should be.
 
     `workers`: how many processes; 0 for this one; "auto" for this one if the environment is of this package, else one
     per core, `most` at most.

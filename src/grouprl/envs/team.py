@@ -25,8 +25,8 @@ class Team(Game):
 
     Column: `terms`. "w7+5" calls a worker, who knows nothing but "7+5=" and writes the result, which the planner is
     shown as "12>"; "a20" answers. A worker that writes no number is heard as "?>"; what else the planner writes is
-    invalid and answered with "!>". The planner is paid 1 for the right answer; a worker 1 for the right result of its
-    call or, if `shared`, whatever the planner is paid. States are the planner's results so far, the worker's call.
+    invalid and answered with "!>". The planner earns 1 for the right answer; a worker 1 for the right result of its
+    call or, if `shared`, whatever the planner earns. States are the planner's results so far, the worker's call.
     """
 
     def __init__(self, max_turns: int, shared: bool = False, noise: float = 0.3) -> None:

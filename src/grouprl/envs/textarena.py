@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
 """How TextArena's games write actions."""
 LUCK = threading.Lock()
-"""Held while Python's global generator, from which the games draw, is one episode's."""
+"""Held while Python's global generator, which the games use, is one episode's."""
 
 
 class TextArenaEnvironment:
     """An episode of a TextArena game. Player i is the agent 'i'; a single player is the agent ''.
 
-    The game begins with the question's seed, so that the answers of a group begin alike. A player is shown what is new
+    The game begins with the example's seed, so that completions of a group begin alike. A player is shown what is new
     to it since its last turn, without its own words. Rewards come at the end only, in `scores`: `outcome` for each
     player as the game gives it, 0 for a game that was cut off. The games draw from Python's global generator; each
     episode has a state of it to itself.
@@ -59,7 +59,7 @@ class TextArenaEnvironment:
         self._outcomes: dict[int, float] = {}
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin the game. Raises InputError if the object was used before or the question has no seed."""
+        """Begin the game. Raises InputError if the object was used before or the example has no seed."""
         if self._phase != "new":
             raise self._misuse("reset() was called twice")
         if "seed" not in example.columns:
@@ -150,7 +150,7 @@ class TextArenaEnvironment:
 
 
 def _numbers(rewards: Mapping[Any, Any]) -> dict[int, float]:
-    """Return rewards by player. Raises RuntimeError for what is no number: some games put the reason there."""
+    """Return rewards by player. Raises RuntimeError for what is not a number: some games put the reason there."""
     for player, reward in rewards.items():
         if not isinstance(reward, (int, float)):
             raise RuntimeError(f"the game gave player {player} the reward {reward!r}, not a number")

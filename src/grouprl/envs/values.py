@@ -16,7 +16,7 @@ LONGEST_TEXT = 20_000
 def examine_observation(
     found: Any, turn: int | None, findings: Findings, agents: Collection[str] = ("",), *, first: bool = False
 ) -> bool:
-    """Note what is wrong with an observation; return whether an episode can go on with it.
+    """Note what is wrong with an observation; return whether an episode can continue with it.
 
     `agents` are the names that may act; `first` says that it begins a context, so that it is a prompt.
     """
@@ -78,7 +78,7 @@ def examine_step(
     agents: Collection[str] = ("",),
     begun: Collection[str] = (),
 ) -> bool:
-    """Note what is wrong with a step; return whether the episode can go on. `begun` are the agents with a context."""
+    """Note what is wrong with a step; return whether an episode can go on. `begun` are the agents with a context."""
     if not isinstance(found, Step):
         rule = "step() gives a grouprl.envs.Step"
         findings.add("step type", f"step() gave {_shown(found)}", rule, "Step(observation, reward, …).", turn=turn)

@@ -47,7 +47,7 @@ class Evaluation:
     notes: tuple[str, ...] = field(default=())
     greedy_reward: Estimate | None = None
     graded: bool = False
-    """Whether rewards are a matter of degree: pass@k counts rewards of 1 and more then, and no completion is wrong."""
+    """Whether rewards are graded: pass@k counts rewards of 1 and more then, and no completion is wrong."""
 
     @property
     def reward_mean(self) -> float:
@@ -97,34 +97,33 @@ def evaluate(
     progress: Progress | None = None,
     sampler: Sampler[Any, int] | None = None,
 ) -> Evaluation:
-    """Completion the first `examples` held-out prompts of `task`, or act in its environments, and score the
-    completions.
+    """Sample completions of held-out prompts of `task`, or act in its environments, and score them.
 
     Args:
-        policy: completions; its temperature plays no part here.
+        policy: samples the completions; its own temperature is not used here.
         task: prompts come from its split "eval".
         prompts: how many; all there are if the split is smaller (said in `notes`).
         samples: sampled completions per prompt; 0 for greedy completions only.
         k: pass@k for these k, each at most `samples`.
         temperature: of the sampled completions.
         max_new_tokens: budget of a completion, or of one turn.
-        seed: the seed of a completion is a function of (seed, prompt, sample), whatever is sampled beside it.
-        greedy: whether to completion each prompt greedily too.
+        seed: the seed of a completion is a function of (seed, prompt, sample), whatever is sampled besides.
+        greedy: whether to sample a greedy completion of each prompt, too.
         reward: scores the completions; None: the task's own. Of episodes it scores the transcripts, in addition.
         correct_at: total reward from which a completion counts as correct, unless the reward says so itself.
-        batch_rows: completions written at the same time; changes memory, not results.
+        batch_rows: completions sampled at the same time; changes memory, not results.
         shown: prompts kept in `Evaluation.samples`.
         stop: texts that end a completion or a turn, beside those of the task.
         history: what happens where a chat template rewrites earlier turns (`sampling.history`).
         stage: where environments act; None: in this process.
-        progress: called as completions are written.
+        progress: called as completions are sampled.
         sampler: what every completion is sampled with; None: one of this process.
 
     Raises:
         InputError: a task without held-out prompts, nothing to sample, k beyond `samples`.
         RunError: the reward or the environment fails on too many completions.
     """
-    if isinstance(task, StoredRows):  # nothing is sampled: the likeliest of the stored completions is looked for
+    if isinstance(task, StoredRows):  # nothing is sampled: the likeliest stored completion is taken
         samples, greedy = 0, True
     _check_request(examples, samples, k, greedy)
     available = task.size("eval")
@@ -132,11 +131,11 @@ def evaluate(
     if count == 0:
         raise InputError(
             f"The task '{task.name}' has no held-out prompts",
-            "an evaluation completions prompts of the split 'eval'",
+            "an evaluation completes prompts of the split 'eval'",
             "Give the task more prompts, or a split of their own for evaluation",
         )
     requested = [task.example("eval", index) for index in range(count)]
-    judge = Examiner(
+    examiner = Examiner(
         policy,
         task,
         reward or task.reward,
@@ -151,9 +150,9 @@ def evaluate(
         sampler or local_engine(policy),
     )
     meter = Meter(progress, count * (samples + greedy))
-    greedy_completions = judge.completion(requested, 1, [[0]] * count, True, meter) if greedy else None
+    greedy_completions = examiner.complete(requested, 1, [[0]] * count, True, meter) if greedy else None
     seeds = [[sample_seed("eval", seed, q, s) for s in range(samples)] for q in range(count)]
-    sampled = judge.completion(requested, samples, seeds, False, meter) if samples else None
+    sampled = examiner.complete(requested, samples, seeds, False, meter) if samples else None
     drawn = [completions for completions in (sampled, greedy_completions) if completions is not None]
     few = count < examples
     return Evaluation(
@@ -170,12 +169,12 @@ def evaluate(
         truncated=float(drawn[0].truncated_b.mean()),
         failed=sum(int(completions.scores.failed_b.sum()) for completions in drawn),
         samples=_shown(drawn, requested, shown),
-        notes=(f"'{task.name}' has {count} held-out prompts, {examples} were asked for: all are used",) * few,
+        notes=(f"'{task.name}' has {count} held-out prompts, {examples} were requested: all are used",) * few,
     )
 
 
 def _shown(sampled: Sequence[Completions], requested: Sequence[Example], count: int) -> tuple[Sample, ...]:
-    """Return the completions shown, none of them right or wrong where any reward of the evaluation is graded."""
+    """Return the completions to show, none of them right or wrong where any reward of the evaluation is graded."""
     samples = sampled[-1].show(requested, count)
     graded = any(completions.scores.graded for completions in sampled)
     return tuple(sample._replace(correct=None) for sample in samples) if graded else samples
@@ -185,13 +184,11 @@ def _check_request(examples: int, samples: int, k: Sequence[int], greedy: bool) 
     if examples < 1 or samples < 0:
         raise InputError(f"prompts={examples}, samples={samples}", "prompts >= 1 and samples >= 0")
     if not samples and not greedy:
-        raise InputError(
-            "samples=0 without greedy completions", "there is nothing to evaluate", "RolloutRequest for one of them"
-        )
+        raise InputError("samples=0 without greedy completions", "there is nothing to evaluate", "Request one of them")
     bad = [each for each in k if not 1 <= each <= samples]
     if samples and bad:
         raise InputError(
             f"pass@{bad[0]} with {samples} samples per prompt",
             "pass@k needs at least k samples of each prompt",
-            f"Sample {max(bad)} samples or more, or ask for a smaller k",
+            f"Sample {max(bad)} samples or more, or request a smaller k",
         )

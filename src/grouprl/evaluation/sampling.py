@@ -28,13 +28,13 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 Progress = Callable[[int, int], None]
-"""Called with (completions written, completions in all)."""
+"""Called with (completions sampled, completions in all)."""
 
 
 class Sample(NamedTuple):
     """One held-out prompt with the policy's completion: the greedy one where it was sampled, else the first sample.
 
-    `correct` is None where the reward is graded, so that nobody says what is right.
+    `correct` is None where the reward is graded, so that there is no right and wrong.
     """
 
     example: str
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Completions:
-    """R completions, those of one prompt next to each other, and their verdicts."""
+    """R completions, those of one prompt next to each other, and their scores."""
 
     texts: list[str]
     length_b: NDArray[np.float64]
@@ -96,7 +96,7 @@ class Completions:
 
 @dataclass(frozen=True)
 class Examiner:
-    """The policy, the reward and how completions are sampled."""
+    """The policy, the reward, and how completions are sampled."""
 
     policy: Any
     task: Task
@@ -112,7 +112,7 @@ class Examiner:
     sampler: Sampler[Any, int]
     """Every completion comes from it."""
 
-    def completion(
+    def complete(
         self, requested: Sequence[Example], each: int, seeds: list[list[int]], greedy: bool, meter: Meter
     ) -> Completions:
         """Sample `each` completions per prompt, as many prompts at a time as `batch_rows` allows, and score them."""
@@ -124,7 +124,7 @@ class Examiner:
             return self._play(make, requested, each, seeds, greedy, meter)
         if isinstance(self.policy, TeamPolicy):
             raise InputError(
-                f"the task '{self.task.name}' is answered by one policy",
+                f"the task '{self.task.name}' is for a single policy",
                 f"this one is a team of {', '.join(self.policy.members)}",
                 "Take a task with these agents",
             )
@@ -158,9 +158,9 @@ class Examiner:
         greedy: bool,
         meter: Meter,
     ) -> Completions:
-        """Play `each` episodes per prompt, as many at a time as `batch_rows` allows; all have luck of their own.
+        """Play `each` episodes per prompt, as many at a time as `batch_rows` allows; each has a seed of its own.
 
-        An episode of several agents is judged by its first one.
+        An episode of several agents counts with the reward of the first one.
         """
         sampled = [seed for row in seeds for seed in row]
         starts = [

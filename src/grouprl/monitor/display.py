@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live screen on a terminal, one compact line now and then elsewhere."""
+"""What the user sees during a run: a live screen on a terminal, one compact line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         self.close()
 
     def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
@@ -71,7 +71,7 @@ class Display:
             self._print(Text(f"── {self._screen.title}" + (f", {total} steps" if total and name != "eval" else "")))
 
     def progress(self, done: int, total: int) -> None:
-        """Move the bar of a phase that has no records (an evaluation: completions written of all)."""
+        """Move the bar of a phase that has no records (an evaluation: completions sampled of all)."""
         self._screen.move(done, total)
 
     def step(
@@ -93,7 +93,7 @@ class Display:
         self._print(Text(text))
 
     def close(self) -> None:
-        """Sample the last state, stop the live screen and give the terminal back. May be called twice."""
+        """Draw the last state, stop the live screen and restore the terminal. May be called twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -114,7 +114,7 @@ class Display:
                 self._last_shown, self._last_line_step = now, screen.done
 
     def _tell(self, findings: Sequence[Finding]) -> None:
-        """Say each finding once, and again only when it gets more severe or less."""
+        """Say each finding once, and again only when its severity changes."""
         for finding in findings:
             if finding.persists and self._told.get(finding.key) != finding.severity:
                 self._told[finding.key] = finding.severity

@@ -12,14 +12,14 @@ Severity = Literal["note", "warning", "alarm"]
 ORDER: tuple[Severity, ...] = ("alarm", "warning", "note")
 
 WINDOW = 10
-"""Records a condition is averaged over: one batch of a few dozen groups is too noisy to judge by."""
+"""Records a condition is averaged over: one batch of a few dozen groups is too noisy."""
 START = 5
 """Records whose mean stands for 'at the start'."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One observation about a run: what is the case, since when, and what to do about it."""
+    """One observation about a run: what is observed, since when, and what to do about it."""
 
     key: str
     severity: Severity
@@ -88,7 +88,7 @@ class History:
     _seen: dict[str, int] = field(default_factory=dict)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take in the next training record."""
+        """Add the next training record."""
         self.recent.append(record)
         self.count += 1
         for name, value in record.items():

@@ -28,7 +28,7 @@ class Health:
             self.observe(record)
 
     def observe(self, record: Mapping[str, Any]) -> list[Finding]:
-        """Take in one record of training or evaluation (others are passed over) and return all findings so far."""
+        """Add one record of training or evaluation (others are ignored) and return all findings so far."""
         phase = record.get("phase", "train")
         if phase == "eval":
             self.history.evaluations.append(record)

@@ -40,7 +40,7 @@ def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
 
 
 def _environment_errors(samples: ScoredSamples) -> dict[str, float]:
-    """How many of the rows without a score the environment failed on, where there is one."""
+    """How many of the rows without a score are failures of the environment, where there is one."""
     if samples.records is None:
         return {}
     return {"environment_errors": float(sum(problem.by == "environment" for problem in samples.scores.problems))}
@@ -98,7 +98,7 @@ def prepared_metrics(prepared: Batch) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if prepared.ref_bt is not None and prepared.old_bt is not None:
         metrics["kl_ref"] = float((prepared.old_bt - prepared.ref_bt)[prepared.mask_bt].mean())
-    sampled_bt = prepared.mask_bt & prepared.from_source("sampled", "review")[:, None]  # others differ rightly
+    sampled_bt = prepared.mask_bt & prepared.from_source("sampled", "review")[:, None]  # others differ for good reason
     if prepared.old_bt is not None and prepared.behavior_bt is not None and sampled_bt.any():
         behavior, old = prepared.behavior_bt[sampled_bt], prepared.old_bt[sampled_bt]
         metrics |= {} if torch.equal(behavior, old) else {"kl_behavior": float((behavior - old).mean())}
@@ -137,7 +137,7 @@ TURN = [
     ("valid", pa.bool_()),
     ("seen", pa.string()),
 ]
-"""A turn: its number in the episode, the key of its state, the action, what it earned, and what it showed."""
+"""A turn: its number in the episode, the key of its state, the action, its reward, the observation that followed."""
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
@@ -170,8 +170,8 @@ SCHEMA = pa.schema(
     ]
 )
 """One row per completion, or per row of an episode; `correct` is null where rewards are graded. The last five columns
-are null where nothing was acted out. `row` is which row of its episode it is and `caller` the row that began it; `turn`
-is the turn of each token, -1 for what the environment said, and `turns` those turns. `version` is how many steps the
+are null for single-turn tasks. `row` is which row of its episode it is and `caller` the row that began it; `turn`
+is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is how many steps the
 policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
 ahead."""
 
@@ -220,7 +220,7 @@ def _versions(samples: ScoredSamples) -> list[list[int] | None]:
 
 
 def _episode_columns(samples: ScoredSamples) -> dict[str, Any]:
-    """Columns of who acted and how it ended; null for rows that are no episodes."""
+    """Columns of who acted and how it ended; null for rows that are not episodes."""
     records = samples.records
     if records is None:
         return {

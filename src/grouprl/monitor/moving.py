@@ -9,9 +9,9 @@ from grouprl.config.rates import STILL
 from grouprl.monitor.finding import Finding, HealthFacts, History
 
 APART = 10
-"""Steps between two evaluations that agree in every figure, from which that is no coincidence of few steps."""
+"""Steps between two evaluations from which their agreement in every figure is no coincidence."""
 STILL_STEPS = 20
-"""Steps after which learning rates are added up: enough for a rise of the rate to be over."""
+"""Steps after which learning rates are added up: enough for a warm-up of the rate to be over."""
 RATIO_FAST = 0.03
 """A step of 3 % of the weights; the tiny model learns at up to 1 %, and at 6 % it lost half of what it knew."""
 SURE = 0.9
@@ -44,7 +44,7 @@ def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
         return None
     words = f"The policy moves too fast: one optimiser step changed the weights by {100 * ratio:.0f} % of their size."
     return Finding(
-        "moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or let it rise slowly: optim.warmup_steps."
+        "moves_too_fast", "warning", words, "Lower optim.lr (a third, say), or warm it up: optim.warmup_steps."
     )
 
 
@@ -59,7 +59,7 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
         return None
     what = name.removeprefix("eval/")
     words = (
-        f"Nothing was learnt that evaluation can tell: {what} was {_interval(first, name)} after step {first['step']} "
+        f"Evaluation shows no gain: {what} was {_interval(first, name)} after step {first['step']} "
         f"and is {_interval(last, name)} after step {last['step']}."
     )
     remedy = (

@@ -1,4 +1,4 @@
-"""The picture the live display samples: fits a terminal of 80 columns and 24 rows, uses more if there is more."""
+"""The picture that the live display draws: fits a terminal of 80 columns and 24 rows, uses more if there is more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACE_STEPS = 30
 
 @dataclass
 class RunScreen:
-    """State of the display; rendering it samples the picture. Safe to render from another thread."""
+    """State of the display; rendering it draws the picture. Safe to render from another thread."""
 
     clock: Any
     name: str = "train"
@@ -51,7 +51,7 @@ class RunScreen:
         return TITLES.get(self.name, self.name)
 
     def begin(self, name: str, total: int, done: int) -> None:
-        """Start a phase; training that goes on after an evaluation keeps its time."""
+        """Start a phase; training that continues after an evaluation keeps its time."""
         with self.lock:
             now = self.clock()
             self.train_began = now if name == "train" and self.train_began is None else self.train_began
@@ -68,7 +68,7 @@ class RunScreen:
             self.marks = [*self.marks[-PACE_STEPS:], (done, self.clock())]
 
     def take(self, record: Mapping[str, Any], samples: Sequence[Sample] | None, findings: Sequence[Finding]) -> None:
-        """Take in a record of any phase."""
+        """Add a record of any phase."""
         with self.lock:
             self.findings = tuple(f for f in findings if f.persists) if findings else self.findings
             if samples is not None:
@@ -149,7 +149,7 @@ def clock_text(seconds: float | None) -> str:
 
 
 def spark(values: Sequence[float], width: int) -> str:
-    """Sample values as a line of blocks, averaged down to `width` cells."""
+    """Draw values as a line of blocks, averaged down to `width` cells."""
     if len(values) > width:
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
@@ -172,7 +172,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def verdict_mark(correct: bool | None) -> tuple[str, str]:
-    """Return the sign of a completion and its style; a dot without a style where nobody says what is right."""
+    """Return the sign of a completion and its style; a dot without a style where rewards are graded."""
     return ("·", "") if correct is None else ("✓", "green") if correct else ("✗", "red")
 
 
@@ -223,7 +223,7 @@ def _labelled(label: str, value: Text, width: int) -> Text:
 
 
 def _evaluation(record: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """Greedy and sampled numbers of an evaluation, with those of the first one; of graded rewards their mean first."""
+    """Greedy and sampled numbers of an evaluation, with those of the first one; for graded rewards the mean first."""
     shares = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
     rewards = {"eval/reward": "reward"} | {
         name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))

@@ -1,4 +1,4 @@
-"""What the run printed last: the numbers before and after, and the same prompts answered before and after."""
+"""The end of a run's output: the numbers before and after, and completions of the same prompts before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPLETION_WIDTH = 200
 """Characters of a completion shown in the side-by-side table."""
 
 RISING = ("eval/greedy", "eval/pass@", "eval/reward")
-"""How the rows begin of which more is better: their change is coloured."""
+"""Beginnings of the rows where more is better: their change is coloured."""
 
 
 def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
@@ -39,12 +39,12 @@ def summary_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
 def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6) -> Table:
     """Tabulate completions of the same prompts before and after training; prompts that are in both, in order."""
     table = Table(box=box.SIMPLE_HEAD, expand=False)
-    for column in ("question", "completion before", "completion after"):
+    for column in ("prompt", "completion before", "completion after"):
         table.add_column(column, overflow="fold")
     later = {sample.example: sample for sample in after}
     pairs = [(old, later[old.example]) for old in before if old.example in later]
     for old, new in pairs[:limit]:
-        table.add_row(Text(shorten(plain(old.example.strip()), COMPLETION_WIDTH)), _answer(old), _answer(new))
+        table.add_row(Text(shorten(plain(old.example.strip()), COMPLETION_WIDTH)), _completion(old), _completion(new))
     return table
 
 
@@ -76,7 +76,7 @@ def _number(record: Mapping[str, Any], name: str) -> str:
     return f"{record[name]:.3f}{interval}"
 
 
-def _answer(sample: Sample) -> Text:
+def _completion(sample: Sample) -> Text:
     sign, style = verdict_mark(sample.correct)
     text = shorten(plain(sample.completion.strip()), COMPLETION_WIDTH)
     return Text(f"{sign} {text}", style=style) if sign != "·" else Text(f"{sample.reward:.3g}  {text}")

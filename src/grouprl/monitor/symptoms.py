@@ -1,4 +1,4 @@
-"""The conditions behind the findings: each looks at the history of a run and says in words what is the case.
+"""The conditions behind the findings: each looks at the history of a run and says in words what it finds.
 
 A symptom is a pure function `(History, HealthFacts) -> Finding | None`. Thresholds are constants with their reason.
 """
@@ -17,9 +17,9 @@ DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 ALL_DEAD, ALL_DEAD_STEPS = 0.999, 5
 """Five rollout batches in a row without one mixed group: no update happened, and none is in sight."""
 SOLVED = 0.9
-"""Sampled pass@1 from which zero-variance groups and low entropy are what success looks like."""
+"""Sampled pass@1 from which zero-variance groups and low entropy are signs of success."""
 INERT_STEPS = 20
-"""Records after which 'never' is said: enough for the first, largest updates to have left a trace."""
+"""Records after which 'never' is said: enough for the first, largest updates to show."""
 KL_STILL = 1e-7
 """Below this the reference and the policy are the same up to float32 rounding."""
 KL_OLD_LARGE = 0.2
@@ -31,7 +31,7 @@ ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
 TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
 """ScaleRL (arXiv:2510.13786) names truncation of 10 to 15 % as the sign that precedes instability."""
 LENGTH_GROWN, LENGTH_SHRUNK, LENGTH_NOTHING = 2.5, 0.35, 1.5
-"""Factors against the start, and the mean length in tokens of completions that say nothing."""
+"""Factors against the start, and the mean length in tokens of completions without content."""
 GAP_EXACT, GAP_WARNING, GAP_ALARM = 0.002, 0.02, 0.1
 """Mean |log-prob gap| per token: rounding of one engine; of two half-precision engines; stale weights (0.2 seen)."""
 KL_BEHAVIOR_LARGE = 0.01
@@ -148,7 +148,7 @@ def truncation(past: History, facts: HealthFacts) -> Finding | None:
         return None
     if past.mean("turns_mean") is not None:
         words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."
-        remedy = "Usual while a policy fails; should it last, allow more turns, or look at what they are spent on."
+        remedy = "Usual while a policy fails; if it persists, allow more turns, or look at what they are spent on."
         return Finding("truncation", "note", words, remedy)
     limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
     words = (
@@ -176,7 +176,7 @@ def length_change(past: History, facts: HealthFacts) -> Finding | None:
         remedy = "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length."
         return Finding("length_growth", "warning", f"{words} without getting better.", remedy)
     if (now < LENGTH_SHRUNK * start or now < LENGTH_NOTHING < start) and not gained:
-        remedy = "Look at the samples; check whether the reward can be had without answering."
+        remedy = "Look at the samples; check whether the reward can be had without a solution."
         return Finding("length_shrinking", "warning", f"{words} without getting better.", remedy)
     return None
 
@@ -195,7 +195,7 @@ def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
     gap, kl = past.mean("logp_gap_mean"), past.mean("kl_behavior") or 0.0
     if (
         gap is None or facts.ahead
-    ):  # completions of earlier weights differ rightly; there the canary watches the sampler
+    ):  # completions of earlier weights differ for good reason; there the canary watches the sampler
         return None
     limit = GAP_EXACT if facts.exact_sampler else GAP_WARNING
     if gap < limit and kl < KL_BEHAVIOR_LARGE:
@@ -260,7 +260,7 @@ def gradient(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def non_finite(past: History, facts: HealthFacts) -> Finding | None:
-    """NaN or infinity in what the update is made of."""
+    """NaN or infinity in the ingredients of the update."""
     names = ("loss", "grad_norm", "reward_mean", "entropy")
     broken = [n for n in names if isinstance(v := past.last(n), float) and not isfinite(v)]
     if not broken:

@@ -1,4 +1,4 @@
-"""What became of everything that a step asked and sampled: trained on, on its way elsewhere, or dropped, and why.
+"""What became of everything that a step requested and sampled: trained on, on its way elsewhere, or dropped, and why.
 
 Two accounts, and both close: prompts sampled = trained on + elsewhere + lost, and completions sampled + completions
 from a store = used + elsewhere + lost, where elsewhere is a store that is trained on later, or another trainer.
@@ -28,13 +28,13 @@ Key = tuple[int, int, int]
 
 REASONS = {
     "error": "the reward or environment failed on it",
-    "bad_value": "the reward returned what is no reward",
+    "bad_value": "the reward returned something that is not a reward",
     "timeout": "the reward or environment took too long on it",
     "not_applicable": "the reward does not apply to it",
     "group": "another completion of its group failed (reward.on_error = drop_group)",
     "no_action": "it holds no action: the episode ended before the policy's turn",
-    "baseline": "the greedy completion of its prompt could not be scored",
-    "late": "weights older than run.async_steps allows sampled it",
+    "baseline": "the greedy completion to its prompt could not be scored",
+    "late": "it was sampled with weights older than run.async_steps allows",
     "exploration": "exploration put other completions in its place, or left it out",
     "refill": "dynamic sampling sampled another prompt in its place",
     "replay": "the replay part left it out",
@@ -54,7 +54,7 @@ ENTRIES = (
 """How the names of the account's metrics begin."""
 
 NOT_COMPLETED = "not_answered"
-"""Why a prompt can be dropped beside that: it was only probed, or passed over by curriculum or allocation."""
+"""Why a prompt can be dropped besides: it was only probed, or passed over by the curriculum or the allocation."""
 
 
 @dataclass
@@ -159,7 +159,7 @@ def totals(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def in_words(account: Mapping[str, int]) -> str:
-    """Say what became of the prompts and completions of a run; '' without an account."""
+    """Say in words what became of the prompts and completions of a run; '' without an account."""
     if not {"prompts_sampled", "rows_sampled"} <= account.keys():
         return ""
     stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""

@@ -1,4 +1,4 @@
-"""Which model each agent of a task has, and what speaks against models of their own."""
+"""Which model each agent of a task has, and what rules out models of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building what a run trains: its policy, the optimiser, and whether a reference is kept."""
+"""Building what a run trains: its policy, the optimiser, and whether it keeps a reference."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
-from grouprl.rollout.collector import Collector, under
+from grouprl.rollout.collector import Collector, with_prompts
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.tasks.task import Task
 
@@ -69,7 +69,7 @@ class SessionContext:
         self._drawn = Drawn()
         reads_past = any(name.startswith("past.") for name in method.needs())
         self.keeps_history = reads_past or bool(data_parts(method.parts()))
-        """Whether the visits of prompts are written down: somebody reads them."""
+        """Whether visits of prompts are recorded: some part reads them."""
 
     @property
     def step(self) -> int:
@@ -168,23 +168,23 @@ class SessionContext:
 
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
-        """Let another policy sample."""
+        """Let another policy do the sampling."""
         with self.collector.acting(policy):
             yield
 
-    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion to each of `requests` beside the environment."""
-        samples = self.collector.spoken(requests)
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample a completion for each of `requests` without its environment."""
+        samples = self.collector.sample_texts(requests)
         self._drawn.add(samples)
         return samples
 
-    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Return one row per request with `texts` as completions."""
-        return self.collector.written(requests, texts)
+        return self.collector.rows_of_texts(requests, texts)
 
-    def under(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
-        """Return the rows shown under other prompts."""
-        return under(self.policy, samples, prompts)
+    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+        """Return the rows with other prompts in place of their own."""
+        return with_prompts(self.policy, samples, prompts)
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the past of their prompts and the run's clock."""

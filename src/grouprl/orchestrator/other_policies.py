@@ -1,4 +1,4 @@
-"""What a run of a policy that is no language model can and cannot do, said before it begins."""
+"""What a run of a policy that is not a language model can and cannot do, said before it begins."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from grouprl.protocols import Policy, PolicyStatistics
 from grouprl.tasks.task import Task
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
-"""Keys of `model` that mean nothing to another policy."""
+"""Keys of `model` that mean nothing to other policies."""
 OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history")
-"""Keys of `sampling` that mean nothing to actions that are no text."""
+"""Keys of `sampling` that mean nothing to actions that are not text."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
 """Beginnings of the Batch fields that are read off texts."""
 
@@ -61,14 +61,14 @@ def _settings(config: Config) -> Iterator[str]:
     plain, plain_sampling = Model(), Sampling()
     for key in OF_LANGUAGE_MODELS:
         if getattr(config.model, key) != getattr(plain, key):
-            yield f"model.{key} is a setting of language models, and {config.model.name} is none. Leave it out"
+            yield f"model.{key} is a setting of language models, and {config.model.name} is not one. Leave it out"
     for key in OF_TEXT:
         if getattr(config.sampling, key) != getattr(plain_sampling, key):
             yield f"sampling.{key} is a setting of text, and {config.model.name} writes none. Leave it out"
     if config.warmup.steps:
         yield "warmup.steps imitates texts, and this policy writes none. Set it to 0"
     if config.run.async_steps:
-        yield "run.async_steps samples with a copy of a language model, and this policy is none. Set it to 0"
+        yield "run.async_steps samples with a copy of a language model, and this policy is not one. Set it to 0"
     if config.reward.function is not None:
         yield "reward.function scores texts, and this policy writes none: its environment says what actions are worth"
 
@@ -91,7 +91,7 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
         yield f"{method.name} reads a cross-entropy at another temperature, and {name} has none"
     for each in method.parts():
         if each.one_policy:
-            yield f"{each.name} looks inside a language model, and {name} is none. Leave it out"
+            yield f"{each.name} looks inside a language model, and {name} is not one. Leave it out"
 
 
 def _without_text(part: DataPart) -> bool:

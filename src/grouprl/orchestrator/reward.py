@@ -1,4 +1,4 @@
-"""The reward of a run: loaded, put into worker processes, tried on completions whose verdict is known."""
+"""The reward of a run: loaded, put into worker processes, tested on completions whose reward is known."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def open_reward(settings: Reward, task: Task) -> tuple[Any, list[str]]:
     """Return what scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
     Raises:
-        InputError: it cannot be found, cannot be sent to workers although they are asked for, or fails its self-test.
+        InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
     """
     reward = chosen_reward(settings, task)
-    judge, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
+    scorer, note = in_workers(reward, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     if settings.self_test:
         examples = None if settings.function else task.reward_examples() or None
         try:
-            check_reward(judge, examples, correct_at=settings.correct_at)
+            check_reward(scorer, examples, correct_at=settings.correct_at)
         except InputError as error:
-            close_reward(judge)
-            rule = error.rule or "a reward is tried on completions whose verdict is known before it is trusted"
+            close_reward(scorer)
+            rule = error.rule or "a reward is tested on completions whose reward is known before it is trusted"
             remedy = error.remedy or "Mend the reward or its examples; reward.self_test=false leaves the test out."
             raise InputError(error.what, rule, remedy) from error
-    return judge, [note] if note else []
+    return scorer, [note] if note else []
 
 
 def chosen_reward(settings: Reward, task: Task) -> Any:

@@ -1,7 +1,7 @@
-"""One step's experience: choose prompts, sample completions, explore, refill, replay; and what is learnt from it for
+"""One step's experience: choose prompts, sample completions, explore, refill, replay;  and what is remembered of it for
 later.
 
-What is asked and sampled comes from the run's source (`grouprl.protocols.SampleSource`); this is what is made of it.
+What is requested and sampled comes from the run's source (`grouprl.protocols.SampleSource`); this is what follows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a step collected: everything sampled (also what help replaced), the rows to train on, in how many rounds.
+    """What a step collected: everything sampled (also what exploration replaced), and the rows to train on.
 
     `fate_b` [B] says of each sampled row why it was dropped (see `account`).
     """
@@ -33,7 +33,7 @@ class Gathered:
 
 
 def gather(context: SessionContext) -> Gathered | None:
-    """Collect one step's rows; None when the method asks nothing in this step."""
+    """Collect one step's rows; None when the method requests nothing in this step."""
     method = context.method
     refill, replay = method.refill, method.buffer
     missing, limit = context.prompts if replay is None else replay.fresh(context), getattr(refill, "max_rounds", 1)
@@ -71,9 +71,9 @@ def gather(context: SessionContext) -> Gathered | None:
 
 
 def remember(context: SessionContext, gathered: Gathered, prepared: Batch | None) -> None:
-    """Write the step into the prompt history and let the data parts see it. Only rows sampled for this step count.
+    """Record the step in the prompt history and show it to the data parts. Only rows sampled for this step count.
 
-    Of an episode with several rows the first one is written.
+    Of an episode with several rows the first one counts.
     """
     sampled, wanted = gathered.sampled, gathered.wanted
     rows = sampled.kept_b & (sampled.source_b == SOURCES["sampled"])

@@ -1,4 +1,4 @@
-"""The source of samples that samples for each step when the step comes: choose prompts, sample completions, explore.
+"""The source that samples for each step when the step comes: choose prompts, sample completions, explore.
 
 Every stage that a method does not have is the plain one: prompts in their order, equally many completions each.
 """
@@ -35,10 +35,10 @@ class Synchronous:
         self.context = context
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Nothing is to be got ready."""
+        """Nothing needs preparing."""
 
     def round(self, count: int) -> Round | None:
-        """RolloutRequest `count` prompts; None when nothing is left to ask."""
+        """Sample completions of `count` prompts; None when no prompt is left."""
         context = self.context
         requests = choose(context, count) if count > 0 else []
         if not requests:
@@ -56,7 +56,7 @@ class Synchronous:
         return (samples, subset(plain, gone_b), fate_b[gone_b]) if gone_b.any() else (samples, None, NO_ROWS)
 
     def advance(self, step: Any) -> dict[str, float]:
-        """End a step; there is nothing to tell of it."""
+        """End a step; it has no metrics of its own."""
         return {}
 
     def state(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Synchronous:
 
 
 def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
-    """Choose `count` prompts, with how often and in what way each is answered; fewer where there are no more."""
+    """Choose `count` prompts, with how often and in what way each is completed; fewer where there are no more."""
     method = context.method
     curriculum, allocation, sampling = method.curriculum, method.allocation, method.sampling
     requests: Sequence[RolloutRequest] = (
@@ -86,7 +86,7 @@ def choose(context: SessionContext, count: int) -> Sequence[RolloutRequest]:
 
 
 def among(rows: ScoredSamples, others: ScoredSamples) -> NDArray[np.bool_]:
-    """[B] bool: which of `rows` are there among the others, too."""
+    """[B] bool: which of `rows` are among the others, too."""
     there = set(others.row_keys)
     return np.array([key in there for key in rows.row_keys], dtype=bool)
 

@@ -1,4 +1,4 @@
-"""What a method reads of the texts and of the policy besides log-probs: filled in only where it asks."""
+"""What a method reads of the texts and of the policy besides log-probs: filled in only where it needs them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run will do, said before it does it."""
+"""What a run will do, stated before it does it."""

@@ -1,4 +1,4 @@
-"""What speaks against a run before it begins: contradictions, and settings that can have no effect."""
+"""What rules out a run before it begins: contradictions, and settings that can have no effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUPPLIED = (
     *("token_bt", "max_length", "rewards", "inputs", "source_b", "step", "steps", "last_entropy"),
     *("keys.answer", "keys.form", "marks.thought", "marks.span", "past.visits", "past.mean", "past.std"),
 )
-"""Batch fields that a run fills by itself; `value_bt` and `return_bt` come with a critic, others with data parts."""
+"""Batch fields that every run fills; `value_bt` and `return_bt` come with a critic, others with data parts."""
 
 
 OF_TURNS = (
@@ -52,7 +52,7 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
 
 
 def prompts_of(examples: Sequence[Example], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
-    """Return the prompts that `examples` may be asked under: their own, and those of the method's data parts."""
+    """Return the prompts that `examples` may be shown as: their own, and those of the method's data parts."""
     parts = data_parts(method.parts())
     others = [prompt for part in parts for example in examples for prompt in part.shown(example, task, facts)]
     return [*(example.prompt for example in examples), *others]
@@ -83,9 +83,9 @@ def without_effect(config: Config, method: Method, facts: RunFacts) -> list[str]
 def _method_refusals(config: Config, method: Method, facts: RunFacts, said: list[str]) -> Iterator[str]:
     if method.on_policy and facts.updates_per_rollout > 1:
         yield (
-            f"{method.name} is only right with one update per rollout, but batch.minibatches × batch.epochs"
-            f"{' × phases of learn' * (method.phases > 1)} is {facts.updates_per_rollout}. Set both to 1"
-            f"{' and leave out the part learn' * (method.phases > 1)}"
+            f"{method.name} is only correct with one update per rollout, but batch.minibatches × batch.epochs"
+            f"{' × phases of update' * (method.phases > 1)} is {facts.updates_per_rollout}. Set both to 1"
+            f"{' and leave out the part update' * (method.phases > 1)}"
         )
     needs = method.needs()
     if "ref_bt" in needs and not facts.has_reference and not any("reference" in sentence for sentence in said):
@@ -103,7 +103,7 @@ def supplied(name: str, method: Method, facts: RunFacts) -> bool:
     offered = [field for part in data_parts(method.parts()) for field in part.supplies()]
     phrases = ("marks.plan",) if any(getattr(part, "phrases", ()) for part in method.parts()) else ()
     whole, _, _ = name.partition(".")
-    said = whole == "stats" or (whole == "rewards" and not _fillers(name))  # the reward names its components itself
+    said = whole == "stats" or (whole == "rewards" and not _fillers(name))  # the reward names its own components
     return said or name in (*SUPPLIED, *turns, *critic, *versions, *offered, *phrases)
 
 
@@ -168,14 +168,14 @@ LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
 def room(
     positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, example: str = ""
 ) -> list[str]:
-    """Refuse completions that do not fit behind the longest prompt, with `more` tokens that a part puts behind them.
+    """Refuse completions that do not fit behind the longest prompt, with `more` tokens that a part appends to them.
 
     `example` is the name of the one that has the longest prompt.
     """
     needed = longest_prompt + max_new_tokens + more
     if positions is None or needed <= positions:
         return []
-    added = f", and {more} more where thoughts are cut and answered," if more else ""
+    added = f", and {more} more where thoughts are cut short and an answer is forced," if more else ""
     fits = max_new_tokens - needed + positions
     which = f" (prompt {example!r})" if example else ""
     remedy = f"Lower sampling.max_new_tokens to {fits} or less" if fits > 0 else "Shorten it"
@@ -205,7 +205,7 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
     if config.model.agents == "separate" and facts.agents == 1:
         yield "model.agents separate has no effect: the task has one agent"
     if not facts.environment and "history" in config.sampling.model_fields_set:
-        yield "sampling.history has no effect: the task is answered at once"
+        yield "sampling.history has no effect: the task has a single turn"
     if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:
         yield "reward.max_failed_fraction has no effect: with reward.on_error raise the first failure stops the run"
     if config.reward.workers == 0:

@@ -1,4 +1,4 @@
-"""The golds of a whole data set, tried before a run: each must be accepted as its own completion."""
+"""The gold answers of a whole data set, tried before a run: each must be accepted as its own answer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def gold_refusals(settings: Reward, task: Task) -> list[str]:
 
 
 def _graded(reward: object, example: Example) -> bool:
-    """Whether some part of a reward has golds at all."""
+    """Whether some part of a reward has gold answers at all."""
     for plain in plain_rewards(reward):  # type: ignore[arg-type]
         try:
             if own_answer(plain, example.columns) is not None:
                 return True
-        except Exception:  # a gold of the wrong kind is a gold
+        except Exception:  # a gold of the wrong kind is still a gold
             return True
     return False
 
@@ -52,7 +52,7 @@ def _requested(task: Task) -> list[tuple[Example, str]]:
         for index in range(SAMPLED if size is None else size):
             try:
                 example = task.example(split, index)
-            except GrouprlError:  # a small stream has no prompt here; asking it says so where it matters
+            except GrouprlError:  # a small stream has no prompt here; it is reported where it matters
                 break
             label = task.label(split, index) if isinstance(task, RowTask) else f"prompt {example.id}"
             found.append((example, label))

@@ -1,4 +1,4 @@
-"""How big a run is before it begins: the model's sizes, the batch arithmetic, an estimate of the memory.
+"""The size of a run before it begins: the model's sizes, the batch arithmetic, an estimate of the memory.
 
 Nothing is loaded but configurations and tokenizers; only the tiny model is really built.
 """
@@ -31,7 +31,7 @@ from grouprl.policy.tiny import PRINTABLE, build_tiny
 from grouprl.tasks.task import Task
 
 SAMPLER = "sampler's copy"
-"""Name of the cost that says that a second process samples."""
+"""Name of the cost of the second process that samples."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class Cost:
 def read_model(config: Config, task: Task) -> tuple[ModelFacts | None, Any]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
 
-    (None, None) for a Hub id that is not on this machine, and for a policy that is no language model.
+    (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
 
     Raises:
-        InputError: a folder that is not there or is no model.
+        InputError: a folder that is not there or is not a model.
     """
     if policy_kind(config.model.name) is not None:
         return None, None
@@ -145,7 +145,7 @@ def batch_arithmetic(
     phases: int = 1,
     model: ModelFacts | None = None,
 ) -> Arithmetic:
-    """Work out what a rollout holds and how it is cut; `model` says what a pass may hold besides."""
+    """Work out what a rollout holds and how it is cut; `model` limits what a pass may hold."""
     plan = config.batch
     limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model))
     completions = plan.prompts * plan.group_size
@@ -192,7 +192,7 @@ def memory(
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
-    `second_models` are those that a prelude trains; their weights lie in the memory of the run once more, for
+    `second_models` are those that a pretraining part trains; their weights lie in the memory of the run once more, for
     checkpoints. With `samplers` other processes sample, and weights go through shared memory with room for two
     versions.
 

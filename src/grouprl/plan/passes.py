@@ -17,7 +17,7 @@ from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, free
 
 
 @dataclass(frozen=True)
-class Way:
+class PassChoice:
     """One choice: its name, what was chosen, and why."""
 
     name: str
@@ -25,17 +25,17 @@ class Way:
     why: str
 
 
-def ways(config: Config, model: ModelFacts | None, batch: Arithmetic) -> tuple[Way, ...]:
-    """Return every choice; nothing for an unknown model or one that cannot be run as asked."""
-    if model is None or list(way_refusals(config, model)):
+def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) -> tuple[PassChoice, ...]:
+    """Return every choice; nothing for an unknown model or one that cannot be run as requested."""
+    if model is None or list(pass_refusals(config, model)):
         return ()
     engine = engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
-    found = [Way("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
+    found = [PassChoice("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
     return (*found, _sharing(config, engine, batch), _checkpointing(config, model, batch))
 
 
-def way_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
-    """Say why the model cannot be run in the way that is asked for, as far as its configuration tells."""
+def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
+    """Say why the model cannot be run in the way that is requested, as far as its configuration tells."""
     if model is None:
         return
     settings = pass_settings(config.model)
@@ -62,7 +62,7 @@ def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
     if engine == "lean":
         return "Llama-like: own forward pass, same numbers, fewer operations"
     if config.model.engine == "transformers":
-        return "asked for"
+        return "requested"
     if model.lean:
         return f"no own forward pass: {model.lean}"
     if config.model.packing == "off":
@@ -70,14 +70,14 @@ def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
     return f"more than {AUTO_LIMIT // 10**6} million parameters: large products dominate"
 
 
-def _packing(config: Config, engine: str) -> Way:
+def _packing(config: Config, engine: str) -> PassChoice:
     choice = config.model.packing
     if engine == "lean":
-        return Way("packing", "on", "nothing is padded outside attention")
+        return PassChoice("packing", "on", "nothing is padded outside attention")
     if choice != "auto":
-        why = "asked for" if choice == "off" else "asked for; tried on three rows when the model is loaded"
-        return Way("packing", choice, why)
-    return Way(
+        why = "requested" if choice == "off" else "requested; tried on three rows when the model is loaded"
+        return PassChoice("packing", choice, why)
+    return PassChoice(
         "packing",
         "where it pays",
         f"for passes that padding makes at least {PACKING_PAYS - 1:.0%} longer, if the model takes it (tried on three "
@@ -85,30 +85,32 @@ def _packing(config: Config, engine: str) -> Way:
     )
 
 
-def _sharing(config: Config, engine: str, batch: Arithmetic) -> Way:
+def _sharing(config: Config, engine: str, batch: Arithmetic) -> PassChoice:
     choice, prompt, completion = config.model.shared_prefix, batch.prompt_tokens, batch.max_new_tokens
     if choice == "off":
-        return Way("shared prompts", "off", "asked for")
+        return PassChoice("shared prompts", "off", "requested")
     repeated, shared = batch.group_size * (prompt + completion), prompt + batch.group_size * completion
     ratio = (
         f"{batch.group_size} × ({prompt} + {completion}) / ({prompt} + {batch.group_size} × {completion}) = "
         f"{repeated / shared:.2f}"
     )
     if choice == "on":
-        return Way("shared prompts", "on", f"asked for; at full length {ratio} times fewer tokens")
+        return PassChoice("shared prompts", "on", f"requested; at full length {ratio} times fewer tokens")
     rule = f"{ratio} times fewer tokens at full length, more with shorter completions; pays from {SHARING_PAYS}"
-    lean = "; so is whatever else completions begin with alike, when they are sampled and when they are trained on"
+    lean = "; so is any other beginning that completions share, when they are sampled and when they are trained on"
     tried = "; tried on three rows when the model is loaded"
-    return Way("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
+    return PassChoice("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
 
 
-def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> Way:
+def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> PassChoice:
     kept, free = activations(model, batch), free_bytes(torch.device(model.device))
     chosen = computed_anew(config, model, batch)
     if config.model.checkpointing != "auto":
-        return Way("checkpointing", config.model.checkpointing, f"asked for; kept whole, a pass takes {human(kept)}")
+        return PassChoice(
+            "checkpointing", config.model.checkpointing, f"requested; kept whole, a pass takes {human(kept)}"
+        )
     of = "unknown free memory" if free is None else f"{human(free)} free"
-    return Way(
+    return PassChoice(
         "checkpointing",
         "on" if chosen else "off",
         f"activations of a pass take {human(kept)}, {of}; layers are computed anew above {MEMORY_SHARE:.0%} of it",

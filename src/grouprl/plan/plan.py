@@ -1,6 +1,6 @@
 """The plan of a run: everything resolved and checked before a step is taken.
 
-`grouprl plan` prints it; training makes the same plan first and refuses what it refuses.
+`grouprl plan` prints it; training makes the same plan first and refuses to start where it has refusals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretraining.second_model import SecondModel
-from grouprl.config.rates import default_rate, foreseen
+from grouprl.config.rates import default_rate, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.plugins import load_plugins
@@ -39,7 +39,7 @@ from grouprl.plan.checks import (
 )
 from grouprl.plan.golds import gold_refusals
 from grouprl.plan.memory import Arithmetic, Cost, ModelFacts, batch_arithmetic, human, memory, peak, read_model
-from grouprl.plan.passes import Way, computed_anew, way_refusals, ways
+from grouprl.plan.passes import PassChoice, computed_anew, pass_choices, pass_refusals
 from grouprl.plan.settings import Setting, config_settings, method_settings
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.load import resolve_device, resolve_dtype
@@ -52,11 +52,11 @@ from grouprl.rollout.stored import stored_refusals
 from grouprl.tasks import Example, Task, load_task
 
 LOOKED_AT = 32
-"""Training prompts whose prompts are measured."""
+"""Training examples whose prompts are measured."""
 LONGEST, SURVEYED = 8, 100_000
-"""The longest prompts are measured, too: so many of each split, of so many whose characters are counted."""
+"""The longest prompts are measured, too: so many of each split, among so many whose characters are counted."""
 EPISODES = 8
-"""Training prompts of which an episode is played to see how much an environment says."""
+"""Training prompts of which an episode is played to measure the environment's texts."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Plan:
     further: tuple[str, ...]
     """Completions and rows besides those of `batch`, one part a line."""
     costs: tuple[Cost, ...]
-    ways: tuple[Way, ...]
+    pass_choices: tuple[PassChoice, ...]
     """How rows go through the model."""
     stages: tuple[StageLine, ...]
     formula: str
@@ -156,7 +156,7 @@ def plan(config: Config) -> Plan:
             found = measured(encoder, task, requested[:EPISODES], max_new_tokens, history, stage)
         longest, answer, complaints = found.prompt, found.behind, [*complaints, *found.complaints]
         notes += found.notes
-        notes += _crowded(model, longest, answer, task.max_turns)
+        notes += _cut_off_episodes(model, longest, answer, task.max_turns)
     more = max((part.behind(task, facts) for part in data_parts(method.parts())), default=0)
     batch = batch_arithmetic(config, longest, answer, getattr(method.refill, "max_rounds", 1), method.phases, model)
     second = sum(isinstance(part, SecondModel) for part in method.pretrain)
@@ -178,9 +178,9 @@ def plan(config: Config) -> Plan:
         base=resolved.base,
         model=model,
         batch=batch,
-        further=tuple(_further(method, facts)),
+        further=tuple(_extra_sampling(method, facts)),
         costs=costs,
-        ways=ways(config, model, batch),
+        pass_choices=pass_choices(config, model, batch),
         stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),
         settings=tuple(config_settings(config, (), {"optim.lr": (rate.lr, rate.source)})),
@@ -193,17 +193,17 @@ def plan(config: Config) -> Plan:
             *complaints,
             *no_room,
             *too_much,
-            *way_refusals(config, model),
+            *pass_refusals(config, model),
         ),
         idle=tuple(without_effect(config, method, facts)),
         notes=tuple(notes),
     )
 
 
-def _further(method: Method, facts: RunFacts) -> Iterator[str]:
+def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
     """Say which completions a method samples besides those of a rollout, part by part."""
     if method.greedy_baseline:
-        yield f"greedy baseline: {facts.prompts} greedy completions per rollout, to compare with"
+        yield f"greedy baseline: {facts.prompts} greedy completions per rollout, as baselines"
     for part in data_parts(method.parts()):
         if said := part.further(facts):
             yield f"{part.name}: {said}"
@@ -236,7 +236,7 @@ def run_facts(config: Config, method: Method, max_new_tokens: int, task: Task) -
 
 
 def _kinds(task: Task, count: int | None) -> dict[str, int]:
-    """How many values 'level' and each column have among a few prompts, evenly spread over `count` where it ends."""
+    """How many values 'level' and each column have among a few prompts, spread over `count` where there is an end."""
     places = range(LOOKED_AT) if count is None else range(0, count, max(1, -(-count // LOOKED_AT)))
     examples = [task.example("train", place) for place in places]
     names = set.intersection(*(set(q.columns) for q in examples)) if examples else set()
@@ -245,7 +245,7 @@ def _kinds(task: Task, count: int | None) -> dict[str, int]:
 
 
 def objective(method: Method) -> str:
-    """Put the parts' formulas together to the loss that is minimised."""
+    """Combine the parts' formulas into the loss that is minimised."""
     extra = "".join(f"  {term.formula()}" for term in method.regularize)
     weight = "w_t · " * bool(method.token_weight)
     inner = f"[ {weight}ℓ_t{extra} ]" if extra or weight else "ℓ_t"
@@ -259,9 +259,9 @@ def _first_examples(task: Task) -> list[Example]:
 
 
 def _longest_prompts(task: Task, config: Config) -> list[Example]:
-    """Return the longest of the prompts that a run may ask, by characters, where they can be counted.
+    """Return the longest of the prompts that a run may sample, by characters, where they can be counted.
 
-    One that leaves no room would otherwise end the run when it is asked.
+    One that leaves no room would otherwise end the run when its turn comes.
     """
     evaluation = max(config.eval.prompts, config.eval.final_prompts)
     most: dict[Split, int | None] = {"train": config.data.prompts, "eval": evaluation}
@@ -276,23 +276,23 @@ def _longest_prompts(task: Task, config: Config) -> list[Example]:
 
 
 def _repeats(config: Config, task: Task) -> Iterator[str]:
-    """Say where a step asks some prompts more than once."""
+    """Say where a step samples some prompts more than once."""
     prompts = config.batch.prompts
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
     if count is not None and count < prompts:
         why = f"a step takes {prompts} prompts and there are {count}"
-    elif size is None:  # as many as a step takes are looked at: chance repeats prompts of a small task
+    elif size is None:  # as many as a step takes are compared: chance repeats prompts of a small task
         seen = [example_text(task.example("train", index)) for index in range(min(prompts, LOOKED_AT))]
         different = len(set(seen))
         if different == len(seen):
             return
-        why = f"of the first {len(seen)} that the task samples {different} are different"
+        why = f"of the first {len(seen)} that the task deals out {different} are different"
     else:
         return
     yield (
-        f"prompts repeat within a step: {why}. Each is a group of its own, judged apart; a step has fewer different "
-        "prompts than batch.prompts says"
+        f"prompts repeat within a step: {why}. Each is a group of its own, compared by itself; a step has fewer "
+        "different prompts than batch.prompts says"
     )
 
 
@@ -319,7 +319,7 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
             "are read: ratios to the old policy differ from 1 before any step, by chance"
         )
     if model is not None and method.update is None:
-        yield from foreseen(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
+        yield from rate_warnings(config, model.hidden, model.layers, config.updates_per_rollout * method.phases)
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield (
             "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "
@@ -330,16 +330,16 @@ def _notes(config: Config, resolved: Resolved, model: ModelFacts | None, task: T
     if size is not None and 0 < size < config.eval.final_prompts:
         yield f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"
     if config.run.checkpoint_every > max(config.steps, config.warmup.steps):
-        yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run begins anew"
+        yield f"run.checkpoint_every is {config.run.checkpoint_every}: a killed run starts over"
 
 
-def _crowded(model: ModelFacts | None, prompt: int, answer: int, turns: int) -> list[str]:
+def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:
     """Say that long episodes are cut off where the model has no room for all their turns."""
-    if model is None or model.positions is None or prompt + answer <= model.positions:
+    if model is None or model.positions is None or prompt + completion <= model.positions:
         return []
     return [
-        f"{turns} turns can take {prompt + answer} positions and the model has {model.positions}: episodes that reach "
-        "them end there, as cut off"
+        f"{turns} turns can take {prompt + completion} positions and the model has {model.positions}: episodes that "
+        "reach them end there, as cut off"
     ]
 
 

@@ -47,7 +47,7 @@ def config_settings(
 
 
 def method_settings(resolved: Resolved) -> Iterator[Setting]:
-    """Yield the settings of the catalogue entry that still decide something, then the parts that were exchanged.
+    """Yield the settings of the catalogue entry that still decide something, then the parts that were replaced.
 
     Without an entry, yield every setting of every part.
     """
@@ -68,7 +68,7 @@ def _overruled(base: str, setting: str, exchanged: Collection[str]) -> bool:
 
 
 def _decides(base: str, setting: str) -> set[str]:
-    """Return the part settings that a setting of an entry decides, found by giving it other values."""
+    """Return the part settings that a setting of an entry decides, found by varying it."""
     entry = CATALOGUE.get(base)
     if entry is None:
         return set()

@@ -1,4 +1,4 @@
-"""Memory of the size of a tiny model's activations is given back to the system and taken anew all the time.
+"""Memory of the size of a tiny model's activations is returned to the system and allocated anew all the time.
 
 glibc maps every block above a threshold by itself and unmaps it when it is freed, so that each operation pays for fresh
 pages: about a tenth of a training step on a CPU. Raising the thresholds keeps freed memory in the process.
@@ -15,7 +15,7 @@ KEPT = 2**30
 
 
 def keep_freed_memory() -> bool:
-    """RolloutRequest the C library to reuse freed memory instead of returning it; False where it has no such
+    """Ask the C library to reuse freed memory instead of returning it; False where it has no such
     setting."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -47,7 +47,7 @@ def _series(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, repeat: int, cl
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for what was asked of a GPU."""
+    """Wait for a GPU's pending work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -31,7 +31,7 @@ class ArrayPolicy(ModulePolicy):
     """Base of policies over vectors. A subclass builds its module and writes `distribution`.
 
     Args:
-        build: what the run says; `spaces` must be there.
+        build: what the run specifies; `spaces` must be there.
         module: what `distribution` works with.
         critic: a module from observations [N,D] to values [N,1], made where the method has a critic.
     """
@@ -47,7 +47,7 @@ class ArrayPolicy(ModulePolicy):
     def distribution(self, observation_nd: Tensor, temperature: float) -> Distribution:
         """Return the distribution of the action after each observation: batch [N], `log_prob` and `entropy` give [N].
 
-        At temperature 1 it is the policy itself; what another one means is the policy's to say.
+        At temperature 1 it is the policy itself; the meaning of any other is the policy's own.
         """
 
     def score(self, inputs: ArrayInputs, *, entropy: bool, values: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:

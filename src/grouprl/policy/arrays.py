@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 
 @dataclass(frozen=True)
 class ArrayInputs:
-    """B rows of actions, each with the observation it completions; T is the length of the longest row, tensors on the
+    """B rows of actions, each with the observation it responds to; T is the length of the longest row, tensors on the
     CPU.
 
     Raises:
@@ -23,7 +23,7 @@ class ArrayInputs:
     """
 
     observation_btd: Tensor
-    """[B,T,D] float: what was seen before each action, 0 beyond a row's length."""
+    """[B,T,D] float: the observation before each action, 0 beyond a row's length."""
     action_bt: Tensor
     """[B,T] int64 numbers of actions, or [B,T,A] float vectors."""
     length_b: Tensor
@@ -71,7 +71,7 @@ class ArrayInputs:
         return torch.arange(self.width) < self.length_b[:, None]
 
     def joined(self, others: Sequence[ArrayInputs]) -> ArrayInputs:
-        """Return these rows and those of `others`, one after the other."""
+        """Return these rows and those of `others`, concatenated."""
         parts = [self, *others]
         width = max(part.width for part in parts)
         return ArrayInputs(

@@ -35,7 +35,7 @@ class CausalPolicy(Trainable):
     """A transformers causal LM with its tokenizer.
 
     The model's dropout is off in every pass, so that a log-prob is a function of the weights alone; only the dropout
-    of LoRA adapters, if one was asked for, acts in passes that take gradients.
+    of LoRA adapters, if it was requested, acts in passes that take gradients.
 
     Args:
         model: any transformers causal LM, plain or wrapped by peft.
@@ -277,7 +277,7 @@ class CausalPolicy(Trainable):
 
     def _build_value_head(self) -> nn.Linear:
         size = self.model.config.get_text_config().hidden_size
-        # nn.Linear would sample initial weights, and a resumed run that builds a head again must not sample once more.
+        # nn.Linear would draw its initial weights, and a resumed run that builds a head again must not draw once more.
         head = skip_init(nn.Linear, size, 1, device=self.device, dtype=self.score_dtype)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)

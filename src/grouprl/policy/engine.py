@@ -1,4 +1,4 @@
-"""What a policy needs of a forward pass, and what can be asked of a model before one is made."""
+"""What a policy needs of a forward pass, and what can be known of a model before one is made."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Readout:
-    """What a forward pass leaves of the M response tokens of its rows, row after row: states, and the way to logits.
+    """The result of a forward pass for the M response tokens of its rows, row after row: states, and the way to logits.
 
     Tokens that are the same after the same history may be one of N predictions.
     """

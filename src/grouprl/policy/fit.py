@@ -10,7 +10,7 @@ from grouprl.policy.engine import accepts
 from grouprl.policy.lean import base_model
 
 STATES = ("past_key_values", "cache_params")
-"""By one of these a forward pass hands on what it knows of earlier tokens."""
+"""Names under which a forward pass passes on its state of earlier tokens."""
 
 
 def check_config(config: Any, spec: str) -> None:
@@ -23,23 +23,23 @@ def check_config(config: Any, spec: str) -> None:
 
     remedy = "Take a causal language model (GPT-2, Llama, Qwen, Mistral …)"
     if getattr(config, "is_encoder_decoder", False):
-        rule = "completions are written behind their prompts by one decoder; this one reads prompts with an encoder"
+        rule = "completions follow their prompts in one decoder; this one reads prompts with an encoder"
         raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
     causal = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not causal:
-        rule = "each of its tokens sees those behind it, so that it has no log-probs of a completion token by token"
+        rule = "each of its tokens attends to later ones, so that it has no log-probs of a completion token by token"
         raise InputError(f"{spec} is of type {config.model_type}", rule, remedy)
 
 
 def check_state(model: Any, spec: str) -> None:
-    """Check that a model can go on token by token.
+    """Check that a model can decode token by token.
 
     Raises:
-        InputError: its forward pass hands nothing on.
+        InputError: its forward pass passes no state on.
     """
     core = base_model(model)
     if not any(accepts(core, name) for name in STATES):
-        rule = f"sampling goes on token by token, and its forward pass takes neither {' nor '.join(STATES)}"
+        rule = f"sampling decodes token by token, and its forward pass takes neither {' nor '.join(STATES)}"
         raise InputError(f"{spec} is a {type(core).__name__}", rule)
 
 

@@ -1,4 +1,4 @@
-"""Names of models that are no folder here: a mistyped path, or an id of the Hugging Face Hub."""
+"""Names of models that are not folders here: a mistyped path, or an id of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOST = 2000
 
 
 def check_on_hub(spec: str) -> None:
-    """Check that `spec`, which is no folder, may be a Hub id: it is not written like a path, and the Hub knows it.
+    """Check that `spec`, which is not a folder, may be a Hub id: it is not written like a path, and the Hub knows it.
 
-    What lies in the Hub's cache is not asked for.
+    What lies in the Hub's cache is not checked.
 
     Raises:
         InputError: it cannot be one, the Hub does not know it, or cannot be reached.
@@ -49,14 +49,14 @@ def check_on_hub(spec: str) -> None:
     except RepositoryNotFoundError:
         why = "the Hub knows no such model"
     except HfHubHTTPError:
-        return  # the loader requests in another way, and says what it is told
+        return  # the loader asks the Hub in another way, and reports its answer
     except Exception as error:  # every version of the Hub's client has its own errors of the network
         why = f"the Hub cannot be reached ({str(error) or type(error).__name__})"
-    raise InputError(f"{spec} is no folder here, and {why}", RULE, folder_meant(spec) or "Check the name")
+    raise InputError(f"{spec} is not a folder here, and {why}", RULE, folder_meant(spec) or "Check the name")
 
 
 def folder_meant(spec: str) -> str:
-    """Return as a remedy which folder of a model or a run may have been meant; "" where `spec` is there, or none is."""
+    """Return a remedy: a folder of a model or a run that may have been meant; "" where `spec` is there, or none is."""
     wanted = Path(spec).expanduser()
     if wanted.is_dir():
         return ""

@@ -21,10 +21,10 @@ KINDS: dict[str, Maker] = {}
 
 @dataclass(frozen=True)
 class Build:
-    """What a run tells the maker of its policy."""
+    """What a run passes to the maker of its policy."""
 
     spaces: Spaces | None = None
-    """What the task's environments show and are acted on with; None: text."""
+    """Observations and actions of the task's environments; None: text."""
     task: Any = None
     seed: int = 0
     """Of the initial weights."""
@@ -80,7 +80,7 @@ def policy_kind(name: str) -> Maker | None:
 
     found = import_object(name, "policy")
     if not callable(found):
-        raise InputError(f"'{name}' is no policy", "it is a class or a function that returns one")
+        raise InputError(f"'{name}' is not a policy", "it is a class or a function that returns one")
     return found
 
 
@@ -89,7 +89,7 @@ def make_policy(name: str, build: Build, settings: Mapping[str, Any]) -> Policy:
 
     Raises:
         InputError: unknown or missing settings (with the nearest known ones), a maker that refuses them, or what it
-            returns is no `grouprl.protocols.Policy`.
+            returns is not a `grouprl.protocols.Policy`.
     """
     maker = policy_kind(name)
     assert maker is not None, f"{name} is a language model"
@@ -112,7 +112,7 @@ def make_policy(name: str, build: Build, settings: Mapping[str, Any]) -> Policy:
 
 
 def protocol_names() -> list[str]:
-    """Return the names of what a policy must have."""
+    """Return the names of the attributes that a policy must have."""
     return sorted(name for name in vars(Policy) if not name.startswith("_"))
 
 

@@ -46,7 +46,7 @@ def why_not_lean(model: Any) -> str | None:
     if _slides(config):
         return "it attends through a sliding window"
     odd = [name for name, module in _projections(core) if not is_linear(module)]
-    return f"{odd[0]} is no plain linear layer" if odd else None
+    return f"{odd[0]} is not a plain linear layer" if odd else None
 
 
 def base_model(model: Any) -> Any:
@@ -219,7 +219,7 @@ class LeanEngine:
     """Runs rows through `LeanModel`, always packed: padding exists inside attention alone.
 
     Args:
-        model: a model that `why_not_lean` has nothing against.
+        model: a model for which `why_not_lean` is None.
         shared_prefix: whether rows of one pass that begin alike run their common beginning once.
         kept: up to how many tokens of a pass layers keep what they compute; beyond, they compute it anew.
     """
@@ -235,7 +235,7 @@ class LeanEngine:
         return split_tree(tokens, rows, budget, self._pays)
 
     def read(self, tokens: Tokens) -> Readout:
-        """Run what rows begin with alike once."""
+        """Run shared beginnings of rows once."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = self.lean.core.get_output_embeddings()
         states_nd = self.lean.states(plan, len(plan.ids_s) > self.kept)

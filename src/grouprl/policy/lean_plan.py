@@ -1,8 +1,8 @@
-"""Where each token of a pass lies: packed for everything that works token by token, padded for attention alone.
+"""The place of each token of a pass: packed for everything that works token by token, padded for attention alone.
 
 A pass is one stream of S tokens without padding. Where rows begin alike, a token whose whole history they share is in
 the stream once (`histories`): a row's block then holds its own tokens, and its keys are those of its whole history.
-Otherwise every row stands there whole. Rows are padded in up to four classes of similar length. The last token of a
+Otherwise every row is there whole. Rows are padded in up to four classes of similar length. The last token of a
 response predicts nothing and is left out.
 """
 

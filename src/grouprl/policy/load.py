@@ -1,4 +1,4 @@
-"""Loading a policy: a tiny one made on the spot, a local folder, or a Hub id."""
+"""Loading a policy: a tiny one built on the spot, a local folder, or a Hub id."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def load_policy(
         tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
 
     Raises:
-        InputError: an unknown dtype or device, a folder that is no model, a tokenizer without an end token, tiny
+        InputError: an unknown dtype or device, a folder that is not a model, a tokenizer without an end token, tiny
             sizes for another model.
     """
     place = resolve_device(device)

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
-"""Logits held at a time: what the fast cache of a CPU likes, and what keeps a GPU's matrix units busy."""
+"""Logits held at a time: what fits the fast cache of a CPU, and what keeps a GPU's matrix units busy."""
 
 
 class TokenScores(NamedTuple):
-    """What `token_logprobs` returns, each [M]; None for what was not asked for."""
+    """What `token_logprobs` returns, each [M]; None for what was not requested."""
 
     logp_m: torch.Tensor
     entropy_m: torch.Tensor | None
@@ -38,7 +38,7 @@ def token_logprobs(
     computes each chunk anew. No tensor grows with the vocabulary times the positions.
 
     Returns:
-        logp_m and, if asked for, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
+        logp_m and, if requested, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
         differentiable. cross_m is Σ_a q_a log π_a with q = softmax(z / cross) held constant.
     """
     rows = chunk_rows(hidden_md.device, weight_vd.shape[0], chunk_elements)

@@ -1,4 +1,4 @@
-"""Cutting rows into passes that fit a token budget, and putting the results of the passes together again."""
+"""Cutting rows into passes that fit a token budget, and joining the results of the passes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def split_rows(tokens: Tokens, rows: Sequence[int], budget: int, *, shared: bool
 
 
 def split_tree(tokens: Tokens, rows: Sequence[int], budget: int, pays: float) -> list[list[int]]:
-    """Cut `rows` into passes as `split_rows` does where a pass runs once whatever its rows begin with alike.
+    """Cut `rows` into passes as `split_rows` does where a pass runs shared beginnings of its rows once.
 
     Rows with long common beginnings are neighbours. Where sharing leaves less than `pays` times fewer tokens, passes
     are those of rows that share nothing.

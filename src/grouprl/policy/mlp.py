@@ -24,10 +24,10 @@ class Mlp(ArrayPolicy):
     """Numbered actions: softmax(logits / temperature). Vectors: a normal with a learned deviation, times temperature.
 
     Args:
-        build: what the run says.
+        build: what the run specifies.
         hidden: width of each hidden layer.
         activation: tanh, relu or silu.
-        log_std: where the logarithm of the deviation of vector actions begins.
+        log_std: initial logarithm of the deviation of vector actions.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from grouprl.protocols import PolicyInputs, PolicyOutput
 
 MODEL_FILE = "policy.safetensors"
 POSITIONS = 65536
-"""Positions of one pass through the module, unless told otherwise."""
+"""Positions of one pass through the module, unless set otherwise."""
 
 
 class ModulePolicy(Trainable, ABC):
@@ -36,7 +36,7 @@ class ModulePolicy(Trainable, ABC):
     def score(self, inputs: Any, *, entropy: bool, values: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return log-probs, entropies and values of some rows, each [B,T]; beyond a row's length they may be anything.
 
-        The graph is kept if gradients are enabled. Values are asked for only where there is a critic.
+        The graph is kept if gradients are enabled. Values are requested only where there is a critic.
         """
 
     def new_critic(self) -> nn.Module:
@@ -168,7 +168,7 @@ class ModulePolicy(Trainable, ABC):
             self._refuse("cross-entropies at another temperature")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise InputError(f"{type(self).__name__} is asked for {what}", "it has none", "Take a method without them")
+        raise InputError(f"{type(self).__name__} is to give {what}", "it has none", "Take a method without them")
 
 
 def _laid(parts: Sequence[Tensor | None], order: Sequence[int], inputs: PolicyInputs) -> Tensor | None:

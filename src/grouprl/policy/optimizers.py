@@ -33,7 +33,7 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Return the optimiser that `optim` names over `parameters`, with a learning rate and weight decay of the phase.
 
-    `optim.betas` reach optimisers that have betas. AdamW takes its step in one fused kernel unless told otherwise.
+    `optim.betas` reach optimisers that have betas. AdamW takes its step in one fused kernel unless set otherwise.
 
     Raises:
         InputError: an unknown name or setting (with the nearest known ones), or values that the optimiser refuses.
@@ -62,7 +62,7 @@ def optimizer_class(optim: Optim) -> type[Any]:
     taken = [name for name in inspect.signature(kind).parameters if name not in OWN]
     for name in optim.settings:
         if name in (*OWN, "betas", "weight_decay"):
-            raise InputError(f"optim.settings.{name}", f"it stands one level higher, as optim.{name}")
+            raise InputError(f"optim.settings.{name}", f"it belongs one level higher, as optim.{name}")
         if name not in taken:
             raise InputError(f"unknown key 'optim.settings.{name}'", remedy=suggest(name, taken))
     plain = type(optim)()

@@ -37,9 +37,9 @@ class PassSettings:
     """What is forced ("on"), forbidden ("off") or chosen ("auto").
 
     Attributes:
-        packing: several sequences in one row without padding, blind to each other.
-        shared_prefix: a prompt goes through the model once for all its responses; the lean engine takes this further,
-            to whatever rows begin with alike.
+        packing: several sequences in one row without padding, without attending to each other.
+        shared_prefix: a prompt goes through the model once for all its responses; the lean engine extends this,
+            to any beginning that rows share.
         checkpointing: only each layer's input is kept for the backward pass; a third more computation.
     """
 
@@ -114,7 +114,7 @@ def bytes_per_token(config: Any, itemsize: int) -> int:
 
 
 def cached_tokens(config: Any, device: torch.device) -> int:
-    """Return how many tokens a pass may have on a CPU: what its layers compute shall stay near its cache."""
+    """Return how many tokens a pass may have on a CPU: what its layers compute should stay near its cache."""
     _, *sizes = sizes_of(config)
     return tokens_in_cache(numbers_per_token(*sizes), device.type)
 

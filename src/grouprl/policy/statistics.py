@@ -1,4 +1,4 @@
-"""What a policy tells of its distributions besides log-probs: on demand, exact, never [B,T,V] at once."""
+"""Statistics of a policy's distributions besides log-probs: on demand, exact, never [B,T,V] at once."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def top(policy: CausalPolicy, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
 def add_statistics(policy: CausalPolicy, batch: Batch, names: Sequence[str]) -> Batch:
     """Return the batch with the statistics that `names` (a method's needs) calls "stats.NAME", padded to its width.
 
-    Other names and what the batch holds already are passed over, and so is "stats.cross", which the loss is given.
+    Other names and what the batch holds already are skipped, and so is "stats.cross", which the loss receives.
 
     Raises:
         InputError: an unknown statistic, a batch without token ids, or "stats.influence" without `correct_b`.

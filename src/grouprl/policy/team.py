@@ -48,7 +48,7 @@ class TeamPolicy(Trainable):
             if member.tokenizer.get_vocab() != first.tokenizer.get_vocab() or member.eos_ids != first.eos_ids:
                 raise InputError(
                     f"the agent {name!r} has other tokens than {next(iter(self.members))!r}",
-                    "agents hear each other's words as tokens, so all have the same vocabulary and end tokens",
+                    "agents read each other's texts as tokens, so all have the same vocabulary and end tokens",
                     "Give them models of one family",
                 )
         self.tokenizer, self.temperature = first.tokenizer, first.temperature
@@ -66,7 +66,7 @@ class TeamPolicy(Trainable):
         for name in agents:
             if name not in self.members:
                 raise InputError(
-                    f"nobody here is the agent {name!r}",
+                    f"no policy here is the agent {name!r}",
                     f"this team is {', '.join(self.members)}",
                     "Take a task with these agents",
                 )
@@ -172,7 +172,7 @@ class TeamPolicy(Trainable):
     def statistics(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: statistics of one policy's distribution are not offered for several."""
         raise InputError(
-            "statistics of the policy are asked for",
+            "statistics of the policy are requested",
             "they are offered for one policy, and each agent has its own here",
             "Set model.agents: shared, or take a method without them",
         )
@@ -206,7 +206,7 @@ class TeamPolicy(Trainable):
 def by_agent(tokens: Tokens) -> Iterator[tuple[int, list[int], Tokens]]:
     """Yield each agent that has rows, its rows, and their tokens.
 
-    Raises InputError where rows do not say whose they are.
+    Raises InputError where rows do not name their agents.
     """
     if tokens.agents is None:
         raise InputError("rows without agents", "each row is scored by the policy of its agent", "Set Tokens.agents")

@@ -25,7 +25,7 @@ def choose_threads(requested: int | str = "auto") -> int:
     A number is taken as it is. "auto" honours OMP_NUM_THREADS; without it, the cores this process may use less
     the load of the last minute (as the system reports it) are taken if at least four remain (at most 16), else one.
     The load changes from minute to minute and sums depend on the number of threads: a run that shall be repeated
-    or resumed to the bit must store the completion and pass it as `requested`.
+    or resumed to the bit must store the result and pass it as `requested`.
 
     Raises:
         InputError: `requested` is neither "auto" nor a positive integer.
@@ -41,7 +41,7 @@ def choose_threads(requested: int | str = "auto") -> int:
 
 
 def set_threads(requested: int | str = "auto") -> int:
-    """Choose as `choose_threads` does, tell torch, and return the number."""
+    """Choose as `choose_threads` does, set torch's, and return the number."""
     count = choose_threads(requested)
     torch.set_num_threads(count)
     return count

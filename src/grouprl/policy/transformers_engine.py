@@ -49,7 +49,7 @@ class PassLayout:
 
 
 class TransformersEngine:
-    """The model's own forward pass: right for every architecture.
+    """The model's own forward pass: correct for every architecture.
 
     Args:
         model: the model, plain or wrapped by peft.

@@ -1,4 +1,4 @@
-"""Which tokens of several rows have the same history: a causal model says the same of them, so it reads them once.
+"""Which tokens of several rows have the same history: a causal model computes the same for them, so it reads them once.
 
 Rows are laid out as a tree. A prompt that several completions share is the commonest case; completions that begin
 alike, branches of one episode and prompts behind one instruction are others.

@@ -63,7 +63,7 @@ class PromptHistory:
         return index in self._visits
 
     def visits(self, index: int) -> tuple[Visit, ...]:
-        """Return the remembered visits of prompt `index`, oldest first; () if it was never asked."""
+        """Return the remembered visits of prompt `index`, oldest first; () if it was never sampled."""
         return tuple(self._visits.get(index, ()))
 
     def last(self, index: int) -> Visit | None:
@@ -81,11 +81,11 @@ class PromptHistory:
         return self._moments.get(index, Moments(0, 0.0, 0.0))
 
     def indices(self) -> list[int]:
-        """Return the numbers of all prompts that were asked."""
+        """Return the numbers of all prompts that were sampled."""
         return sorted(self._visits)
 
     def at(self, step: int) -> dict[int, list[Visit]]:
-        """Return the visits of `step` by prompt, of prompts that were not asked again later."""
+        """Return the visits of `step` by prompt, of prompts that were not sampled again later."""
         latest = {i: v for i, v in self._visits.items() if v[-1].step == step}
         return {i: [v for v in latest[i] if v.step == step] for i in sorted(latest)}
 

@@ -1,4 +1,4 @@
-"""What is asked of the policy: a prompt, shown in some form, answered so many times, in some way."""
+"""What is requested of the policy: a prompt, shown in some form, with so many completions, sampled in some way."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class RolloutRequest:
     completions: int
     """How many completions are sampled."""
     first: int = 0
-    """Number of the first completion: further completions to the same ordinal need numbers of their own."""
+    """Number of the first completion: further completions of the same ordinal need numbers of their own."""
     prompt: Prompt | None = None
-    """What the policy is shown; None: the prompt's own prompt."""
+    """The prompt that the policy sees; None: the example's own."""
     prefix: tuple[int, ...] = ()
     """Token ids that every completion begins with. They are scored with the completion and never trained on."""
     prefix_turns: tuple[tuple[int, ...], ...] = ()
-    """Token ids of the first turns of every episode: acted out in its environment before the policy goes on."""
+    """Token ids of the first turns of every episode: acted out in its environment before the policy continues."""
     opening: Prompt | None = None
-    """What an episode shows in the place of its first observation, such as the same with advice; None: that itself."""
+    """What an episode shows in the place of its first observation, such as the same with advice; None: nothing else."""
     prefix_observations: tuple[str, ...] = ()
-    """What those turns showed when they were first played, one text each; another one now is an error. () unchecked."""
+    """What those turns showed when they were first played, one text each; another one is an error. (): unchecked."""
     train_prefix: bool = False
     """Whether `prefix_turns` count as the policy's own tokens, with the log-probs that it has for them now."""
     luck: int | None = None

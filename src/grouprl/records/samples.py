@@ -33,7 +33,7 @@ class ScoredSamples:
     index_b: np.ndarray
     """[B] number of the prompt in the task's training split."""
     sample_b: np.ndarray
-    """[B] number of the completion of its prompt. Several rows of an episode share one."""
+    """[B] number of the completion among those of its prompt. Several rows of an episode share one."""
     rollout: Rollout
     texts: tuple[str, ...]
     scores: Scores
@@ -88,7 +88,7 @@ class ScoredSamples:
 
     @property
     def acted_bt(self) -> np.ndarray:
-        """[B,T] bool: tokens that the policy wrote; what an environment said between them is not acted."""
+        """[B,T] bool: tokens that the policy wrote; what an environment wrote between them is not."""
         acted_bt = self.tokens.present_bt().numpy()
         given_bt = self.extras.get("mask_bt")
         return acted_bt if given_bt is None else acted_bt & given_bt[:, : acted_bt.shape[1]]
@@ -109,7 +109,7 @@ class ScoredSamples:
 
 
 def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
-    """Put several collections one after the other; columns that only some have are zero in the others."""
+    """Concatenate several collections; columns that only some have are zero in the others."""
     if len(parts) == 1:
         return parts[0]
     scores = [part.scores for part in parts]
@@ -135,7 +135,7 @@ def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
 
 
 def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
-    """The rows of `rows` ([N] int or [B] bool); what was given where those are all, in order."""
+    """The rows of `rows` ([N] int or [B] bool); `samples` itself where those are all of them, in order."""
     index = np.flatnonzero(rows) if rows.dtype == bool else rows
     if np.array_equal(index, np.arange(len(samples))):
         return samples
@@ -180,7 +180,7 @@ def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
 
 
 def sort_by_group(samples: ScoredSamples) -> ScoredSamples:
-    """Bring the rows of each group together, groups in the order of their numbers, rows in the order they came."""
+    """Bring the rows of each group together, groups in the order of their numbers, rows in their order."""
     return subset(samples, np.argsort(samples.group_b, kind="stable"))
 
 
@@ -229,7 +229,7 @@ def _callers(batch: Batch) -> Tensor:
 
 
 def _without_empty_turns(batch: Batch) -> Batch:
-    """Set turn and state to -1 where an episode has none: rows of other lengths joined with it left zeros there."""
+    """Set turn and state to -1 where an episode has none: rows of other lengths joined with it have zeros there."""
     assert batch.turn_bt is not None
     turn_bt = torch.where(batch.mask_bt, batch.turn_bt, -1)
     if batch.state_bs is None:
@@ -278,7 +278,7 @@ def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
 
 
 def join_scores(scores: Sequence[Scores]) -> Scores:
-    """Put the scores of several collections one after the other; components that only some have are NaN elsewhere."""
+    """Concatenate the scores of several collections; components that only some have are NaN elsewhere."""
     names = list(dict.fromkeys(name for s in scores for name in s.components))
     missing = [np.full(len(s.reward_b), np.nan) for s in scores]
     return Scores(

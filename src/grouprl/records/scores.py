@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Status = Literal["ok", "not_applicable", "error", "bad_value", "timeout"]
 FAILED: tuple[Status, ...] = ("error", "bad_value", "timeout")
 By = Literal["reward", "environment", "demonstration"]
-"""Whose fault it is that an answer has no score, or that there is none to imitate."""
+"""Who is to blame that a completion has no score, or that there is no demonstration."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Problem:
     by: By = "reward"
 
     def __str__(self) -> str:
-        return f"sample {self.sample_id}: {self.what} (answer: {self.completion!r})"
+        return f"sample {self.sample_id}: {self.what} (completion: {self.completion!r})"
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The verdicts on B samples.
+    """The scores of B samples.
 
     `reward_b` is float64 [B] and NaN exactly where `status_b` is not "ok"; `components` holds float64 [B] per named
     component, NaN where a sample lacks it; `correct_b` is bool [B], the raw outcome; `status_b` is [B] of `Status`.
@@ -43,7 +43,7 @@ class Scores:
     status_b: NDArray[np.str_]
     problems: list[Problem]
     graded: bool = False
-    """Whether a reward is a matter of degree and nobody says what is right; `correct_b` then means reward >= 1."""
+    """Whether the reward is graded and does not say what is right; `correct_b` then means reward >= 1."""
 
     @property
     def ok_b(self) -> NDArray[np.bool_]:

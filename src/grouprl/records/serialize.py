@@ -1,4 +1,4 @@
-"""Rows as plain data, for what a data part remembers: exact, and without what the task can say again."""
+"""Rows as plain data, for what a data part remembers: exact, and without what the task can supply again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARRAYS = ("group_b", "index_b", "sample_b", "kept_b", "source_b", "foreign_b")
 
 
 def pack(samples: ScoredSamples) -> Packed:
-    """Return rows as plain data; prompts are kept by number and id alone, prompts where they are not the prompt's.
+    """Return rows as plain data; examples are kept by number and id alone, prompts where they are not the example's.
 
     `unpack` with the same task gives the same rows back.
     """
@@ -117,7 +117,7 @@ def _prompt(plain: Any) -> Prompt:
 
 
 def _example(task: Task, index: int, name: str) -> Example:
-    """Example `index` of the training split, or the variant of it that is called `name`."""
+    """Example `index` of the training split, or its variant called `name`."""
     example = task.example("train", index)
     if example.id == name:
         return example
@@ -127,5 +127,5 @@ def _example(task: Task, index: int, name: str) -> Example:
     raise InputError(
         f"the task '{task.name}' has no prompt '{name}' (number {index})",
         "stored rows belong to the prompts they were sampled for",
-        "Go on with the task that the run began with",
+        "Continue with the task that the run began with",
     )

@@ -82,7 +82,7 @@ class Tokens:
 
     @cached_property
     def tree(self) -> Histories:
-        """The rows laid out by what they begin with alike."""
+        """The rows laid out as a tree of shared beginnings."""
         return histories(read_rows(self))
 
     @property
@@ -96,14 +96,14 @@ class Tokens:
         return self.max_response
 
     def joined(self, others: Sequence[Tokens]) -> Tokens:
-        """Return these rows and those of `others`, one after the other.
+        """Return these rows and those of `others`, concatenated.
 
         Raises:
-            InputError: some rows say whose they are and others do not.
+            InputError: some rows name their agents and others do not.
         """
         parts = (self, *others)
         if len({part.agents is None for part in parts}) > 1:
-            raise InputError("rows with agents beside rows without", "all rows say whose they are, or none does")
+            raise InputError("rows with agents beside rows without", "all rows name their agents, or none does")
         agents = None if self.agents is None else tuple(i for part in parts for i in part.agents or ())
         prompts = tuple(ids for part in parts for ids in part.prompt_ids)
         return Tokens(prompts, tuple(ids for part in parts for ids in part.response_ids), agents)

@@ -23,7 +23,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a row for people and for playing it again."""
+    """What is kept of a row for readers and for replaying it."""
 
     agent: str
     ended: str

@@ -1,4 +1,4 @@
-"""Rewards: plain functions that score an answer, and the checked way to call them."""
+"""Rewards: plain functions that score a completion, and the checked way to call them."""
 
 from grouprl.core.importing import import_object
 from grouprl.records.scores import Problem, Scores
@@ -9,17 +9,17 @@ from grouprl.rewards.loading import load_reward, reward_names
 from grouprl.rewards.puzzles import number_after_bar, reaches_target
 from grouprl.rewards.scoring import score
 from grouprl.rewards.self_test import check_reward
-from grouprl.rewards.validation import CombinedReward, Judge, combine
+from grouprl.rewards.validation import CombinedReward, VerdictReward, combine
 
 __all__ = [
     "Columns",
     "CombinedReward",
     "ErrorPolicy",
-    "Judge",
     "KnownExample",
     "Problem",
     "Reward",
     "Scores",
+    "VerdictReward",
     "check_reward",
     "combine",
     "contains_answer_tag",

@@ -1,4 +1,4 @@
-"""How near a sentence is to what it might have been: BLEU as a reward."""
+"""How near a sentence is to its references: BLEU as a reward."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDER = 4
     ("", {"references": ["ann is 7"]}, False),
 )
 def bleu(completion: str, references: Sequence[str]) -> dict[str, float]:
-    """Return smoothed sentence BLEU-4 against one or more references, as BLEUBERI pays it (arXiv 2505.11080).
+    """Return smoothed sentence BLEU-4 against one or more references, as BLEUBERI rewards it (arXiv 2505.11080).
 
     `correct` is 1 for one of the references, word for word.
 
@@ -46,7 +46,7 @@ def sentence_bleu(text: str, references: Sequence[str]) -> float:
 
 
 def matches(said: Sequence[str], wanted: Sequence[Sequence[str]], n: int) -> int:
-    """Return how many n-grams of a text some reference has, each as often as it has it most."""
+    """Return how many n-grams of a text some reference has, each as often as the reference with most of it."""
     most: Counter[tuple[str, ...]] = Counter()
     for reference in wanted:
         most |= ngrams(reference, n)
@@ -59,5 +59,5 @@ def ngrams(text: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def words(text: str) -> list[str]:
-    """Return words and signs, capitals kept."""
+    """Return words and punctuation, capitals kept."""
     return WORD.findall(text)

@@ -1,6 +1,6 @@
 """Built-in rewards: usable alone, by name in a configuration, and as examples of how to write one.
 
-Each is 1.0 or 0.0 and carries known-right and known-wrong answers (`check_reward`). A column that makes no sense,
+Each is 1.0 or 0.0 and carries known-right and known-wrong completions (`check_reward`). A column that makes no sense,
 such as an answer without a number for `numeric_match`, raises: it is a fault of the data, not of the model.
 """
 
@@ -84,7 +84,7 @@ def regex_format(completion: str, pattern: str = THINK_THEN_ANSWER) -> float:
     as a pattern may take for ever on a text that a model finds; then the text does not match.
 
     Raises:
-        re.error: if the pattern is none.
+        re.error: if it is not a pattern.
     """
     if pattern == THINK_THEN_ANSWER:  # this one ends on every text
         return float(fullmatch(pattern, completion))
@@ -116,13 +116,13 @@ def math_equal(completion: str, answer: Any, evaluated: bool = True) -> float:
     The final answer is the content of the last `\\boxed{…}`; where nothing is boxed, the rule goes on as
     `grouprl.rewards.math_text` states it. Numbers are compared exactly, elements of tuples and intervals in their
     order, those of sets and lists in any. Sympy compares formulas in a process of its own with a limit of time and
-    memory; what does not end there is no right answer.
+    memory; what does not end there is wrong.
 
     Args:
         completion: what the model wrote.
         answer: the gold: LaTeX with or without dollar signs, or a worked solution with a box.
         evaluated: whether a gold that is a number has to be met by a number in which nothing is left to compute, so
-            that the question, written into the box, is no answer.
+            that the problem, copied into the box, is not an answer.
 
     Raises:
         MissingExtra: without the package math-verify.

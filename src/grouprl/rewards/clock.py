@@ -1,4 +1,4 @@
-"""The clock of the answer that is being judged, so that a reward that starts programs can give them less than it has.
+"""The clock of the completion being scored, so that a reward can give the programs it starts less time than it has.
 
 A worker sets it; where a reward runs in the trainer's process there is none.
 """
@@ -16,13 +16,13 @@ _DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
 def left() -> float | None:
-    """Return the seconds until the answer is given up, at least 0; None where nobody gives it up."""
+    """Return the seconds until scoring is given up, at least 0; None where there is no limit."""
     deadline = _DEADLINE.get()
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def each_within(seconds: float | None, found: Iterator[Item]) -> Iterator[Item]:
-    """Yield what `found` does, `seconds` being there for every item of it; None: no clock."""
+    """Yield what `found` does, with `seconds` for each item; None: no clock."""
     while True:
         token = _DEADLINE.set(None if seconds is None else time.monotonic() + seconds)
         try:

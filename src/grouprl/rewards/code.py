@@ -1,7 +1,7 @@
 """A reward for programs: they run in the sandbox, and what they return is compared outside of it.
 
 The program learns the inputs of the tests but never the results that are expected, so nothing that it prints, writes
-or pretends can stand for a right answer, save the right answer. What a call returned leaves the sandbox through a pipe
+or pretends can pass for a right result, except the right result. What a call returned leaves the sandbox through a pipe
 before the next call begins, so that nothing that happens later can change it.
 """
 
@@ -130,10 +130,10 @@ def _settings(given: Mapping[str, Any] | SandboxSettings | None) -> SandboxSetti
 
 
 def _plain(tests: Any, function: str) -> list[dict[str, Any]]:
-    """Return the tests as JSON has them.
+    """Return the tests as JSON values.
 
     Raises:
-        InputError: if they have another form, or expect what is no JSON value, such as infinity.
+        InputError: if they have another form, or expect something that JSON cannot hold, such as infinity.
     """
     keys = {"arguments", "result"} if function else {"stdin", "stdout"}
     if (
@@ -152,7 +152,7 @@ def _plain(tests: Any, function: str) -> list[dict[str, Any]]:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"The tests of a program are {str(tests)[:80]!r}: {error}",
-            "arguments and results are JSON values; NaN and infinity are none",
+            "arguments and results are JSON values; NaN and infinity are not",
         ) from error
 
 
@@ -161,7 +161,7 @@ def _call_all(code: str, tests: Sequence[Mapping[str, Any]], function: str, sett
     inputs = json.dumps([test["arguments"] for test in tests])
     harness = f"import sys\nsys.argv[1:] = [{function!r}]\n{HARNESS}"
     files: dict[str, str | bytes] = {"inputs.json": inputs, "answer.py": code.encode(errors="surrogatepass")}
-    # The results have the room that files have, as they were files if they were not read at once.
+    # Results get as much room as files: they would be files if they were not read at once.
     seconds = min(settings.seconds, _Budget(settings.seconds).left())
     roomy = settings.model_copy(update={"output_kb": min(1 << 14, settings.disk_mb << 10), "seconds": seconds})
     written = _run(roomy, harness, files=files).stdout
@@ -188,7 +188,7 @@ def _read_and_print(
 
 
 class _Budget:
-    """The time that all programs of one answer may take together: what they ask for, within the reward's own."""
+    """The time that all programs of one completion may take together: as the settings say, within the reward's own."""
 
     def __init__(self, wanted: float) -> None:
         own = clock.left()
@@ -256,7 +256,7 @@ def _result(line: str) -> Any:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _finite(text: str) -> float:

@@ -2,8 +2,8 @@
 
 A reward is a plain function. Three forms are accepted, and each may be `async`:
 
-- one answer: `reward(completion: str, **columns) -> float | bool | dict[str, float] | None`
-- many answers, when the first parameter is named `completions`: `reward(completions: list[str], **columns) -> list`,
+- one completion: `reward(completion: str, **columns) -> float | bool | dict[str, float] | None`
+- many completions, if the first parameter is named `completions`: `reward(completions: list[str], **columns) -> list`,
   where each column is a list too
 - a `CombinedReward`, made by `grouprl.rewards.combine`
 
@@ -33,7 +33,7 @@ LONGEST_MESSAGE = 4000
 
 @dataclass(frozen=True)
 class KnownExample:
-    """An answer whose verdict is known: what a reward is checked against before it is trusted."""
+    """A completion whose correctness is known: a reward is checked on it before it is trusted."""
 
     completion: str
     columns: Columns
@@ -46,7 +46,7 @@ class Crowded(RunError):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a reward or an environment did instead of what it should: a sentence, and the traceback if it raised."""
+    """How a reward or an environment failed: a sentence, and the traceback if it raised."""
 
     what: str
     trace: str = ""
@@ -56,7 +56,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a reward function wants: one answer or a list of them, and which columns."""
+    """What a reward function takes: one completion or a list of them, and which columns."""
 
     batch: bool
     required: tuple[str, ...]
@@ -84,7 +84,7 @@ def missing_column(name: str, columns: Columns, reward: Reward, where: str) -> I
 
 
 def known_examples(*examples: tuple[str, Columns, bool]) -> Callable[[Function], Function]:
-    """Declare known-right and known-wrong answers of a reward, for `check_reward`."""
+    """Declare known-right and known-wrong completions for a reward, for `check_reward`."""
 
     def attach(function: Function) -> Function:
         function.examples = tuple(KnownExample(*example) for example in examples)  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def known_examples(*examples: tuple[str, Columns, bool]) -> Callable[[Function],
 
 
 def reward_name(reward: Reward) -> str:
-    """Return the name under which messages speak of a reward."""
+    """Return the name by which messages refer to a reward."""
     inner = getattr(reward, "func", reward)  # functools.partial keeps its function in .func
     return getattr(inner, "__name__", type(inner).__name__)
 
@@ -103,7 +103,7 @@ def inspect_reward(reward: Reward) -> Signature:
     """Read from the function's parameters how it wants to be called.
 
     Raises:
-        InputError: if it is not callable or has no parameter for the answer.
+        InputError: if it is not callable or has no parameter for the completion.
     """
     if not callable(reward):
         raise InputError(f"The reward {reward!r} is not callable", "a reward is a function")
@@ -111,7 +111,7 @@ def inspect_reward(reward: Reward) -> Signature:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in positional:
         raise InputError(
-            f"Reward '{reward_name(reward)}' has no parameter for the answer",
+            f"Reward '{reward_name(reward)}' has no parameter for the completion",
             "the first parameter receives the completion (or, named 'completions', the list of them)",
         )
     named = [p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -124,19 +124,19 @@ def inspect_reward(reward: Reward) -> Signature:
 
 
 def takes_batch(reward: Reward) -> bool:
-    """Whether a plain reward receives all answers in one call."""
+    """Whether a plain reward receives all completions in one call."""
     return inspect_reward(reward).batch
 
 
 def is_async(reward: Reward) -> bool:
-    """Whether a plain reward is a coroutine function, so that its answers are worth awaiting together."""
+    """Whether a plain reward is a coroutine function, so that its calls are worth awaiting together."""
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
 
 
 def call_each(
     reward: Reward, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str]
 ) -> Iterator[Any | Failure]:
-    """Call a plain reward that takes one answer on one sample after the other, as the results are asked for.
+    """Call a plain reward that takes one completion on one sample after the other, as the results are read.
 
     The rules are those of `call_reward`.
     """
@@ -155,7 +155,7 @@ def call_reward(
 ) -> list[Any | Failure]:
     """Call a plain reward on every sample and return what it returned, or a `Failure` where it raised.
 
-    Answers of an async reward that take longer than `timeout` seconds are given up. `Exception` and `SystemExit` are
+    Calls of an async reward that take longer than `timeout` seconds are given up. `Exception` and `SystemExit` are
     caught; an interrupt ends the run. A missing optional package and a missing column are not a matter of one sample
     and are raised.
     """
@@ -175,9 +175,9 @@ def _call_batch(
     if not isinstance(value, Failure):
         value = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(value, (list, tuple)):
-            value = Failure(f"the batch reward returned {type(value).__name__}, not a list with one value per answer")
+            value = Failure(f"the batch reward returned {type(value).__name__}, not a list of a value per completion")
         elif len(value) != len(completions):
-            value = Failure(f"the batch reward returned {len(value)} values for {len(completions)} answers")
+            value = Failure(f"the batch reward returned {len(value)} values for {len(completions)} completions")
     return [value] * len(completions) if isinstance(value, Failure) else list(value)
 
 
@@ -207,8 +207,8 @@ def _failure(error: BaseException) -> Failure:
 
 
 def overdue(seconds: float) -> str:
-    """Return the sentence about an answer that took longer than it may."""
-    return f"the reward gave no verdict within {seconds:g} s"
+    """Return the sentence about a completion whose scoring took too long."""
+    return f"the reward returned nothing within {seconds:g} s"
 
 
 def _await_all(values: list[Any], timeout: float | None) -> list[Any]:

@@ -16,7 +16,7 @@ Mode = Literal["drop_row", "drop_group", "zero", "raise"]
 class ErrorPolicy:
     """Decide which samples stay when a reward or environment failed on some, and stop the run if that is too often.
 
-    Modes: "drop_row" leaves out the sample; "drop_group" its whole group, so that no group is judged by the part of
+    Modes: "drop_row" leaves out the sample; "drop_group" its whole group, so that no group is compared by the part of
     it that happened to be scored; "zero" gives it reward 0 and keeps it; "raise" stops at the first failure.
     A sample to which the reward does not apply (None) is left out by itself in every mode and is no failure, unless
     it applies to no sample of the batch at all.
@@ -48,7 +48,7 @@ class ErrorPolicy:
         self._recent: list[bool] = []
 
     def apply(self, scores: Scores, group_b: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return which of the B samples to keep: bool [B]; `group_b` [B] says which question each answers.
+        """Return which of the B samples to keep: bool [B]; `group_b` [B] says which prompt each belongs to.
 
         In mode "zero", failed entries of `scores.reward_b` are set to 0 in place.
 

@@ -1,4 +1,4 @@
-"""Gates: a value that penalties only ever take away from."""
+"""Gates: a value that penalties can only lower."""
 
 from __future__ import annotations
 

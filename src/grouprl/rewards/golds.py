@@ -1,4 +1,4 @@
-"""Answers that are right by definition: the gold of a row, written as the built-in reward wants it written."""
+"""Answers that are right by definition: the gold of a row, written as the built-in reward expects it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def own_answer(reward: Reward, columns: Columns) -> str | None:
     """Return the gold of a row as a completion that the reward must find right; None where it has no gold.
 
     Raises:
-        Exception: whatever a gold of the wrong kind leads to.
+        Exception: whatever a gold of the wrong kind raises.
     """
     while isinstance(reward, partial):
         reward = reward.func

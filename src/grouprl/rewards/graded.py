@@ -28,12 +28,12 @@ def right_number(answer: Any) -> Fraction:
     """Return the number in a column, exactly as it is written, with all its digits.
 
     Raises:
-        ValueError: if it is none, or infinite.
+        ValueError: if it is not a number, or infinite.
     """
     try:
         return Fraction(str(answer).strip().replace(",", ""))
     except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"the column 'answer' is no number: {str(answer)[:80]!r}") from error
+        raise ValueError(f"the column 'answer' is not a number: {str(answer)[:80]!r}") from error
 
 
 def relative_gap(said: float | Fraction, right: float | Fraction) -> float:

@@ -1,4 +1,4 @@
-"""Calls in processes of their own: for verifiers that may hang, eat memory or run what a completion says.
+"""Calls in processes of their own: for verifiers that may hang, use up memory or run a completion as code.
 
 What a completion causes (no end, no memory, an exception, a forbidden act) comes back as `Spoiled` and is a reward of
 0 to whoever asks. What the machine causes (no process can be started, too little processor time) is raised: a call is

@@ -1,4 +1,4 @@
-"""The process in which single calls run apart: a script that imports what is asked for and forks for each call.
+"""The process in which single calls run apart: a script that imports the function and forks for each call.
 
 A call gets a process of its own, so it begins in the same state as every other and cannot change what comes after it.
 Its processor time and memory are limited by the kernel, which also ends a call that hangs inside of C code. A hook
@@ -121,7 +121,7 @@ def _answer(
 
 
 def _guard(runs_text: bool) -> Any:
-    """Return a hook that ends the process on what a verifier has no business to do."""
+    """Return a hook that ends the process on what a verifier must not do."""
 
     def hook(event: str, values: tuple[Any, ...]) -> None:
         if event == "open":

@@ -12,7 +12,7 @@ from grouprl.core.errors import GrouprlError, InputError
 from grouprl.rewards.clock import each_within
 from grouprl.rewards.isolated import ALLOWANCE
 from grouprl.rewards.transport import unpack
-from grouprl.rewards.validation import judge, judge_each
+from grouprl.rewards.validation import verdicts_each, verdicts_of
 
 
 def serve(hello: dict[str, Any], jobs: Iterator[Any], replies: int) -> None:
@@ -29,15 +29,15 @@ def serve(hello: dict[str, Any], jobs: Iterator[Any], replies: int) -> None:
     reply("loaded")
     for examples in hello["examples"]:  # what is imported at the first call is imported before the clock runs
         with contextlib.suppress(GrouprlError):
-            judge(reward, *examples)
+            verdicts_of(reward, *examples)
     reply("ready")
     for number, mode, texts, columns, ids, weights, correct_at, timeout in jobs:
         ALLOWANCE.timeout = timeout
         try:
             if mode == "each":
-                found = each_within(timeout, judge_each(reward, texts, columns, ids, weights, correct_at))
+                found = each_within(timeout, verdicts_each(reward, texts, columns, ids, weights, correct_at))
             else:
-                found = iter(judge(reward, texts, columns, ids, weights, correct_at, timeout))
+                found = iter(verdicts_of(reward, texts, columns, ids, weights, correct_at, timeout))
             for place, v in enumerate(found):
                 parts = dict(v.components)
                 reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace, v.graded)

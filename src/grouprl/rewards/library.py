@@ -81,7 +81,7 @@ FORMS = {
 SIGNS = " .,;:!?*_'\"`$"
 """What may stand around an answer without changing it."""
 JUNK = ("", "x", "nan", "-", "[[[]]]", "{}", "True False", "9" * 5000, "\0")
-"""No dataset's answers: what is paid for one of these is paid for nothing."""
+"""No dataset's answers: a score above 0 for one of these is wrong."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class LibraryScore:
         return LibraryScore, (self.recipe,)
 
     def __call__(self, completion: str, entry: Mapping[str, Any]) -> float:
-        """Score one answer to the question that `entry` describes; 0 where the scorer raises or does not end."""
+        """Score one answer to the problem that `entry` describes; 0 where the scorer raises or does not end."""
         tagged = ANSWER_TAG.findall(completion)
         text = (tagged[-1] if tagged else completion).strip()
         if not may_be_scored(self.recipe[0], text, entry):
@@ -145,7 +145,7 @@ def hedged(text: str, own: str) -> bool:
 
 
 def problems(name: str, score: Callable[[str, Any], float], entries: list[Mapping[str, Any]]) -> list[str]:
-    """Return in words what a scorer pays that it should not, and which of the library's own answers it refuses."""
+    """Return in words what a scorer rewards that it should not, and which of the library's own answers it refuses."""
     found = []
     for entry in entries:
         own = entry["answer"]

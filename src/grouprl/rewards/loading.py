@@ -72,7 +72,7 @@ def reward_names() -> list[str]:
 
 
 def load_reward(spec: RewardSpec) -> Reward:
-    """Return the reward that a configuration asks for.
+    """Return the reward that a configuration names.
 
     Args:
         spec: a built-in name; "pkg.module:function" or "path/to/file.py:function"; a mapping with "name" (either of

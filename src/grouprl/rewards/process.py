@@ -24,7 +24,7 @@ from grouprl.rewards.worker import LENGTH
 KEPT_OUTPUT = 4000
 """Bytes of a worker's last output that are kept."""
 LONGEST_REPLY = 1 << 20
-"""Bytes of a line where nothing else is said; more is no reply."""
+"""Bytes of a line unless set otherwise; a longer one is not a reply."""
 STACK_SECONDS = 0.5
 """How long a worker that hangs may take to say where."""
 FAREWELL_SECONDS = 0.5
@@ -33,7 +33,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class BadReply(Exception):
-    """A worker sent something that is no reply."""
+    """A worker sent something that is not a reply."""
 
 
 class WorkerProcess:
@@ -128,7 +128,7 @@ class WorkerProcess:
         os.close(self._lifeline)
 
     def hang_up(self) -> None:
-        """Ask for nothing more: an idle process ends by itself, so that what it registered for its exit runs."""
+        """Send nothing more: an idle process ends by itself, so that what it registered for its exit runs."""
         self.requests.close()
 
     def dismiss(self) -> None:
@@ -158,7 +158,7 @@ def read_verdict(values: list[Any]) -> tuple[int, Verdict]:
     """Return the place and the verdict that a reply states.
 
     Raises:
-        BadReply: it is none.
+        BadReply: it is not one.
     """
     if len(values) != 8:
         raise BadReply(repr(values)[:60])

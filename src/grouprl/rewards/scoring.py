@@ -10,7 +10,7 @@ import numpy as np
 from grouprl.core.errors import InputError, suggest
 from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.contract import Columns, Reward
-from grouprl.rewards.validation import Verdict, judge
+from grouprl.rewards.validation import Verdict, verdicts_of
 
 SHOWN_CHARACTERS = 200
 
@@ -24,13 +24,13 @@ def score(
     weights: Mapping[str, float] | None = None,
     correct_at: float = 1.0,
 ) -> Scores:
-    """Score B answers and check every value.
+    """Score B completions and check every value.
 
     Args:
         reward: any form of the contract (`grouprl.rewards.contract`).
-        completions: B answers.
-        columns: B mappings, the columns of each answer's question.
-        ids: B names, by which messages speak of the samples.
+        completions: B completions.
+        columns: B mappings, the columns of each completion's prompt.
+        ids: B names, by which messages refer to the samples.
         weights: of components, for a reward that returns a dict without a total; a component not named weighs 1.
         correct_at: a sample without the key "correct" is correct when its total reaches this.
 
@@ -46,18 +46,18 @@ def score(
             f"score() got {len(completions)} completions, {len(columns)} columns and {len(ids)} ids",
             "each sample has one of each",
         )
-    verdicts = judge(reward, completions, columns, ids, weights or {}, correct_at)
+    verdicts = verdicts_of(reward, completions, columns, ids, weights or {}, correct_at)
     _check_weights(weights or {}, verdicts)
     return _collect(verdicts, completions, ids)
 
 
 def _check_weights(weights: Mapping[str, float], verdicts: list[Verdict]) -> None:
     known = {key for verdict in verdicts for key in verdict.components}
-    judged = any(verdict.status == "ok" for verdict in verdicts)
+    scored = any(verdict.status == "ok" for verdict in verdicts)
     for name, weight in weights.items():
         if not math.isfinite(weight):
             raise InputError(f"The weight of component '{name}' is {weight}", "a weight is a finite number")
-        if judged and name not in known:
+        if scored and name not in known:
             raise InputError(
                 f"The weights name '{name}', but the reward returns no such component",
                 remedy=suggest(name, known) if known else "The reward returns a single number.",

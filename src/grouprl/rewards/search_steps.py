@@ -1,4 +1,4 @@
-"""Rewards of single steps of a search: which sub-question is asked where, and the answer in the end."""
+"""Rewards of single steps of a search: which sub-question is sent where, and the answer in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-test of a reward: does it tell known-right answers from known-wrong ones?"""
+"""The self-test of a reward: does it tell known-right completions from known-wrong ones?"""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from grouprl.rewards.scoring import score
 
 
 def check_reward(reward: Reward, examples: Sequence[KnownExample] | None = None, *, correct_at: float = 1.0) -> int:
-    """Score answers whose verdict is known and return how many were checked, 0 if there are none.
+    """Score completions whose correctness is known and return how many were checked, 0 if there are none.
 
     Args:
         reward: any form of the contract.
-        examples: known-right and known-wrong answers; those that the reward declares (`known_examples`) if not given.
+        examples: known-right and known-wrong completions; those that the reward declares (`known_examples`) if absent.
         correct_at: as in `score`.
 
     Raises:
-        InputError: naming the first answer on which the reward fails or gives the wrong verdict.
+        InputError: naming the first completion on which the reward fails or is wrong.
     """
     if examples is None:
         examples = getattr(reward, "examples", ())
@@ -35,6 +35,6 @@ def check_reward(reward: Reward, examples: Sequence[KnownExample] | None = None,
         if correct != example.correct:
             raise InputError(
                 f"Reward '{name}' gives {total:g} to {example.completion!r} with {dict(example.columns)}",
-                f"this answer is known to be {'right' if example.correct else 'wrong'}",
+                f"this completion is known to be {'right' if example.correct else 'wrong'}",
             )
     return len(examples)

@@ -17,7 +17,7 @@ def shapley(
 ) -> dict[Fact, float]:
     """Return the Shapley value of each fact: its mean marginal change of `value` over orders of the facts.
 
-    `value` says what a set of facts is worth, such as the probability of the right diagnosis; it is asked once for
+    `value` says what a set of facts is worth, such as the probability of the right diagnosis; it is called once for
     each set. `orders` is how many random orders are averaged; None: the exact mean over all subsets, 2^n of them.
     The values sum to value(all) - value(none).
 

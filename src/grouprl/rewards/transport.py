@@ -1,4 +1,4 @@
-"""Sending a reward to another process: functions by where they are found, never by their code."""
+"""Sending a reward to another process: functions by their import path, never by their code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judging: what a reward returned, checked, and turned into a verdict per answer; several rewards combined."""
+"""Validation: what a reward returned, checked, and turned into a verdict per completion; several rewards combined."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Verdict:
     by: By = "reward"
     """Who failed, where the status says that somebody did."""
     graded: bool = False
-    """Whether the reward is a matter of degree and nobody says what is right: no "correct", neither 0 nor 1 nor -1."""
+    """Whether the reward is graded and does not say what is right: no "correct", neither 0 nor 1 nor -1."""
 
 
-class Judge(ABC):
-    """Something that gives verdicts on many answers at once, usable wherever a reward is."""
+class VerdictReward(ABC):
+    """Something that gives verdicts on many completions at once, usable wherever a reward is."""
 
     @abstractmethod
-    def judge(
+    def verdicts(
         self,
         completions: Sequence[str],
         columns: Sequence[Columns],
@@ -55,15 +55,15 @@ class Judge(ABC):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return the checked outcome of every sample, as the function `judge` does."""
+        """Return the checked outcome of every sample, as the function `verdicts_of` does."""
 
     def __call__(self, completion: str, **columns: Any) -> dict[str, float] | None:
-        """Score one answer: the total as "reward", components by their names, and "correct"; None: does not apply.
+        """Score one completion: the total as "reward", components by their names, and "correct"; None: does not apply.
 
         Raises:
             InputError: if the reward fails.
         """
-        verdict = self.judge([completion], [columns], ["0"])[0]
+        verdict = self.verdicts([completion], [columns], ["0"])[0]
         if verdict.status == "not_applicable":
             return None
         if verdict.status != "ok":
@@ -72,7 +72,7 @@ class Judge(ABC):
 
 
 @dataclass(frozen=True)
-class CombinedReward(Judge):
+class CombinedReward(VerdictReward):
     """Several named rewards and their weights, usable wherever one reward is. Made by `combine`."""
 
     parts: tuple[tuple[str, Reward, float], ...]
@@ -80,7 +80,7 @@ class CombinedReward(Judge):
     critical: tuple[str, ...] = ()
     """Parts that veto: where one of them is 0, so is the sum."""
 
-    def judge(
+    def verdicts(
         self,
         completions: Sequence[str],
         columns: Sequence[Columns],
@@ -91,8 +91,8 @@ class CombinedReward(Judge):
     ) -> list[Verdict]:
         """Return the weighted sums, part after part."""
         _refuse_weights(weights)
-        judged = [judge(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
-        return [_merge(self, list(row)) for row in zip(*judged, strict=True)]
+        by_part = [verdicts_of(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
+        return [_merge(self, list(row)) for row in zip(*by_part, strict=True)]
 
 
 def plain_rewards(reward: Reward) -> list[Reward]:
@@ -103,7 +103,7 @@ def plain_rewards(reward: Reward) -> list[Reward]:
 
 
 def one_by_one(reward: Reward) -> bool:
-    """Whether nothing is lost by judging one answer after the other: no part takes the whole batch or is async."""
+    """Whether nothing is lost by scoring one completion after the other: no part takes the whole batch or is async."""
     return not any(takes_batch(plain) or is_async(plain) for plain in plain_rewards(reward))
 
 
@@ -114,7 +114,7 @@ def combine(
 
     Args:
         parts: (name, reward, weight) each.
-        correct: the part whose verdict says whether an answer is right; the first one if not given.
+        correct: the part whose verdict says whether a completion is right; the first one if not given.
         critical: parts that veto: where one of them is 0, so is the sum (rubric anchors, Huang et al. 2025).
 
     Raises:
@@ -126,7 +126,7 @@ def combine(
     if len(set(names)) < len(names) or set(names) & set(RESERVED):
         raise InputError(f"The names of combined rewards are {names}", "they differ, and none is 'reward' or 'correct'")
     for name, reward, weight in parts:
-        if not isinstance(reward, Judge):
+        if not isinstance(reward, VerdictReward):
             inspect_reward(reward)
         if not math.isfinite(weight):
             raise InputError(f"The weight of reward '{name}' is {weight}", "a weight is a finite number")
@@ -138,7 +138,7 @@ def combine(
     return CombinedReward(tuple(parts), correct or names[0], tuple(critical))
 
 
-def judge(
+def verdicts_of(
     reward: Reward,
     completions: Sequence[str],
     columns: Sequence[Columns],
@@ -149,15 +149,15 @@ def judge(
 ) -> list[Verdict]:
     """Return the checked outcome of every sample; `score` gathers them into arrays.
 
-    Async answers are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
+    Async calls are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
     """
-    if isinstance(reward, Judge):
-        return reward.judge(completions, columns, ids, weights, correct_at, timeout)
+    if isinstance(reward, VerdictReward):
+        return reward.verdicts(completions, columns, ids, weights, correct_at, timeout)
     values = call_reward(reward, completions, columns, ids, timeout)
     return [_check(value, reward, weights or {}, correct_at) for value in values]
 
 
-def judge_each(
+def verdicts_each(
     reward: Reward,
     completions: Sequence[str],
     columns: Sequence[Columns],
@@ -165,11 +165,11 @@ def judge_each(
     weights: Mapping[str, float] | None = None,
     correct_at: float = 1.0,
 ) -> Iterator[Verdict]:
-    """Yield the checked outcome of one sample after the other; for rewards that take one answer (`one_by_one`)."""
+    """Yield the checked outcome of one sample after the other; for rewards that take one completion (`one_by_one`)."""
     if isinstance(reward, CombinedReward):
         _refuse_weights(weights)
-        judged = [judge_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
-        for row in zip(*judged, strict=True):
+        by_part = [verdicts_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
+        for row in zip(*by_part, strict=True):
             yield _merge(reward, list(row))
         return
     for value in call_each(reward, completions, columns, ids):
@@ -233,7 +233,7 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
 
 
 def _is_graded(total: float, correct_at: float) -> bool:
-    """Whether a total says no more than how good an answer is; a threshold that was set says what is right."""
+    """Whether a total only says how good a completion is; a threshold that was set says what is right."""
     return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
 
 

@@ -25,9 +25,9 @@ LENGTH = struct.Struct(">Q")
 
 
 class _Bare(ModuleType):
-    """A package whose own code, which imports torch, runs only when a name of it is asked for.
+    """A package whose own code, which imports torch, runs only when a name of it is accessed.
 
-    A name that is a module is imported alone: it may be asked for while the package's modules import each other.
+    A name that is a module is imported alone: it may be accessed while the package's modules import each other.
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Rewards in worker processes: a clock per answer, memory limits, and a new worker for one that hangs or dies."""
+"""Rewards in worker processes: time per completion, memory limits, and a new worker for one that hangs or dies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grouprl.records.scores import FAILED, Status
 from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
 from grouprl.rewards.process import BadReply, WorkerProcess, hello_frame, read_verdict
 from grouprl.rewards.transport import CannotSend, harmless, pack
-from grouprl.rewards.validation import Judge, Verdict, one_by_one, plain_rewards
+from grouprl.rewards.validation import Verdict, VerdictReward, one_by_one, plain_rewards
 
 Mode = Literal["each", "concurrent", "whole"]
 MOST_WORKERS = 8
@@ -29,7 +29,7 @@ START_SECONDS = 120.0
 FAILED_STARTS = 3
 """So many workers in a row that cannot start end the run."""
 IN_A_ROW = 32
-"""So many answers in a row that end their worker: the rest of the batch is not tried any more."""
+"""So many completions in a row that end their worker: the rest of the batch is not tried any more."""
 LARGEST_CHUNK = 32
 LONGEST_WAIT = 0.1
 """Seconds until a worker that died without closing its pipes (a child of it holds them) is noticed."""
@@ -41,7 +41,7 @@ class _DiesOnExamples(RunError):
 
 @dataclass
 class _Job:
-    """Answers that a worker judges: their rows in the batch, and which places of the job are still open."""
+    """Completions that a worker scores: their rows in the batch, and which places of the job are still open."""
 
     mode: Mode
     rows: list[int]
@@ -69,7 +69,7 @@ class _WorkerSlot:
 
 
 class _Batch:
-    """The answers of one call: what is asked, what waits, what is known."""
+    """The completions of one call: all of them, those that wait, and the verdicts so far."""
 
     def __init__(self, asked: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[Any, ...]) -> None:
         self.asked, self.rest = asked, rest
@@ -95,13 +95,13 @@ class _Batch:
         self.verdicts |= dict.fromkeys(rows, verdict)
 
 
-class RewardWorkers(Judge):
-    """A reward that is judged by worker processes, usable wherever a reward is; `close` ends them.
+class RewardWorkers(VerdictReward):
+    """A reward that runs in worker processes, usable wherever a reward is; `close` ends them.
 
-    An answer on which the reward hangs or dies ends its worker and fails with the evidence: where the reward was, and
-    what the worker printed last. The other answers are judged by another worker. A reward that takes the whole batch
-    in one call has `timeout` seconds per answer for all of them together, and fails on all of them.
-    Verdicts do not depend on the number of workers, unless the reward itself remembers earlier answers.
+    A completion on which the reward hangs or dies ends its worker and fails with evidence: where the reward was, and
+    what the worker printed last. The others are scored by another worker. A reward that takes the whole batch
+    in one call has `timeout` seconds per completion for all of them together, and fails on all of them.
+    Verdicts do not depend on the number of workers, unless the reward itself remembers earlier completions.
     """
 
     def __init__(self, reward: Reward, count: int, *, timeout: float, memory_gb: float) -> None:
@@ -139,7 +139,7 @@ class RewardWorkers(Judge):
         """End the workers; nothing is left of them afterwards."""
         self._end()
 
-    def judge(
+    def verdicts(
         self,
         completions: Sequence[str],
         columns: Sequence[Columns],
@@ -233,7 +233,7 @@ class RewardWorkers(Judge):
             for reply in process.read_replies():
                 self._take(slot, reply, batch, limit)
         except BadReply as error:
-            self._lose(slot, batch, "error", f"the reward's process sent what is no verdict: {error}", starts)
+            self._lose(slot, batch, "error", f"the reward's process sent no verdict: {error}", starts)
             return
         if ended:
             self._lose(slot, batch, "error", f"the reward's process {process.how_it_ended()}", starts)
@@ -257,7 +257,7 @@ class RewardWorkers(Judge):
     def _note(self, slot: _WorkerSlot, job: _Job, values: list[Any], batch: _Batch, limit: float) -> None:
         place, verdict = read_verdict(values)
         if place not in job.open:
-            raise BadReply(f"a second verdict on answer {place}")
+            raise BadReply(f"a second verdict on completion {place}")
         if verdict.status in FAILED:
             slot.process.read_output()
             verdict = replace(verdict, trace=_evidence(verdict.trace, slot.process.printed))
@@ -274,7 +274,7 @@ class RewardWorkers(Judge):
             slot.job, slot.deadline = None, math.inf
 
     def _lose(self, slot: _WorkerSlot, batch: _Batch, status: Status, what: str, starts: int) -> None:
-        """End a worker; judge what it was judging as failed, or let others judge it."""
+        """End a worker; count what it was scoring as failed, or let others score it."""
         self._remove(slot)
         trace = _evidence("", slot.process.printed)
         if not slot.ready:
@@ -296,7 +296,7 @@ class RewardWorkers(Judge):
             batch.waiting.extendleft(_Job("each", [row]) for row in reversed(rows))
         if batch.losses >= IN_A_ROW:
             given_up = Verdict(
-                status, what=f"not judged, after {IN_A_ROW} answers in a row of which each ended its worker"
+                status, what=f"not scored, after {IN_A_ROW} completions in a row of which each ended its worker"
             )
             batch.fail([row for job in batch.waiting for row in job.rows], given_up)
             batch.waiting.clear()
@@ -315,7 +315,7 @@ def in_workers(
         reward: any form of the contract.
         workers: how many processes; 0 for this process; "auto" for this process if the reward consists of this
             package's own functions that always end, else for one worker per core.
-        timeout: seconds per answer.
+        timeout: seconds per completion.
         memory_gb: memory of each worker, in GiB.
 
     Raises:

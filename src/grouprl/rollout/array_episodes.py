@@ -30,7 +30,7 @@ class _Play:
 
     episode: Episode
     seen: list[np.ndarray] = field(default_factory=list)
-    """What was seen before each action, and what is seen now."""
+    """Observations before each action, and the current one."""
     actions: list[Any] = field(default_factory=list)
     exact: bool = True
     """Whether every action was sampled with exact log-probs."""
@@ -48,8 +48,8 @@ def play_arrays(
 ) -> Episodes:
     """Act in one fresh environment for each of `starts`, all at the same time.
 
-    Vectors are not clipped here: an environment with bounds clips what it is given. An environment that raises, or
-    shows what is not in its space, ends its episode as an error.
+    Vectors are not clipped here: an environment with bounds clips its actions itself. An environment that raises, or
+    shows an observation outside its space, ends its episode as an error.
     """
     stage = stage or HereStage(make)
     plays = [_Play(Episode(number, start, ("",))) for number, start in enumerate(starts)]
@@ -88,7 +88,7 @@ def _turn(
         Request(
             prompt=play.seen[-1],
             budget=1,
-            seed=(play.episode.start.samples_drawn + len(play.actions)) % 2**64,
+            seed=(play.episode.start.action_seed + len(play.actions)) % 2**64,
             temperature=play.episode.start.temperature,
             greedy=greedy,
             name=play.episode.number,
@@ -112,7 +112,7 @@ def _turn(
 
 
 def _observed(play: _Play, found: Any, spaces: Spaces) -> Observation | None:
-    """Take an observation; None, and the episode is over, where it is none of the space."""
+    """Take an observation; None, and the episode is over, where it is not of the space."""
     size = spaces.observation.size
     if isinstance(found, Failure):
         play.episode.fail(found.what, found.trace, found.status)
@@ -131,17 +131,17 @@ def _observed(play: _Play, found: Any, spaces: Spaces) -> Observation | None:
 
 
 def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
-    """RolloutRequest for the scores of episodes that ended well, and give every environment back."""
+    """Request the scores of episodes that ended well, and release every environment."""
     well = [episode for episode in episodes if episode.failure is None]
     for episode, found in zip(well, stage.call("score", [(e.number, ()) for e in well]), strict=True):
-        episode.judge(found)
+        episode.record_scores(found)
     for episode, found in zip(episodes, stage.call("close", [(e.number, ()) for e in episodes]), strict=True):
         if isinstance(found, Failure):
             episode.fail(found.what, found.trace, found.status)
 
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
-    """Lay the episodes out; one that failed before its first action has a row of zeros that nobody wrote."""
+    """Lay the episodes out; one that failed before its first action has a row of zeros that no policy wrote."""
     episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
     nothing = np.zeros((1, spaces.observation.size), dtype=np.float32)
     still: Any = [0] if isinstance(spaces.action, Discrete) else np.zeros((1, spaces.action.size), dtype=np.float32)
@@ -153,5 +153,5 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
 
 
 def _spelt(value: Any) -> str:
-    """Write an observation or action for people."""
+    """Write an observation or action for a reader."""
     return " ".join(f"{float(x):.4g}" for x in np.atleast_1d(value))

@@ -31,20 +31,18 @@ class ArraySampler:
         """Return one action for each request.
 
         Raises:
-            InputError: a setting of text (top_p, top_k, stop …), which actions that are no tokens do not have.
+            InputError: a setting of text (top_p, top_k, stop …), which actions that are not tokens do not have.
         """
         for request in requests:
             _check_plain(request)
         if not requests:
             return Samples((), np.zeros((0, 0)), np.zeros(0, dtype=bool), True, np.zeros((0, 0)))
         seen_rd = torch.as_tensor(np.stack([request.prompt for request in requests]))
-        seeds, heats = [r.seed for r in requests], [r.temperature for r in requests]
+        seeds, temperatures = [r.seed for r in requests], [r.temperature for r in requests]
         likeliest = {request.greedy for request in requests}
         if len(likeliest) > 1:
-            raise InputError(
-                "greedy requests beside others", "all are, or none is", "RolloutRequest for them in two calls"
-            )
-        sampled = self.policy.act(seen_rd, seeds, heats, greedy=likeliest.pop())
+            raise InputError("greedy requests beside others", "all are, or none is", "Request them in two calls")
+        sampled = self.policy.act(seen_rd, seeds, temperatures, greedy=likeliest.pop())
         rows = len(requests)
         versions = None if self.version == NO_VERSION else np.full((rows, 1), self.version, dtype=np.int64)
         return Samples(
@@ -83,4 +81,4 @@ def _check_plain(request: Request[Any]) -> None:
         "sampled": request.sampled > 0,
     }
     if named := [name for name, there in given.items() if there]:
-        raise InputError(f"{named[0]} is set", "actions that are no tokens do not have it", "Leave it out")
+        raise InputError(f"{named[0]} is set", "actions that are not tokens do not have it", "Leave it out")

@@ -1,4 +1,4 @@
-"""Rows that have sampled the same so far are one row of the decoder: it goes on once for all of them."""
+"""Rows that have sampled the same so far are one row of the decoder: it is decoded once for all of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Branches:
         return self.decoder.step(token_r)
 
     def _line_up(self) -> None:
-        """Put the branches in the order of the rows: each has one of its own now, and will."""
+        """Put the branches in the order of the rows: from now on each row has a branch of its own."""
         self.decoder.keep(self.branch_r)
         self.branch_r, self.lined_up = torch.arange(self.branches, device=self.branch_r.device), True
 

@@ -1,4 +1,4 @@
-"""Keys and values of one layer while R rows are written, preallocated, in two layouts.
+"""Keys and values of one layer while R rows are decoded, preallocated, in two layouts.
 
 A prompt that many rows begin with is stored once and attended to by all its rows in one product (`SharedPrompts`).
 What the rows add lies in `slots` places per row; prompts that are not shared lie there too, aligned at their ends, so
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from grouprl.policy.lean import LeanModel
 
 CHUNK = 2**18
-"""Numbers of an elementwise product taken at a time: it shall stay in the second cache of a core."""
+"""Numbers of an elementwise product taken at a time: it should stay in the second cache of a core."""
 SHARED_ROWS = 4
 """Rows per prompt from which storing prompts once pays,"""
 SHARED_NUMBERS = 100_000
@@ -101,7 +101,7 @@ class CacheLayout:
 
 
 class Cache(Protocol):
-    """What the decoder requests of a layout."""
+    """What the decoder needs of a layout."""
 
     def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the prompts' keys and values [N,kv_heads,L,d]."""

@@ -1,4 +1,4 @@
-"""Collecting experience: ask, completion, score.
+"""Collecting samples: request, complete, score.
 
 Every completion has a seed made from (run, ordinal of the prompt, number of the completion), so it does not depend on
 which other prompts are sampled beside it.
@@ -46,16 +46,16 @@ from grouprl.rollout.stored import stored
 from grouprl.tasks.task import Task
 
 GREEDY = -1
-"""Completion number of the greedy completion, which needs no seed of its own."""
+"""Number of the greedy completion, which needs no seed of its own."""
 
 
 Rows = Sequence[tuple[RolloutRequest, int]]
-"""Asks with the number of the completion that each row is."""
+"""Requests, each with the number of the completion that the row is."""
 
 
 class Collector:
-    """Samples and scores completions, or episodes where the task has an environment; `watch` adds up the seconds of
-    both.
+    """Samples and scores completions, or episodes where the task has an environment; `watch` adds up the seconds
+    spent on both.
 
     `max_new_tokens` is the budget of a completion, or of one turn of an episode. Every sample comes from `sampler`;
     None: one of this process (`local_engine`).
@@ -110,8 +110,8 @@ class Collector:
         scaling: EntropyScaling | None = None,
         count_failures: bool = True,
     ) -> ScoredSamples:
-        """Sample and score the completions that `requests` ask for; `count_failures` is off for probes nobody trains
-        on."""
+        """Sample and score the completions that `requests` ask for; `count_failures` is off for probes that are not
+        trained on."""
         if isinstance(self.task, StoredRows):
             return stored(self.task, self.policy, requests, self.max_new_tokens)
         rows = [(request, request.first + i) for request in requests for i in range(request.completions)]
@@ -128,7 +128,7 @@ class Collector:
         return self.scored(rows, rollout, foreign_b, count_failures=count_failures)
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids, sampled as in training; nothing comes of it."""
+        """Sample one completion or turn behind each of these token ids, as in training; it is not scored."""
         sampling = self.config.sampling
         with self.watch("rollout"):
             requests = [
@@ -145,8 +145,8 @@ class Collector:
             ]
             return as_rollout(requests, self.sampler.sample(requests))
 
-    def spoken(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion to each of `requests` beside the environment: rows of one turn that nobody scored, reward
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Sample a completion to each of `requests` without its environment: rows of one turn, unscored, with reward
         0."""
         rows = [(request, request.first) for request in requests]
         budgets = [request.max_new_tokens or self.max_new_tokens for request, _ in rows]
@@ -166,16 +166,16 @@ class Collector:
             ),
         )
 
-    def written(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
         """Lay texts that the policy did not write out as rows, one per request: scored, log-probs foreign.
 
         Raises InputError where the task has an environment: an episode is more than a text.
         """
         if self.make is not None:
             raise InputError(
-                "texts written by the task are to join the rows",
+                "texts written by the task are to be added to the rows",
                 "an episode is acted out in its environment, it has no text of its own",
-                "Leave out the part that writes completions, or take a task that is answered at once",
+                "Leave out the part that writes completions, or take a task of a single turn",
             )
         rows = [(request, request.first) for request in requests]
         end = self.policy.eos_ids[:1]
@@ -188,7 +188,7 @@ class Collector:
         return written.with_source("demonstration")
 
     def scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray, *, count_failures: bool) -> ScoredSamples:
-        """Score the completions of a rollout; each row belongs to (ask, number of the completion)."""
+        """Score the completions of a rollout; each row belongs to (request, number of the completion)."""
         examples = [request.example for request, _ in rows]
         whole = [(*request.prefix, *ids) for (request, _), ids in zip(rows, rollout.response_ids, strict=True)]
         texts = tuple(self.policy.decode_all(whole))
@@ -201,7 +201,7 @@ class Collector:
     def _played(
         self, rows: Rows, foreign_b: np.ndarray, *, greedy: bool, scaling: EntropyScaling | None, count_failures: bool
     ) -> ScoredSamples:
-        """Play the episodes asked for; rows without a token of the policy's own cannot be trained on."""
+        """Play the requested episodes; rows without a token of the policy's own cannot be trained on."""
         episodes = self._play(rows, greedy=greedy, scaling=scaling)
         which = [rows[e] for e in episodes.episode_b.tolist()]
         names = [sample_id(request.example.id, n, c) for (request, n), c in zip(which, episodes.context_b, strict=True)]
@@ -212,7 +212,7 @@ class Collector:
             scores = with_function(scores, more, reward_name(self.reward))
         rollout = episodes.rollout
         if any(request.train_prefix for request, _ in rows):
-            rollout = self._with_led(rollout, episodes, which)
+            rollout = self._with_prefix_logps(rollout, episodes, which)
         foreign_b = foreign_b[episodes.episode_b]
         samples = self._scored_samples(which, rollout, episodes.texts, scores, foreign_b)
         samples = replace(
@@ -233,7 +233,7 @@ class Collector:
         return replace(samples, kept_b=kept_b & samples.extras["mask_bt"].any(1))
 
     def _kept(self, samples: ScoredSamples, count_failures: bool) -> np.ndarray:
-        """[B] which rows may be trained on. An episode is one sample of the error policy, and is kept or not whole."""
+        """[B] which rows may be trained on. An episode is one sample of the error policy, kept or dropped whole."""
         scores = samples.scores
         if not count_failures:
             return scores.ok_b
@@ -249,8 +249,8 @@ class Collector:
             scores.reward_b[scores.failed_b] = 0.0
         return kept_e[of_b] & np.isfinite(scores.reward_b)
 
-    def _with_led(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
-        """Return the rollout with the policy's own log-probs and entropies on the tokens of trained leads."""
+    def _with_prefix_logps(self, rollout: Rollout, episodes: Episodes, which: Rows) -> Rollout:
+        """Return the rollout with the policy's own log-probs and entropies on the tokens of trained turn prefixes."""
         rows = [i for i, (request, _) in enumerate(which) if request.train_prefix and request.prefix_turns]
         out = self.policy.logp(rollout.tokens.of_agents(episodes.agent_b).rows(rows), entropy=True)
         logp_bt, entropy_bt = rollout.logp_bt.clone(), rollout.entropy_bt.clone()
@@ -303,7 +303,7 @@ class Collector:
         scores: Scores,
         foreign_b: np.ndarray,
     ) -> ScoredSamples:
-        """Put scored rows together, those that have a score kept; each belongs to (ask, number of the completion)."""
+        """Concatenate scored rows, keeping those with a score; each belongs to (request, number of the completion)."""
         group_b = np.array([request.ordinal for request, _ in rows], dtype=np.int64)
         names = list(dict.fromkeys(name for request, _ in rows for name in request.keys))
         columns = {
@@ -348,7 +348,7 @@ class Collector:
             return as_rollout(requests, self.sampler.sample(requests))
 
     def _prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:
-        """Token ids that stand before each completion: the prompt and the request's lead."""
+        """Token ids that stand before each completion: the prompt and the request's prefix."""
         requests = list({id(request): request for request, _ in rows}.values())
         encoded = self.policy.encode_prompts([request.shown for request in requests])
         ids_of = {id(request): (*ids, *request.prefix) for request, ids in zip(requests, encoded, strict=True)}
@@ -366,13 +366,13 @@ def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:
     return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 
 
-def under(policy: Any, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
-    """Return the rows of `samples` shown under other prompts, [B]; their log-probs become foreign."""
+def with_prompts(policy: Any, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    """Return the rows of `samples` with other prompts [B] in place of their own; their log-probs become foreign."""
     prompt_ids = tuple(tuple(ids) for ids in policy.encode_prompts(list(prompts)))
     rollout = replace(samples.rollout, prompt_ids=prompt_ids)
     return replace(samples, prompts=tuple(prompts), rollout=rollout, foreign_b=np.ones(len(samples), dtype=bool))
 
 
 def sample_id(prompt_id: str, completion: int, context: int = 0) -> str:
-    """Return the name by which messages and records of failures speak of a completion, or of a further row of it."""
+    """Return the name by which messages and records of failures refer to a completion, or of a further row of it."""
     return f"{prompt_id}#{'greedy' if completion == GREEDY else completion}" + (f".{context}" if context else "")

@@ -13,11 +13,11 @@ READ_TOKENS = 8192
 ALIKE = 1.25
 """Prompts are read together up to this ratio of longest to shortest."""
 FEW_TOKENS = 512
-"""So many tokens, padding included, cost about as much as the operations themselves: they are read together."""
+"""So many tokens, padding included, cost about as much as a pass by itself: they are read together."""
 
 
 class Decoder(Protocol):
-    """A model in the middle of writing R sequences at once."""
+    """A model in the middle of decoding R sequences at once."""
 
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
         """Read the distinct `prompts`, begin R rows with prompt `prompt_r[r]` each, `room` tokens for each to come.
@@ -37,7 +37,7 @@ class Decoder(Protocol):
 
 
 class Giving(Decoder, Protocol):
-    """A decoder that can give away the keys and values of rows."""
+    """A decoder that can hand over the keys and values of rows."""
 
     width: int
     """Slots of the longest prompt; all prompts end there."""
@@ -48,7 +48,7 @@ class Giving(Decoder, Protocol):
 
 
 class KeepingDecoder(Giving, Protocol):
-    """A decoder that can also go on from such."""
+    """A decoder that can also continue from such keys and values."""
 
     past: Any
     """What is known of the beginnings of prompts (`grouprl.rollout.turn_cache.Past`), set before `start`; None:

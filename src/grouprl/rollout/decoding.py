@@ -1,7 +1,7 @@
-"""The local decoder's loop: requests that are alike are written together, token by token.
+"""The local decoder's loop: requests that are alike are decoded together, token by token.
 
 Only samplers of this process call it (`grouprl.rollout.sampler`,
-`grouprl.orchestrator.asynchronous.resumable_sampling`); everybody else asks them.
+`grouprl.orchestrator.asynchronous.resumable_sampling`); everything else goes through a sampler.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from grouprl.rollout.lean_decoder import LeanDecoder
 from grouprl.rollout.stopping import StopTexts
 from grouprl.rollout.token_sampling import keep_top_k, keep_top_p, sample, uniforms
 from grouprl.rollout.transformers_decoder import TransformersDecoder
-from grouprl.rollout.turn_cache import KeptTurns, Leaving, leave
+from grouprl.rollout.turn_cache import Leaving, TurnCache, leave
 
 COMPACT_BELOW = 0.75
-"""Finished rows leave once no more than this share of the rows goes on: moving a cache costs about a step."""
+"""Finished rows leave once no more than this share of the rows continues: moving a cache costs about a step."""
 Tokens = tuple[int, ...]
 Pause = Callable[[], bool]
-"""Asked after each step: whether to stop here, with what has been written so far."""
+"""Called after each step: whether to stop here, with what has been sampled so far."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def decode(
     requests: Sequence[Request[Tokens]],
     *,
     rows_at_once: int | None = None,
-    kept: KeptTurns | None = None,
+    kept: TurnCache | None = None,
     pause: Pause | None = None,
 ) -> Written:
-    """Write the completions that `requests` ask for, which are `alike`.
+    """Sample the completions that `requests` ask for, which are `alike`.
 
     A completion depends on its request and the policy; other rows, their number and their order do not matter (but
     for the rounding of matrix products, about 1e-7 in a log-prob).
@@ -66,10 +66,10 @@ def decode(
     Args:
         policy: the policy to sample from.
         requests: B requests whose settings are the same but for temperature, budget, seed, sampled and name.
-        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
         kept: keys and values of earlier turns: what is known of the beginnings of prompts is not read again, and what
             is written now is known in the next turn.
-        pause: ends the call after a step; the completions that were not finished come back as they are, truncated.
+        pause: ends the call after a step; the completions that are not finished come back as they are, truncated.
 
     Raises:
         InputError: an empty prompt, no room in the model.
@@ -97,7 +97,7 @@ def decode(
 
 
 def alike(request: Request[Tokens]) -> tuple[object, ...]:
-    """Return what two requests to one policy must share to be written together."""
+    """Return what two requests to one policy must share to be decoded together."""
     return request.greedy, request.top_p, request.top_k, request.stop, request.stop_texts, request.entropy_scaling
 
 
@@ -107,9 +107,9 @@ def make_decoder(policy: CausalPolicy) -> TransformersDecoder | LeanDecoder:
 
 
 class _Writer:
-    """The completions written so far, [budget, B], and the loop that writes them.
+    """The completions sampled so far, [budget, B], and the loop that samples them.
 
-    Rows that have ended may be written on until they leave; what lies behind an end is cleared at last.
+    Rows that have ended may be continued until they leave; what follows an end is cleared last.
     """
 
     def __init__(self, requests: Sequence[Request[Tokens]], policy: CausalPolicy) -> None:
@@ -132,7 +132,7 @@ class _Writer:
         texts = self.settings.stop_texts
         self.stop_texts = StopTexts(policy, texts) if texts else None
         self.leaving: list[Leaving] | None = None
-        """What rows leave behind in the decoder; None where nobody wants it."""
+        """What rows leave behind in the decoder; None where it is not needed."""
 
     @torch.inference_mode()
     def write(
@@ -143,7 +143,7 @@ class _Writer:
         offset: int,
         pause: Pause | None,
     ) -> None:
-        """Write the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
+        """Sample the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
         budget = self.budget
         distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
         uniform_tr = torch.from_numpy(np.ascontiguousarray(uniform.T)).to(self.device)
@@ -166,7 +166,7 @@ class _Writer:
                 decoder.keep(index_n)
                 row_r, live_r, token_r = (x[index_n] for x in (row_r, live_r, token_r))
                 uniform_tr = uniform_tr[:, index_n]
-            # What ended rows go on with is nothing to anybody: the same, so that they part from no other row.
+            # What ended rows continue with does not matter: the same token, so that they part from no other row.
             logits_rv = decoder.step(token_r.masked_fill(~live_r, 0))
 
     def _leave(
@@ -177,14 +177,14 @@ class _Writer:
         prompts: Sequence[tuple[int, ...]],
         offset: int,
     ) -> None:
-        """Take what the rows of `gone_r` leave behind, where it is wanted."""
+        """Take what the rows of `gone_r` leave behind, where it is needed."""
         if self.leaving is not None:
             index_n = gone_r.nonzero()[:, 0]
             rows = row_r[index_n].tolist()
             self.leaving.append(leave(decoder, index_n, rows, [len(prompts[row - offset]) for row in rows]))
 
     def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Choose each row's token and write it down."""
+        """Choose each row's token and store it."""
         s = self.settings
         logp_rv = self._log_softmax(logits_rv, row_r, None)
         p_rv = logp_rv.exp()
@@ -208,7 +208,7 @@ class _Writer:
         return log_softmax_of(logits_rv / (temperature if factor_r is None else temperature * factor_r[:, None]), 1.0)
 
     def _going_on(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Note which live rows end with this token; return which go on."""
+        """Note which live rows end with this token; return which continue."""
         done_r = (token_r[:, None] == self.eos).any(1)
         for sequence in self.settings.stop:
             if t + 1 >= len(sequence):

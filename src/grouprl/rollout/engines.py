@@ -13,7 +13,7 @@ from grouprl.rollout.sampler import LocalSampler
 def local_engine(policy: Any) -> Engine[Any, Any]:
     """Return what samples from `policy` with its own weights.
 
-    A policy with a method `make_sampler` brings its own; otherwise one over vectors is asked action by action, and a
+    A policy with a method `make_sampler` brings its own; otherwise one over vectors samples action by action, and a
     language model is decoded.
     """
     if callable(make := getattr(policy, "make_sampler", None)):

@@ -26,19 +26,19 @@ class Start:
 
     example: Example
     seed: int
-    samples_drawn: int = 0
+    action_seed: int = 0
     """Seed of the first action; the turn number is added to it."""
     budget: int | None = None
-    """Tokens of one turn at most, where they are fewer than everybody's."""
+    """Tokens of one turn at most, where fewer than for the other episodes."""
     temperature: float = 1.0
     prefix: tuple[tuple[int, ...], ...] = ()
-    """Token ids of the first turns: not sampled, but acted out in the environment before the policy goes on."""
+    """Token ids of the first turns: not sampled, but acted out in the environment before the policy continues."""
     prefix_observations: tuple[str, ...] = ()
-    """What each turn of the lead showed when it was first played; where it shows something else, the episode fails."""
+    """What each turn of the prefix showed when it was first played; where it shows something else, that is an error."""
     train_prefix: bool = False
-    """Whether tokens of the lead count as the policy's own."""
+    """Whether tokens of the prefix count as the policy's own."""
     turns: int | None = None
-    """Turns at most, where they are fewer than everybody's."""
+    """Turns at most, where fewer than for the other episodes."""
     opening: str | tuple[Message, ...] | None = None
     """What the policy is shown in the place of the first observation; None: that itself."""
 
@@ -62,7 +62,7 @@ class Context:
     entropy: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     talk: list[tuple[Message, ...]] = field(default_factory=list)
-    """What was said behind the prompt: messages of each turn, and those of each observation."""
+    """The exchange behind the prompt: messages of each turn, and those of each observation."""
 
     @property
     def length(self) -> int:
@@ -70,13 +70,13 @@ class Context:
         return len(self.prompt_ids) + len(self.ids)
 
     def append_action(self, turn: Turn, ids: list[int], logp: list[float], entropy: list[float], own: bool) -> None:
-        """Take the tokens of a turn; `own` says whether they are trained on."""
+        """Append the tokens of a turn; `own` says whether they are trained on."""
         self._append(ids, own, len(self.turns), logp, entropy)
         self.turns.append(turn)
         self.talk.append((Message(role="assistant", content=turn.action),))
 
     def append_seen(self, ids: list[int], shown: Observation) -> None:
-        """Take tokens of the environment."""
+        """Append tokens of the environment."""
         self._append(ids, False, -1, [0.0] * len(ids), [0.0] * len(ids))
         self.talk.append(shown_messages(shown))
 
@@ -112,28 +112,28 @@ class Episode:
 
     @property
     def acting(self) -> Context:
-        """The context of the agent that acts next, or that acted last."""
+        """The context of the agent that acts next, or of the one that acted last."""
         assert self._actor is not None
         return self._actor
 
     @property
     def led(self) -> tuple[int, ...] | None:
-        """Token ids of the next turn where it is part of the lead."""
+        """Token ids of the next turn where it is part of the prefix."""
         turn = len(self.turns)
         return self.start.prefix[turn] if turn < len(self.start.prefix) else None
 
     @property
     def addressed(self) -> Context | None:
-        """The context that the last observation goes on; None where it begins one."""
+        """The context that the last observation continues; None where it begins a new one."""
         return None if self.shown.fresh else self._open.get(self.shown.agent)
 
     @property
     def opening(self) -> str | tuple[Message, ...] | None:
-        """What the next row begins with in the place of what the environment shows; None but for the first."""
+        """What the next row begins with in the place of what the environment shows; None for all but the first."""
         return None if self.contexts else self.start.opening
 
     def begin(self, messages: tuple[Message, ...] | str, prompt_ids: list[int], went_on: Context | None) -> None:
-        """Open a context for the agent that acts next; `went_on` is the one it goes on from in other words."""
+        """Open a context for the agent that acts next; `went_on` is the one that it continues, rendered anew."""
         caller = -1 if went_on is None else went_on.caller
         if self.shown.fresh and self._actor is not None:
             caller = self._actor.number
@@ -147,7 +147,7 @@ class Episode:
         self._actor = context
 
     def act(self, ids: list[int], logp: list[float], entropy: list[float], action: str) -> None:
-        """Take the tokens of a turn."""
+        """Record the tokens of a turn."""
         context, own = self.acting, self.led is None or self.start.train_prefix
         turn = Turn(len(self.turns), self.shown.state, action)
         turn.reward += self._waiting.pop(context.agent, 0.0)
@@ -156,12 +156,12 @@ class Episode:
         self._latest[context.agent] = turn
 
     def see_first(self, first: Any) -> None:
-        """Take what `reset` gave."""
+        """Record what `reset` returned."""
         if self._fits(first, Observation, "reset()"):
             self.shown = first
 
     def see(self, step: Any) -> None:
-        """Take what `step` gave."""
+        """Record what `step` returned."""
         if not self._fits(step, Step, "step()") or not self._fits(step.observation, Observation, ""):
             return
         turn = self.turns[-1]
@@ -188,7 +188,7 @@ class Episode:
             self.ended = "terminated" if step.terminated else "truncated"
 
     def leave_out(self, unreadable: Callable[[str], bool]) -> bool:
-        """Leave the characters that the policy cannot read out of the last observation; return whether there are any.
+        """Remove the characters that the policy cannot read from the last observation; return whether there were any.
 
         The turn that led to them is then invalid.
         """
@@ -205,8 +205,8 @@ class Episode:
         self.turns[-1].valid, self.turns[-1].seen = False, self.shown.text
         return True
 
-    def judge(self, found: Any) -> None:
-        """Take what `score` or `scores` gave: (whether by agent, components)."""
+    def record_scores(self, found: Any) -> None:
+        """Record what `score` or `scores` returned: (whether by agent, components)."""
         if isinstance(found, Failure):
             self.fail(found.what, found.trace, found.status)
             return
@@ -237,7 +237,7 @@ class Episode:
         return Record(context.agent, str(self.ended), tuple(replace(turn) for turn in context.turns))
 
     def transcript(self, context: Context | None = None) -> str:
-        """Return the exchange behind the first observation, for people: a line per action and per observation."""
+        """Return the exchange behind the first observation, for readers: a line per action and per observation."""
         who = {id(turn): each.agent for each in self.contexts for turn in each.turns}
         turns = self.turns if context is None else context.turns
         pairs = ((f"{who[id(turn)]}> {turn.action}", turn.seen) for turn in turns)
@@ -262,12 +262,12 @@ class Episode:
     def _rewards(self, step: Step) -> list[tuple[str, float]] | None:
         """Return who earned what; None, and the episode is over, where that cannot be told."""
         if not isinstance(step.rewards, Mapping):
-            self.fail(f"step() gave the rewards {step.rewards!r}, not rewards by agent"[:400])
+            self.fail(f"step() returned the rewards {step.rewards!r}, not rewards by agent"[:400])
             return None
         rewards = [(self.acting.agent, step.reward), *step.rewards.items()]
         for agent, reward in rewards:
             if not isinstance(reward, numbers.Real) or not math.isfinite(reward):
-                self.fail(f"step() gave the reward {reward!r}, not a finite number")
+                self.fail(f"step() returned the reward {reward!r}, not a finite number")
                 return None
             if agent not in self.agents:
                 self._fail_unknown(agent)
@@ -281,7 +281,7 @@ class Episode:
             self._waiting[agent] = self._waiting.get(agent, 0.0) + reward
 
     def _fits(self, value: Any, kind: type, what: str) -> bool:
-        """Tell whether `value` is of the kind asked for, texts and all; else the episode is over."""
+        """Tell whether `value` is of the required kind, its texts included; else the episode is over."""
         if isinstance(value, Failure):
             self.fail(value.what, value.trace, value.status)
         elif not isinstance(value, kind):

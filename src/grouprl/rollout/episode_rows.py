@@ -1,4 +1,4 @@
-"""Episodes as scored rows: what training, evaluation, warm-up and plan share of tasks that are acted in over turns."""
+"""Episodes as scored rows: what training, evaluation, warm-up and plan share of multi-turn tasks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
 from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
 from grouprl.rollout.seeds import sample_seed
-from grouprl.rollout.turn_text import Between, History
+from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
 ANSWERS = 2**20
-"""More completions than any prompt gets: what parts the numbers of episodes of different prompts."""
+"""More completions than any prompt gets: it keeps apart the numbers of episodes of different prompts."""
 
 
 def environments(task: Task) -> Callable[[], Environment] | None:
-    """Return what makes a fresh environment of `task`; None for tasks that are answered at once."""
+    """Return what makes a fresh environment of `task`; None for single-turn tasks."""
     example = task.environment()
     if example is None:
         return None
@@ -40,7 +40,7 @@ def environments(task: Task) -> Callable[[], Environment] | None:
 
 
 def demonstrates(task: Task) -> bool:
-    """Whether the environments of `task` can act in themselves."""
+    """Whether the environments of `task` can demonstrate."""
     example = task.environment()
     if example is not None:
         example.close()
@@ -48,14 +48,14 @@ def demonstrates(task: Task) -> bool:
 
 
 def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: float) -> Start:
-    """Return the episode that is completion `number` of `request`, with seeds of its own: the prompt says how it
+    """Return the episode that is completion `number` of `request`, with seeds of its own: the prompt determines how it
     begins.
 
     Raises InputError for a request that shows another prompt, or begins the completion with tokens.
     """
     if request.prompt is not None or request.prefix:
         raise InputError(
-            f"prompt '{request.example.id}' is asked in another form, or with a beginning of its completion",
+            f"prompt '{request.example.id}' is requested in another form, or with a beginning of its completion",
             "an environment writes its own prompt, and the policy every action",
             "Leave out the part that gives hints, beginnings or other wordings (explore, sampling)",
         )
@@ -63,7 +63,7 @@ def start_of(request: RolloutRequest, number: int, run_seed: int, temperature: f
     return Start(
         example=request.example,
         seed=sample_seed("environment", run_seed, request.ordinal, luck),
-        samples_drawn=sample_seed("train", run_seed, request.ordinal, number),
+        action_seed=sample_seed("train", run_seed, request.ordinal, number),
         budget=request.max_new_tokens,
         temperature=request.temperature or temperature,
         prefix=request.prefix_turns,
@@ -87,7 +87,7 @@ def score_outcomes(episodes: Episodes, ids: Sequence[str], correct_at: float) ->
 
 
 def with_function(scores: Scores, more: Scores, name: str) -> Scores:
-    """Add what a reward function `name` gave for the transcripts to what the environments said.
+    """Add what a reward function `name` returned for the transcripts to what the environments returned.
 
     Where it does not apply the environment's reward stands alone; where it failed there is no reward. `correct` stays
     what the environment says.
@@ -108,12 +108,12 @@ def with_function(scores: Scores, more: Scores, name: str) -> Scores:
 
 
 def _stated(completion: str, *, verdict: Any) -> Any:
-    """Return what the environment said of an episode."""
+    """Return the environment's own score of an episode."""
     return verdict
 
 
 def extras_of(episodes: Episodes, requested: Sequence[tuple[RolloutRequest, int]]) -> dict[str, np.ndarray]:
-    """Return the Batch fields of rows by name; episode e is completion number `requested[e][1]` to its prompt."""
+    """Return the Batch fields of rows by name; episode e is completion number `requested[e][1]` of its request."""
     which_b = episodes.episode_b
     ordinal_e, sample_e = (
         np.array(x, dtype=np.int64) for x in zip(*((a.ordinal, n) for a, n in requested), strict=True)
@@ -136,7 +136,7 @@ def extras_of(episodes: Episodes, requested: Sequence[tuple[RolloutRequest, int]
 
 
 def extras_of_texts(requested: Sequence[tuple[RolloutRequest, int]], rollout: Rollout) -> dict[str, np.ndarray]:
-    """Return the same for completions given beside the environment, which are rows of one turn that earns nothing."""
+    """Return the same for completions sampled without the environment: rows of one turn that earns nothing."""
     size_b = np.array([len(ids) for ids in rollout.response_ids])
     present_bt = np.arange(size_b.max()) < size_b[:, None]
     ordinal_b, number_b = (
@@ -176,7 +176,7 @@ def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a few episodes showed before the run: tokens of the longest prompt, the most tokens that may follow it."""
+    """What a few episodes before the run showed: tokens of the longest prompt, the most tokens that may follow it."""
 
     prompt: int
     behind: int
@@ -194,7 +194,7 @@ def measured(
 ) -> Measured:
     """Measure the rows of episodes of `examples`.
 
-    The environments act in themselves to show how much they say; one that cannot is asked for its beginning alone.
+    The environments demonstrate, to show how long their texts are; one that cannot only shows its beginning.
     Without an encoder only the policy's own tokens are counted.
     """
     own = task.max_turns * max_new_tokens
@@ -220,8 +220,8 @@ def _notes(encoder: Any, seen: Episodes, history: History) -> Iterator[str]:
     """Say how many rows an episode becomes, and what the chat template does to earlier turns."""
     rows = len(seen) / max(1, len(seen.outcomes))
     if rows > 1:
-        yield f"an episode becomes {rows:.3g} rows on average when its environment acts in itself, and memory grows so"
-    difference = Between(encoder, "append").rewriting()
+        yield f"an episode becomes {rows:.3g} rows on average when its environment demonstrates; memory grows likewise"
+    difference = TurnText(encoder, "append").rewriting()
     if difference is None and history != "refuse":
         yield f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns"
     elif difference is not None:

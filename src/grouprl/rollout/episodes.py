@@ -1,4 +1,4 @@
-"""Playing episodes: environments at different turns share the decoder, and each finishes on its own.
+"""Playing episodes: environments at different turns share the decoder, and each ends on its own.
 
 Token-in token-out: what the policy samples is kept as sampled, an observation is encoded once and appended; nothing is
 decoded and encoded again. Each agent of an episode has rows of its own: one, and one more for each fresh beginning.
@@ -25,7 +25,7 @@ from grouprl.records.turns import Record, Turn
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
 from grouprl.rollout.sampler import KEPT_GB, LocalSampler, as_rollout
-from grouprl.rollout.turn_text import Between, History
+from grouprl.rollout.turn_text import History, TurnText
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Episodes:
     rollout: Rollout
     """`response_ids` holds actions and environment text in order; log-probs and entropies are 0 on the latter."""
     mask_bt: np.ndarray
-    """[B,T] bool: tokens of actions, their end tokens included; without those of an untrained lead."""
+    """[B,T] bool: tokens of actions, their end tokens included; without those of an untrained prefix."""
     turn_bt: np.ndarray
     """[B,T] int64: turn within the row of each action token, -1 elsewhere."""
     turn_reward_bs: np.ndarray
@@ -60,15 +60,15 @@ class Episodes:
     verdicts: tuple[dict[str, float] | Failure, ...]
     """[B] components of the reward (`turn_rewards` of the row and the agent's scores), or why there are none."""
     prompts: tuple[str | tuple[Message, ...], ...]
-    """[B] first observations, as the policy is shown them."""
+    """[B] first observations, as the policy sees them."""
     texts: tuple[str, ...]
-    """[B] the exchange that followed, for people."""
+    """[B] the exchange that followed, for readers."""
     records: tuple[Record, ...]
     """[B] who acted, turn by turn."""
     outcomes: tuple[dict[str, float] | Failure, ...]
     """[E] components of the whole episode's reward for its first agent, or why there are none."""
     transcripts: tuple[str, ...]
-    """[E] everything that was said, for people."""
+    """[E] the whole exchange, for readers."""
 
     def __len__(self) -> int:
         return len(self.ended)
@@ -111,7 +111,7 @@ def play(
     An episode depends on its start and the policy alone, not on its neighbours. A turn has at most `max_new_tokens`
     tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
     `max_turns` counts the turns of all agents together.
-    Environments that raise end their episode as an error. `stage` holds the environments; None: this process.
+    Environments that raise end their episode as an error. `stage` holds the environments; None: they run in-process.
     `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
     keeps keys and values from turn to turn, up to `kept_gb` GiB of them; 0: what was said is read anew in every turn.
 
@@ -124,7 +124,7 @@ def play(
             Request(
                 (*episode.acting.prompt_ids, *episode.acting.ids),
                 budget,
-                (episode.start.samples_drawn + len(episode.turns)) % 2**64,
+                (episode.start.action_seed + len(episode.turns)) % 2**64,
                 episode.start.temperature,
                 greedy=greedy,
                 top_p=top_p,
@@ -165,7 +165,7 @@ def demonstrate(
     history: History = "refuse",
     stage: Stage | None = None,
 ) -> Episodes:
-    """Let each environment act in itself (`grouprl.envs.environment.Demonstrator`); actions get an end token.
+    """Let each environment demonstrate (`grouprl.envs.environment.Demonstrator`); actions get an end token.
 
     `policy` encodes; log-probs are 0. One that fails or cannot demonstrate ends its episode as an error.
     """
@@ -192,7 +192,7 @@ def _check_demonstration(episode: Episode, act: Any) -> None:
 
 
 def _written(ids: list[list[int]]) -> Rollout:
-    """Return turns that nobody sampled: log-probs are 0."""
+    """Return turns that no policy sampled: log-probs are 0."""
     zeros_bt = torch.zeros(len(ids), max(map(len, ids), default=0))
     return Rollout((), tuple(map(tuple, ids)), zeros_bt, zeros_bt, torch.zeros(len(ids)))
 
@@ -202,7 +202,7 @@ class _Table:
 
     def __init__(self, policy: Any, stage: Stage, episodes: list[Episode], history: History) -> None:
         self.policy, self.stage, self.episodes = policy, stage, episodes
-        self.between = Between(policy, history)
+        self.between = TurnText(policy, history)
 
     def begin(self) -> None:
         """Begin every episode."""
@@ -212,7 +212,7 @@ class _Table:
         self._show([episode for episode in self.episodes if episode.alive])
 
     def room(self, positions: int | None, max_turns: int, max_new_tokens: int) -> dict[int, list[Episode]]:
-        """Return the living episodes by the tokens that their next turn may have; end those that have none left."""
+        """Return the living episodes by the tokens that their next turn may have; end those with none left."""
         living: dict[int, list[Episode]] = {}
         for episode in (episode for episode in self.episodes if episode.alive):
             budget = min(episode.start.budget or max_new_tokens, max_new_tokens)
@@ -234,7 +234,7 @@ class _Table:
         return living
 
     def take(self, rows: Sequence[Episode], sampled: Rollout) -> None:
-        """Let the environments act on what was sampled, and append what they show to those that go on."""
+        """Let the environments act on the sampled actions, and append what they show to those that continue."""
         texts = self.policy.decode_all(sampled.response_ids)
         logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
         for i, episode in enumerate(rows):
@@ -246,9 +246,9 @@ class _Table:
         self._show([episode for episode in rows if episode.alive])
 
     def _show(self, episodes: Sequence[Episode]) -> None:
-        """Put the last observation of each episode where it belongs: behind a row, or at the beginning of one.
+        """Put the last observation of each episode where it belongs: at the end of a row, or at the beginning of one.
 
-        What an action led to and the policy cannot read is left out of what it is shown, and the turn is invalid: no
+        What an action led to and the policy cannot read is removed from the observation, and the turn is invalid: no
         action can end the run.
         """
         try:
@@ -286,11 +286,11 @@ class _Table:
             episode.go_on(context, list(ids))
 
     def _settle(self) -> None:
-        """RolloutRequest for the scores of episodes that are over, and give their environments back."""
+        """Request the scores of episodes that are over, and release their environments."""
         over = [episode for episode in self.episodes if not episode.alive and not episode.settled]
         well = [episode for episode in over if episode.failure is None]
         for episode, found in zip(well, self.stage.call("score", [(e.number, ()) for e in well]), strict=True):
-            episode.judge(found)
+            episode.record_scores(found)
         for episode, found in zip(over, self.stage.call("close", [(e.number, ()) for e in over]), strict=True):
             episode.settled = True
             if isinstance(found, Failure):
@@ -313,8 +313,8 @@ def _begun(
 def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
     """Put finished episodes into rows, numbers of type `kind`.
 
-    One whose environment failed before the first action has a row of `end`, which nobody wrote. `exact`: every turn was
-    sampled with exact log-probs.
+    One whose environment failed before the first action has a row of `end`, which no policy wrote. `exact`: every
+    turn was sampled with exact log-probs.
     """
     rows = [(e, c) for e in episodes for c in _rows_of(e, end)]
     ids = [tuple(c.ids) or tuple(end) for _, c in rows]
@@ -350,7 +350,7 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
 
 
 def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
-    """Return the contexts that were acted in; that of its end where there is none."""
+    """Return the contexts that were acted in; the one it ended in where there is none."""
     acted = [context for context in episode.contexts if context.turns]
     return acted or [Context(episode.agents[0], 0, -1, "", end)]
 

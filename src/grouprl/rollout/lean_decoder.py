@@ -1,4 +1,4 @@
-"""Decoding Llama-like models with a preallocated cache: each distinct prompt is read once, finished rows leave."""
+"""Decoding Llama-like models with a preallocated cache: distinct prompts are read once, finished rows are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of training prompts: endless tasks count on, finite ones are shuffled anew each epoch."""
+"""The stream of training prompts: endless tasks in order, finite ones shuffled anew each epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PromptStream:
         return [(request.ordinal, request.example) for request in self.requests(count, 1)]
 
     def requests(self, count: int, completions: int) -> list[RolloutRequest]:
-        """Return the next `count` prompts of the stream, each to be answered `completions` times."""
+        """Return the next `count` prompts of the stream, each to be completed `completions` times."""
         places = range(self.position, self.position + count)
         self.position += count
         return [self.request(self._index(place), completions) for place in places]

@@ -1,4 +1,4 @@
-"""A cache of transformers whose keys and values are written into preallocated room instead of a grown copy."""
+"""A cache of transformers whose keys and values are written into preallocated room instead of growing by copies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RoomyLayer(DynamicLayer):
         return self._show()
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Go on with the rows `beam_idx`, no more than there are: they move to the front."""
+        """Continue with the rows `beam_idx`, no more than there are: they move to the front."""
         for number, held in enumerate(self._room):
             held[: len(beam_idx), :, : self.used] = held[beam_idx, :, : self.used]
             self._room[number] = held[: len(beam_idx)]
@@ -50,7 +50,7 @@ class RoomyLayer(DynamicLayer):
 class KnownLayer(DynamicLayer):
     """Keys and values of prompts that end at the last slot; those that are known are not written over.
 
-    The model is told that `late` slots are still to be written, and shows keys and values for all of them.
+    The model sees that `late` slots are still to be written, and shows keys and values for all of them.
     """
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, late: int, new_nl: torch.Tensor) -> None:

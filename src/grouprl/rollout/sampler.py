@@ -1,4 +1,4 @@
-"""The sampler of this process: requests are answered by the policy's own weights, as they are when it is asked."""
+"""The sampler of this process: requests are completed with the policy's own weights, as they are at that moment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from grouprl.policy.team import TeamPolicy
 from grouprl.protocols import NO_VERSION, Engine, Request, Samples
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.decoding import Pause, Written, alike, decode
-from grouprl.rollout.turn_cache import KeptTurns
+from grouprl.rollout.turn_cache import TurnCache
 
 KEPT_GB = 2.0
-"""GiB of keys and values that are kept between the turns of episodes."""
+"""GiB of keys and values kept between the turns of episodes."""
 EXACT = (torch.float32, torch.float64)
 """Types of weights in which the decoder and the trainer compute the same log-probs but for rounding."""
 Prompt = tuple[int, ...]
@@ -42,14 +42,14 @@ def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Ro
 
 
 class LocalSampler:
-    """Samples from `policy` in this process: an `Engine` that shares the weights, so that publishing is but a number.
+    """Samples from `policy` in this process: an `Engine` that shares the weights, so publishing only sets a number.
 
-    Requests that differ only in prompt, seed, temperature, budget and what was sampled before are written together,
+    Requests that differ only in prompt, seed, temperature, budget and what was sampled before are decoded together,
     those of different agents by the policy of each.
 
     Args:
         policy: a `CausalPolicy`, or a `Team` of them.
-        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
         kept_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
     """
 
@@ -63,7 +63,7 @@ class LocalSampler:
         return exact_in(self.policy.dtype)
 
     def publish(self, version: int, policy: Any) -> None:
-        """Let the weights as they are be version `version`; they are the policy's own, there is nothing to bring."""
+        """Let the weights as they are be version `version`; they are the policy's own, there is nothing to copy."""
         if policy is not self.policy:
             raise InputError("another policy's weights are published", "this sampler samples from its own policy")
         self.version = later(self.version, version)
@@ -73,11 +73,11 @@ class LocalSampler:
         return self._sample(requests, None)
 
     def session(self) -> AbstractContextManager[LocalSession]:
-        """Keep keys and values by the names of requests, and let go of them at the end."""
+        """Keep keys and values by the names of requests, and release them at the end."""
         return closing(LocalSession(self))
 
     def _sample(
-        self, requests: Sequence[Request[Prompt]], kept: dict[int, KeptTurns] | None, pause: Pause | None = None
+        self, requests: Sequence[Request[Prompt]], kept: dict[int, TurnCache] | None, pause: Pause | None = None
     ) -> Samples[int]:
         """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
         groups: dict[Any, list[int]] = {}
@@ -87,7 +87,7 @@ class LocalSampler:
         parts = []
         for (owner, _), rows in groups.items():
             own, member = [requests[i] for i in rows], acting(self.policy, owner)
-            memory = kept.setdefault(owner, KeptTurns(self.kept_gb)) if kept is not None and self.kept_gb else None
+            memory = kept.setdefault(owner, TurnCache(self.kept_gb)) if kept is not None and self.kept_gb else None
             written = decode(member, own, rows_at_once=self.rows_at_once, kept=memory, pause=pause)
             parts.append((rows, written))
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
@@ -98,7 +98,7 @@ class LocalSession:
 
     def __init__(self, sampler: LocalSampler) -> None:
         self.sampler = sampler
-        self.kept: dict[int, KeptTurns] = {}
+        self.kept: dict[int, TurnCache] = {}
         """By the agent who owns the weights."""
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
@@ -106,12 +106,12 @@ class LocalSession:
         return self.sampler._sample(requests, self.kept)
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Release what was kept."""
         self.kept.clear()
 
 
 def exact_in(dtype: torch.dtype) -> bool:
-    """Whether weights of this type are sampled from with the log-probs that the trainer computes."""
+    """Whether sampling with weights of this type gives the log-probs that the trainer computes."""
     return dtype in EXACT
 
 
@@ -123,7 +123,7 @@ def later(version: int, new: int) -> int:
 
 
 def acting(policy: Any, agent: int) -> Any:
-    """Return the policy of agent number `agent`; a policy that is no team acts for everybody."""
+    """Return the policy of agent number `agent`; a policy that is not a team acts for every agent."""
     return policy.member(agent) if isinstance(policy, TeamPolicy) else policy
 
 
@@ -146,7 +146,7 @@ def merged(parts: Sequence[tuple[Sequence[int], Written]], rows: int) -> Written
 
 
 def as_samples(written: Written, *, exact: bool, version: int) -> Samples[int]:
-    """Return completions that one version of the weights wrote, as samples."""
+    """Return completions that one version of the weights sampled, as samples."""
     length_b = np.array([len(ids) for ids in written.ids], dtype=np.int64)
     written_bt = np.arange(written.logp_bt.shape[1]) < length_b[:, None]
     return Samples(
@@ -171,8 +171,8 @@ def generate(
     rows_at_once: int | None = None,
     **settings: Any,
 ) -> Rollout:
-    """Sample `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests that are much
-    alike.
+    """Sample `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests of the same
+    settings.
 
     Args:
         policy: the policy to sample from.
@@ -182,7 +182,7 @@ def generate(
         seeds: one per completion, B = len(prompts) * n, in row order.
         temperature: one for all, or one per completion.
         budgets: tokens at most per completion, [B], where they are fewer than `max_new_tokens`.
-        rows_at_once: most completions written at the same time; bounds the memory of the cache.
+        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
         settings: further settings of `Request`, the same for all: greedy, top_p, top_k, stop, stop_texts …
 
     Raises:
@@ -213,8 +213,8 @@ def requests_of(
         raise InputError(f"max_new_tokens={max_new_tokens}", "A completion has at least one token", "Give 1 or more")
     requested = list(prompts)
     if not requested:
-        raise InputError("No prompts", "There must be something to completion", "Give at least one prompt")
-    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same one often stands there many times
+        raise InputError("No prompts", "There must be something to complete", "Give at least one prompt")
+    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same one often occurs many times
     rows = [known[id(prompt)] for prompt in requested for _ in range(n)]
     if not all(rows):
         raise InputError(

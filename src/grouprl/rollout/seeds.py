@@ -6,9 +6,9 @@ import hashlib
 
 
 def sample_seed(use: str, run_seed: int, prompt: int, sample: int) -> int:
-    """Return the 64-bit seed of completion number `sample` to prompt number `prompt`, for a `use` ('train', 'eval').
+    """Return the 64-bit seed of completion number `sample` of prompt number `prompt`, for a `use` ('train', 'eval').
 
-    It does not depend on the batch the completion is sampled in, so neither does the completion.
+    It does not depend on the batch in which the completion is sampled, so neither does the completion.
     """
     key = f"{use}/{run_seed}/{prompt}/{sample}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")

@@ -1,4 +1,4 @@
-"""Ending a completion at a text, whatever tokens it is written with; the tokens stay as they were sampled."""
+"""Ending a completion at a text, whatever tokens spell it; the tokens stay as they were sampled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TABLES: WeakKeyDictionary[Any, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDi
 
 
 class StopTexts:
-    """Tells which rows have just written one of `texts`.
+    """Tells which rows have just completed one of `texts`.
 
     Most tokens cannot end any of the texts; only where one that can was sampled is the end of the row decoded.
 

@@ -1,4 +1,4 @@
-"""Groups whose completions lie ready: pairs with a known winner, rollouts of another run."""
+"""Groups whose completions are stored already: pairs with a known winner, rollouts of another run."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def stored_refusals(config: Config, task: Task, looked_at: Sequence[Any]) -> lis
 
 
 def _check_tokenizer(policy: Any, rows: Sequence[StoredRow]) -> None:
-    """Refuse ids of another tokenizer: a text of the same ids would be another one."""
+    """Refuse ids of another tokenizer: the same ids would be another text."""
     known = [row for row in rows if row.ids is not None]
     for row, text in zip(known, policy.decode_all([row.ids for row in known]), strict=True):
         if text != row.completion:

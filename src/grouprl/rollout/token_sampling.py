@@ -39,7 +39,7 @@ def _splitmix(state: np.ndarray) -> np.ndarray:
 
 
 def sample(p_rv: torch.Tensor, uniform_r: torch.Tensor) -> torch.Tensor:
-    """Return the first token whose cumulated probability exceeds uniform * total, [R] int64.
+    """Return the first token whose cumulative probability exceeds uniform * total, [R] int64.
 
     `p_rv` need not be normalised; a token of probability zero is never sampled.
     """

@@ -1,7 +1,7 @@
-"""Decoding through a transformers model's own forward pass: right for every architecture.
+"""Decoding through a transformers model's own forward pass: correct for every architecture.
 
 Ordinary keys and values get preallocated room; windows and recurrent states live in the model's own cache. Where rows
-are to be gone on with later, windows are held as ordinary keys and values, too: the mask does what they do.
+are to be continued later, windows are held as ordinary keys and values, too: the mask restricts attention.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TransformersDecoder:
 
     @property
     def keeps(self) -> bool:
-        """Whether keys and values can be kept and gone on from; not so where a layer has another state."""
+        """Whether keys and values can be kept and continued from; not so where a layer has another state."""
         from grouprl.rollout.roomy_cache import empty_cache
 
         return empty_cache(self.model, windows=True) is not None

@@ -53,7 +53,7 @@ class Past:
                 tensor[..., i, :, to : to + count, :] = known[..., held.row, :, of : of + count, :]
 
 
-class KeptTurns:
+class TurnCache:
     """Keys and values of rows by name, from one turn to the next, up to `limit_gb` GiB in all.
 
     A row is known by its tokens: one that was changed meanwhile is read from where it differs. Rows that do not fit
@@ -74,7 +74,7 @@ class KeptTurns:
         return Past(found)
 
     def keep(self, names: Sequence[Hashable], leaves: Sequence[Leaving], rows: Sequence[Sequence[int]]) -> None:
-        """Take over what rows left behind; `rows` are their tokens, the last of which nobody has read."""
+        """Take over what rows left behind; `rows` are their tokens, the last of which has not been read."""
         used = sum(_size(kv) for kv in {id(held.kv): held.kv for held in self._held.values()}.values())
         for leaving in leaves:
             used += _size(leaving.kv)

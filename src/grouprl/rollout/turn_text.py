@@ -1,4 +1,4 @@
-"""The words between a policy's turn and the next: an environment's text, inside what a chat template writes around it.
+"""The text between a policy's turn and the next: an environment's text, inside what a chat template writes around it.
 
 Token-in token-out needs a template that leaves the past as it was: the rendering of a longer conversation begins with
 the rendering of the shorter one. Some templates rewrite history (they drop earlier thoughts, say); what then happens
@@ -17,13 +17,13 @@ from grouprl.records.examples import Chat, Example, Message
 from grouprl.rollout.episode import Context, shown_messages
 
 History = Literal["refuse", "append", "split"]
-"""Where a template rewrites history: refuse to play, keep what was written all the same, or go on in a new row."""
+"""Where a template rewrites history: refuse to play, keep what was written all the same, or continue in a new row."""
 ANSWER = "§A§"
 PROBE = f"<think>\nx\n</think>\n\n{ANSWER}"
 """An assistant's message that a template must leave as it is, thought and all."""
 
 
-class Between:
+class TurnText:
     """How observations become tokens for one policy: plain text as it is, or through the chat template.
 
     A policy whose tokenizer has a chat template gets the first observation as a user's message, behind the system
@@ -42,7 +42,7 @@ class Between:
             raise InputError(
                 f"the chat template rewrites history: what was {difference[0]!r} becomes {difference[1]!r}",
                 "over several turns, what the policy has written stays as it was written, token for token",
-                "Set sampling.history to append (keep it as it was written all the same) or to split (go on in a new "
+                "Set sampling.history to append (keep it as it was written) or to split (continue in a new "
                 "row where it is rewritten), or set a chat template that renders earlier messages unchanged",
             )
         self.splits = difference is not None and history == "split"
@@ -75,9 +75,9 @@ class Between:
         return words.removeprefix(end)
 
     def rewritten(self, context: Context, shown: Observation) -> tuple[Message, ...] | None:
-        """Return the prompt of the row that goes on from `context` with `shown`; None where the row itself goes on.
+        """Return the prompt of the row that continues `context` with `shown`; None where the row itself continues.
 
-        A row ends where the template renders what was said in it in other words.
+        A row ends where the template renders its messages differently.
         """
         if not self.splits or isinstance(context.messages, str):
             return None

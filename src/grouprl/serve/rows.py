@@ -1,4 +1,4 @@
-"""What clients said and were answered, as rows of exact tokens."""
+"""Conversations with clients, as rows of exact tokens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, TextIO
 from grouprl.chat.request import continues
 from grouprl.envs.environment import Observation
 from grouprl.records.examples import Example
-from grouprl.rollout.turn_text import Between
+from grouprl.rollout.turn_text import TurnText
+from grouprl.serve.retention import Retained, Retention
 from grouprl.serve.sampling import ServedTurn
-from grouprl.serve.shelves import ShelfLimits, Shelves
 
 NOBODY = Example("served", "")
 Messages = Sequence[Mapping[str, Any]]
@@ -35,7 +35,7 @@ class Row:
     logp: list[float] = field(default_factory=list)
     turns: int = 0
     used: float = 0.0
-    """When the row last went on, in seconds of a clock that never goes back."""
+    """When the row was last continued, in seconds of a clock that never goes back."""
     cost: int = 0
     """Bytes that keeping it takes, about."""
 
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Requested:
-    """Where a request goes on: its row with its turns then (None: it begins one), all tokens, those new to the row."""
+    """Where a request continues: its row with its turns so far (None: it begins one), all tokens, and the new ones."""
 
     row: Row | None
     turns: int
@@ -65,18 +65,18 @@ class Requested:
 class ServedRows:
     """The rows of every client, by API key. Nothing is kept of a client without one.
 
-    A request whose messages begin with all that a row holds, the last completion included, goes on in that row: the
+    A request whose messages begin with all that a row holds, the last completion included, continues that row: the
     tokens sampled before stay as they were sampled, and only what is new is encoded. Any other request begins a row.
-    With several completions to one request, each is a row. What is kept is bounded (`Keeping`); a record on disk holds
+    With several completions to one request, each is a row. What is kept is bounded (`Retention`); a record on disk has
     everything.
     """
 
     def __init__(
-        self, policy: Any, record: Path | None = None, keeping: ShelfLimits | None = None, secret: bool = False
+        self, policy: Any, record: Path | None = None, keeping: Retention | None = None, secret: bool = False
     ) -> None:
         """Begin without rows; `secret` keys are written into the record as digests."""
-        self.policy, self.between, self.secret = policy, Between(policy, "append"), secret
-        self._shelves: Shelves[Row] = Shelves(keeping or ShelfLimits())
+        self.policy, self.between, self.secret = policy, TurnText(policy, "append"), secret
+        self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
 
@@ -97,7 +97,7 @@ class ServedRows:
             return None if not found else [row.as_json() for row in found]
 
     def ask(self, key: str, messages: Messages, tools: Messages) -> Requested:
-        """Return which row goes on with these messages, and the tokens that the policy is to go on from.
+        """Return the row that these messages continue, and the tokens that the policy is to complete.
 
         Raises:
             InputError: for texts that the tokenizer cannot encode.
@@ -184,5 +184,5 @@ def _cost(row: Row) -> int:
 
 
 def shown(messages: Messages, tools: Messages) -> Observation:
-    """Return messages as an observation; a policy without a chat template is shown their contents one after another."""
+    """Return messages as an observation; a policy without a chat template sees their contents one after another."""
     return Observation("".join(m["content"] for m in messages), messages=tuple(messages), tools=tuple(tools))

@@ -1,6 +1,6 @@
-"""Sampling completions for requests that come at any time: all that are open are sampled together, stretch by stretch.
+"""Sampling completions for requests that come at any time: all open ones are sampled together, stretch by stretch.
 
-Requests that come while others are being answered join at the next stretch. What is sampled depends on the request and
+Requests that arrive while others are being sampled join at the next stretch. What is sampled depends on the request and
 its seed alone, not on its neighbours: each stretch has a seed of its own, and stretches begin at fixed positions.
 """
 
@@ -23,7 +23,7 @@ STRETCH = 32
 
 
 @dataclass(frozen=True)
-class Line:
+class SampleJob:
     """One completion to be sampled."""
 
     prompt_ids: tuple[int, ...]
@@ -49,7 +49,7 @@ class ServedTurn:
 
 @dataclass
 class _OpenSession:
-    line: Line
+    line: SampleJob
     future: Future[ServedTurn]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _OpenSession:
 
 
 class BatchedSampling:
-    """A thread that samples for whoever asks; `at_once` bounds the completions that are written at the same time.
+    """A thread that samples for all clients; `at_once` bounds the completions that are sampled at the same time.
 
     Every completion comes from `sampler`; None: a `LocalSampler` of the policy.
     """
@@ -71,7 +71,7 @@ class BatchedSampling:
         self._thread = threading.Thread(target=self._run, name="drawing", daemon=True)
         self._thread.start()
 
-    def sample(self, line: Line) -> Future[ServedTurn]:
+    def sample(self, line: SampleJob) -> Future[ServedTurn]:
         """RolloutRequest for a completion; a future that is cancelled is sampled no further."""
         future: Future[ServedTurn] = Future()
         self._queue.put(_OpenSession(line, future))

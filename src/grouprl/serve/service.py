@@ -17,31 +17,31 @@ from grouprl.chat.request import ChatRequest
 from grouprl.chat.server import Pieces
 from grouprl.core.errors import InputError
 from grouprl.rollout.seeds import sample_seed
-from grouprl.serve.places import Places
+from grouprl.serve.retention import Retention
 from grouprl.serve.rows import Requested, ServedRows
-from grouprl.serve.sampling import BatchedSampling, Line, ServedTurn
-from grouprl.serve.shelves import ShelfLimits
+from grouprl.serve.sampling import BatchedSampling, SampleJob, ServedTurn
+from grouprl.serve.slots import Slots
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
-"""More characters than that for each position of the model are refused unread: reading them takes long, for nothing."""
+"""More characters than that for each position of the model are refused without encoding them."""
 MOST_CHARACTERS = 1_000_000
 T = TypeVar("T")
 
 
 class Service:
-    """Completions requests with a policy and records every token.
+    """Completes requests with a policy and records every token.
 
     Args:
-        policy: who completions.
-        model: the name that clients give it.
+        policy: what completes the requests.
+        model: its name for clients.
         max_tokens: tokens of a completion where the request does not say; never more than the model has room for.
-        at_once: most completions that are written at the same time.
+        at_once: most completions that are sampled at the same time.
         record: a file to which a line is appended for every completion.
         prompt_chars: characters of a request's messages and tools at most; None: 16 for each position of the model.
         keeping: how many rows are kept, and for how long.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
-        most_waiting: completions that may wait to be written; more are refused.
+        most_waiting: completions that may wait to be sampled; more are refused.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Service:
         at_once: int = 64,
         record: Path | None = None,
         prompt_chars: int | None = None,
-        keeping: ShelfLimits | None = None,
+        keeping: Retention | None = None,
         secret_keys: bool = False,
         most_waiting: int = MOST_WAITING,
     ) -> None:
@@ -63,7 +63,7 @@ class Service:
         self.prompt_chars = prompt_chars or fitting
         self.recorded = ServedRows(policy, record, keeping, secret_keys)
         self.drawing = BatchedSampling(policy, at_once)
-        self.places = Places(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
+        self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
 
     @property
@@ -72,7 +72,7 @@ class Service:
         return self._model
 
     def others(self, key: str) -> tuple[str, ...]:
-        """Return no name: one policy completions."""
+        """Return no name: one policy serves everything."""
         return ()
 
     def rows(self, key: str) -> list[dict[str, Any]] | None:
@@ -80,7 +80,7 @@ class Service:
         return self.recorded.of(key)
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Completion a request, and write the completions down. Raises Refusal for what the policy cannot do."""
+        """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
         if request.tools and not self.recorded.between.chat:
             raise Refusal("The model has no chat template, so it cannot be told of tools", "tools")
         asked = await self._off(self._ask, key, request)
@@ -88,7 +88,7 @@ class Service:
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context = tuple(asked.context)
         lines = [
-            Line(
+            SampleJob(
                 context,
                 budget,
                 sample_seed("serve", seed, 0, index),
@@ -102,7 +102,7 @@ class Service:
         sampled = await _all([asyncio.ensure_future(self._sample(key, line)) for line in lines])
         return await self._off(self._completed, key, request, asked, sampled)
 
-    async def _sample(self, key: str, line: Line) -> ServedTurn:
+    async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
             return await asyncio.wrap_future(self.drawing.sample(line))
 
@@ -111,7 +111,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 
     def _ask(self, key: str, request: ChatRequest) -> Requested:
-        """Return where a request goes on; raises Refusal for messages that cannot become tokens."""
+        """Return where a request continues; raises Refusal for messages that cannot become tokens."""
         told = sum(
             len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
         )

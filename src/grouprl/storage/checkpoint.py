@@ -1,4 +1,4 @@
-"""Checkpoints: everything stateful of a run, with checksums, written whole or not at all."""
+"""Checkpoints: all state of a run, with checksums, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grouprl.storage.tensors import load_state, load_weights, save_state
 MANIFEST = "manifest.json"
 FILES = ("policy.safetensors", "optimizer.pt", "data.pt", "state.json")
 PREFIX = {"warmup": "warmup", "pretraining": "pretraining", "train": "step"}
-"""How the checkpoints of each phase are called; later phases come later."""
+"""Names of the checkpoints of each phase; later phases come later."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     state: dict[str, Any]
     data: dict[str, Any]
-    """What curricula, stores and preludes remember."""
+    """What curricula, buffers and pretraining remember."""
 
 
 def save_checkpoint(
@@ -44,9 +44,9 @@ def save_checkpoint(
     data: Mapping[str, Any] | None = None,
     beside: Mapping[Path, int | None] | None = None,
 ) -> Path:
-    """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); returns its folder.
+    """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); return its folder.
 
-    `beside`: files of the run folder without which the checkpoint is worth nothing, each with how many of its bytes
+    `beside`: files of the run folder that the checkpoint depends on, each with how many of its bytes
     count (None: all).
     """
     path = run.checkpoints / f"{PREFIX[phase]}-{step:06d}"
@@ -63,7 +63,7 @@ def save_checkpoint(
 
 
 def prune(run: RunFolder, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints, and the renewed references that none of those left needs.
+    """Remove all but the newest `keep` checkpoints, and the renewed references that none of the remaining ones needs.
 
     A checkpoint with missing or cut-off files does not count as a kept one.
     """
@@ -80,9 +80,9 @@ def prune(run: RunFolder, keep: int) -> None:
 
 
 def newest(run: RunFolder, *, alone: bool = False, log: bool = True) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest whole checkpoint (None if there is none) and a sentence for each damaged one passed over.
+    """Return the newest whole checkpoint (None if there is none) and a sentence for each damaged one skipped.
 
-    `alone`: without regard to the files of the run that going on from it would need; `log`: with regard to the log.
+    `alone`: without regard to other files of the run that continuing from it would need; `log`: with regard to the log.
     """
     complaints: list[str] = []
     for path in _folders(run):
@@ -96,7 +96,7 @@ def newest(run: RunFolder, *, alone: bool = False, log: bool = True) -> tuple[Ch
 def inspect(path: Path, *, alone: bool = False, log: bool = True) -> str | None:
     """Say what is wrong with the checkpoint at `path` and (unless `alone`) with the files of the run it needs, or None.
 
-    A file of the run may have grown since; it is looked at as far as it went then.
+    A file of the run may have grown since; it is checked up to its length at that time.
     """
     seals = _manifest(path)
     if seals is None:
@@ -129,7 +129,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _seal(path: Path, size: int | None = None) -> dict[str, Any]:
-    """By what a file is known again: the checksum of its first `size` bytes (None: all), and how many those are."""
+    """A file's seal: the checksum of its first `size` bytes (None: all), and how many those are."""
     size = path.stat().st_size if size is None else size
     return {"sha256": digest(path, size), "bytes": size}
 
@@ -159,7 +159,7 @@ def _broken(path: Path, seal: Mapping[str, Any], *, grown: bool) -> str | None:
 
 
 def _complete(path: Path) -> bool:
-    """Whether every file of a checkpoint is there in its length: quick to see, unlike its content."""
+    """Whether every file of a checkpoint has its length: quick to check, unlike its content."""
     seals = _manifest(path)
     if seals is None:
         return False

@@ -47,7 +47,7 @@ class FolderLock:
             _sign(self._handle)
 
     def release(self) -> None:
-        """Give the folder free; twice is once. In a forked child this lets go of the copy, not of the lock."""
+        """Release the lock; may be called twice. In a forked child this releases the copy, not the lock."""
         handle, self._handle = self._handle, -1
         if handle < 0:
             return

@@ -1,4 +1,4 @@
-"""What is said of a file that would run code if it were read: never how to read it all the same."""
+"""Messages about a file that would run code if it were read: never how to read it all the same."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ ADVICE = ("weights_only", "add_safe_globals", "safe_globals", "torch.load")
 
 
 def refusal(error: Exception) -> str:
-    """Return in a line why a file was refused; libraries' advice to read it without protection is left out."""
+    """Return in one line why a file was refused; libraries' advice to read it without protection is left out."""
     text = str(error)
     if (found := GLOBAL.search(text)) is not None:
-        return f"it names {found[1]}, which is no data: reading it could run code, so it is refused"
+        return f"it names {found[1]}, which is not data: reading it could run code, so it is refused"
     line = text.partition("\n")[0][:300]
-    return "it holds what is no data, so it is refused" if any(word in line for word in ADVICE) else line
+    return "it holds something that is not data, so it is refused" if any(word in line for word in ADVICE) else line

@@ -24,14 +24,14 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; when the block ends well it takes its place at once, else it is removed.
+    """Yield a temporary path beside `path`; when the block succeeds it replaces `path` at once, else it is removed.
 
     Works for files and folders. Raises RunError, in words, for a full disk or a folder that cannot be written to.
     """
     temporary = _beside(path, "part")
     with in_words(path):
         try:
-            path.parent.mkdir(exist_ok=True)  # somebody may have tidied up in a run that goes on
+            path.parent.mkdir(exist_ok=True)  # somebody may have tidied up in a running run's folder
             _remove(temporary)
             yield temporary
             _open_to_readers(temporary)
@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def in_words(path: Path) -> Iterator[None]:
-    """Turn what the system says when it cannot write `path` into a RunError that says what is safe."""
+    """Turn an error of the system on writing `path` into a RunError that says what is safe."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 class RunFolder:
-    """The folder of one run and what lies where in it."""
+    """The folder of one run and the places of its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +98,7 @@ class RunFolder:
     def create(cls, path: Path) -> RunFolder:
         """Make a new run folder; InputError if something is there already, RunError if it cannot be made.
 
-        What a process left that was killed before its run had begun (before config.yaml was there) is used again.
+        A folder left by a process killed before its run had begun (before config.yaml was written) is used again.
         """
         run = cls(path)
         if path.exists() and not run._unbegun():
@@ -130,7 +130,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open an existing run folder; InputError if it is none."""
+        """Open an existing run folder; InputError if it is not one."""
         run = cls(path)
         if not path.exists():
             raise InputError(f"there is no run {path}", "a run is named by its folder", runs_meant(path))
@@ -145,7 +145,7 @@ class RunFolder:
             file.write(line)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole lines of metrics.jsonl that are records; a damaged one is left out, as a log decides nothing."""
+        """All whole lines of metrics.jsonl that are records; damaged ones are left out, as nothing depends on a log."""
         if not self.metrics.is_file():
             return []
         *lines, _ = self.metrics.read_bytes().split(b"\n")
@@ -164,7 +164,7 @@ class RunFolder:
         return len([line for line in lines if line]) - len(kept)
 
     def sync_metrics(self) -> None:
-        """Have metrics.jsonl on disk as it is now."""
+        """Flush metrics.jsonl to disk."""
         with in_words(self.metrics), self.metrics.open("ab") as file:
             os.fsync(file.fileno())
 
@@ -219,7 +219,7 @@ def digest(path: Path, size: int | None = None) -> str:
 
 
 def runs_meant(path: Path) -> str:
-    """Return as a remedy which runs beside `path` may have been meant."""
+    """Return a remedy: runs next to `path` that may have been meant."""
     try:
         there = [each.name for each in path.parent.iterdir() if (each / "config.yaml").is_file()]
     except OSError:
@@ -249,7 +249,7 @@ def _in_words(code: int | None, error: Exception, path: Path) -> RunError:
         )
     if code == errno.ENOENT:
         return RunError(
-            f"{path} could not be written: its folder was removed. Let the folder of a run be while it goes on"
+            f"{path} could not be written: its folder was removed. Leave the folder of a run alone while it runs"
         )
     return RunError(f"{path} could not be written: {error}. {safe}.")
 
@@ -282,7 +282,7 @@ def _remove(path: Path) -> None:
 
 
 def _open_to_readers(path: Path) -> None:
-    """Give files the permissions that the user's mask allows: some libraries write them for their owner alone."""
+    """Give files the permissions that the user's umask allows: some libraries write them for their owner alone."""
     mask = os.umask(0)
     os.umask(mask)
     for entry in [path] if path.is_file() else [path, *path.rglob("*")]:
@@ -300,7 +300,7 @@ def _sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the entries of a folder on disk."""
+    """Flush the entries of a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

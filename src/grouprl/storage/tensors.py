@@ -39,11 +39,11 @@ def load_state(path: Path) -> dict[str, Any]:
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; RunError when it is none."""
+    """Read a safetensors file; RunError when it is not one."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise RunError(f"{path} is no whole safetensors file: {error}") from error
+        raise RunError(f"{path} is not a whole safetensors file: {error}") from error
 
 
 class _Sink:

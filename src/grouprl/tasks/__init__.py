@@ -3,20 +3,17 @@
 from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adventure import AdventureTask
 from grouprl.tasks.arithmetic import Addition, Chain, Multiplication
-from grouprl.tasks.asking import SelfSearch
-from grouprl.tasks.choosing import Choose
 from grouprl.tasks.code import CodeTask
 from grouprl.tasks.control import Control
 from grouprl.tasks.countdown import Countdown
-from grouprl.tasks.criticising import Critic
 from grouprl.tasks.diagnose import DiagnoseTask
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
 from grouprl.tasks.faithful import FaithfulTask
 from grouprl.tasks.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
 from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.gui_critic import Critic
 from grouprl.tasks.gym import Gym
 from grouprl.tasks.huggingface import HuggingFace
-from grouprl.tasks.inspecting import Inspect
 from grouprl.tasks.jsonl import Jsonl
 from grouprl.tasks.maze import Maze
 from grouprl.tasks.mcp import McpTask
@@ -24,11 +21,12 @@ from grouprl.tasks.openenv import OpenEnv
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.pairs import Pairs
 from grouprl.tasks.pettingzoo import PettingZoo
+from grouprl.tasks.picture_quality import Inspect
 from grouprl.tasks.program import Program
 from grouprl.tasks.reading import Chart, Counting
 from grouprl.tasks.reasoning import ReasoningGym
 from grouprl.tasks.recall import Recall
-from grouprl.tasks.reflecting import Reflect
+from grouprl.tasks.reflection import Reflect
 from grouprl.tasks.registry import TaskDescription, describe_tasks, load_task, register_task, task_names
 from grouprl.tasks.retelling import Retell
 from grouprl.tasks.roles import HostTask, ProposeTask
@@ -37,9 +35,10 @@ from grouprl.tasks.routing import Route
 from grouprl.tasks.rows import RowTask, Table
 from grouprl.tasks.screen import ScreenTask
 from grouprl.tasks.search import SearchTask
+from grouprl.tasks.self_search import SelfSearch
 from grouprl.tasks.sequences import Reverse, Sorting, Summands
 from grouprl.tasks.shortlist import ShortlistTask
-from grouprl.tasks.speeding import Speed
+from grouprl.tasks.speedup import Speed
 from grouprl.tasks.sql import SqlTask
 from grouprl.tasks.stepwise import StepsTask
 from grouprl.tasks.structured import Schema, ToolCall
@@ -48,6 +47,7 @@ from grouprl.tasks.task import Task
 from grouprl.tasks.teams import SignalsTask, TeamTask
 from grouprl.tasks.textarena import TextArena
 from grouprl.tasks.thinking import Ponder
+from grouprl.tasks.tool_choice import Choose
 from grouprl.tasks.tools import PythonToolTask, ToolTask
 from grouprl.tasks.wordle import WordleTask
 

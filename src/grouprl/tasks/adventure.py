@@ -53,7 +53,7 @@ class AdventureTask(EnvironmentTask):
         """Return a fresh episode."""
         return Adventure(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a map that is a tree of rooms, and things in some of them."""
         rooms, things = rng.sample(ROOMS, self.rooms), rng.sample(THINGS, self.things)
         places = {thing: rng.choice(rooms) for thing in things}

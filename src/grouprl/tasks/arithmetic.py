@@ -44,7 +44,7 @@ class Addition(GeneratedTask):
         """1 iff the number after the last '|' is the sum."""
         return number_after_bar
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return two random numbers to add."""
         a, b = rng.randrange(10**self.digits), rng.randrange(10**self.digits)
         return f"{a:0{self.digits}d}+{b:0{self.digits}d}=", {"answer": str(a + b)}
@@ -121,7 +121,7 @@ class Multiplication(GeneratedTask):
         """1 iff the number after the last '|' is the product."""
         return number_after_bar
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return two random numbers to multiply."""
         a, b = rng.randrange(10**self.digits), rng.randrange(10**self.by)
         return f"{a:0{self.digits}d}*{b:0{self.by}d}=", {"answer": str(a * b)}
@@ -196,7 +196,7 @@ class Chain(GeneratedTask):
         """1 iff the number after the last '|' is the value of the chain."""
         return number_after_bar
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a random chain."""
         prompt = str(rng.randrange(self.modulus))
         for _ in range(self.length):

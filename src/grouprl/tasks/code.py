@@ -1,4 +1,4 @@
-"""Programs small enough for a model that knows nothing: judged by running them."""
+"""Programs small enough for a model that knows nothing: scored by running them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class CodeTask(GeneratedTask):
         """1 iff the expression is right at the hidden points."""
         return ExpressionReward(self.sandbox)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a value of a polynomial with random coefficients, of which the first is not 0."""
         base = 10**self.digits
         coefficients = [rng.randrange(base) for _ in range(self.degree)] + [rng.randrange(1, base)]

@@ -49,7 +49,7 @@ class Countdown(GeneratedTask):
         """1 iff the expression uses every number once and equals the target."""
         return reaches_target
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return numbers and a target that an expression of them reaches."""
         while True:
             numbers = [rng.randint(1, self.largest) for _ in range(self.numbers)]

@@ -1,4 +1,4 @@
-"""The task of asking before one diagnoses."""
+"""The task of asking before diagnosing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from grouprl.tasks.registry import register_task
 
 @register_task("diagnose")
 class DiagnoseTask(EnvironmentTask):
-    """Find out what a complaint comes from by asking for findings; a prompt is paid by what it reveals.
+    """Find out the cause of a complaint by asking for findings; a question earns what it reveals.
 
-    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" completions.
+    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" answers.
     Which two findings matter for a complaint is made up once and nowhere written.
     """
 
@@ -55,7 +55,7 @@ class DiagnoseTask(EnvironmentTask):
         """Return a fresh episode."""
         return Diagnose(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a complaint, and findings of which some are told."""
         complaint = rng.randrange(self.complaints)
         findings = {finding: rng.choice(SIGNS) for finding in FINDINGS}

@@ -48,7 +48,7 @@ class EpisodeReward:
 class EnvironmentTask(GeneratedTask):
     """A generated task whose prompts are beginnings of episodes.
 
-    A subclass writes `draw` (the first observation, and the columns that its environment begins from), `solve`,
+    A subclass writes `generate` (the first observation, and the columns that its environment begins from), `solve`,
     `environment` and `max_turns`. As text, an episode is its actions, one per line: that is what `demonstration` and
     `solution` return and what `reward` scores.
     """
@@ -91,7 +91,7 @@ class _SharedLuckShown(_SharedLuck):
 
 
 class SeededTask(OptionTask):
-    """An endless task whose prompts are seeds: column `seed` says how an episode begins.
+    """An endless task whose prompts are seeds: column `seed` determines how an episode begins.
 
     The splits have different seeds. A subclass writes `environment` and `max_turns`.
     """
@@ -170,7 +170,7 @@ class OwnEnvironment(SeededTask):
     turns: int = Field(16, ge=1, description="most turns of an episode")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
     characters: str = Field("", description="the characters that texts and actions are made of, where known")
-    own_luck: bool = Field(False, description="whether every answer to a question has a seed of its own")
+    own_luck: bool = Field(False, description="whether every completion of a prompt has a seed of its own")
 
     _make: Callable[..., Any] = PrivateAttr()
     _spaces: Spaces | None = PrivateAttr()
@@ -179,11 +179,11 @@ class OwnEnvironment(SeededTask):
         """Import the class and make one environment.
 
         Raises:
-            InputError: if it cannot be imported or made, or is no environment.
+            InputError: if it cannot be imported or made, or is not an environment.
         """
         self._make = import_object(self.path, "custom environment")
         if not callable(self._make):
-            raise InputError(f"'{self.path}' is no environment", "it is a class or a function that returns one")
+            raise InputError(f"'{self.path}' is not an environment", "it is a class or a function that returns one")
         try:
             with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
                 environment = self._build()

@@ -1,4 +1,4 @@
-"""The task of answering from a text, so that the completion can stand for it."""
+"""The task of answering from a text so that the answer can stand in for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FaithfulTask(EnvironmentTask):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The writer, by whom an episode is judged, and the reader."""
+        """The writer, whose reward is the episode's, and the reader."""
         return WRITER, READER
 
     @property
@@ -53,7 +53,7 @@ class FaithfulTask(EnvironmentTask):
         """Return a fresh episode."""
         return Faithful(self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a text of made-up facts and a prompt about one of them."""
         names = rng.sample(sorted(people(0, 60)), self.facts)
         kinds = {"lives": tuple(sorted(lands(0))), "eats": FOODS, "plays": TOYS}

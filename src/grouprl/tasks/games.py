@@ -52,7 +52,7 @@ class GuessTask(EnvironmentTask):
         """Return a fresh episode."""
         return Guess(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a range of two-digit numbers with one hidden in it."""
         width = rng.randint(self.numbers // 2 + 1, self.numbers)
         low = rng.randint(10, 100 - width)
@@ -78,7 +78,9 @@ class KeysTask(EnvironmentTask):
     walls: int = Field(1, ge=0, le=12, description="cells that cannot be entered")
     turns: int | None = Field(None, ge=1, description="moves allowed; none: three times the size")
     reward_: Literal["door", "carl", "expert"] = Field(
-        "door", alias="reward", description="what is paid: the door, progress, or every move that an expert would make"
+        "door",
+        alias="reward",
+        description="what is rewarded: the door, progress, or every move that an expert would make",
     )
     noise: float = Field(0.6, ge=0, le=1, description=POOR)
 
@@ -101,7 +103,7 @@ class KeysTask(EnvironmentTask):
         """Return a fresh episode."""
         return Keys(self.max_turns, self.noise, self.reward_)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a grid in which the way to the key and the door is not too long."""
         cells = [(row, column) for row in range(self.size_) for column in range(self.size_)]
         while True:
@@ -153,7 +155,7 @@ class TicTacToeTask(EnvironmentTask):
         """Return a fresh episode."""
         return TicTacToe(self.max_turns, self.skill, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a board on which x is to play."""
         board, signs = FREE * 9, (THEIRS, MINE, THEIRS)[: rng.randint(1, 3)]
         for sign, cell in zip(signs, rng.sample(range(9), len(signs)), strict=True):
@@ -189,7 +191,7 @@ class CalculatorTask(EnvironmentTask):
     digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
     operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
     spare: int = Field(2, ge=1, description="turns beside one per operation, the answer's included")
-    call_reward: float = Field(0.0, ge=0, description="what a call earns whose result leads on to the answer")
+    call_reward: float = Field(0.0, ge=0, description="reward of a call whose result leads on to the answer")
     noise: float = Field(0.2, ge=0, le=1, description=POOR)
 
     @property
@@ -211,7 +213,7 @@ class CalculatorTask(EnvironmentTask):
         """Return a fresh episode."""
         return Calculator(self.max_turns, self.noise, self.call_reward)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return an expression none of whose results is negative."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:

@@ -22,27 +22,27 @@ MAX_SAMPLES = 5000
 def too_few(task: str, split: Split) -> InputError:
     """Return the error of a task whose splits cannot be told apart."""
     return InputError(
-        f"Task '{task}' found no question for the split '{split}' in {MAX_SAMPLES} draws",
-        "one question in ten is held out, so there must be a few dozen different ones",
-        "Make the questions larger.",
+        f"Task '{task}' found no prompt for the split '{split}' in {MAX_SAMPLES} samples",
+        "one prompt in ten is held out, so there must be a few dozen different ones",
+        "Make the prompts larger.",
     )
 
 
 class GeneratedTask(OptionTask):
     """An endless task whose options are the fields of the class.
 
-    A prompt is sampled again until the hash of its content says that it belongs to the split asked for. So the held-out
-    prompts are disjoint from the training prompts by content, for every seed. A subclass writes `draw`,
+    A prompt is sampled again until the hash of its content says that it belongs to the requested split. So the held-out
+    prompts are disjoint from the training prompts by content, for every seed. A subclass writes `generate`,
     `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
     """
 
     levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
-    seed: int = Field(0, description="which stream of questions is drawn")
+    seed: int = Field(0, description="which stream of prompts is sampled")
     level: int | None = Field(None, ge=1, description="difficulty from 1; sets the options that `levels` lists")
 
     @abstractmethod
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt and its columns."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class GeneratedTask(OptionTask):
         """Return a correct completion in the form that the best demonstrations have."""
 
     def content(self, prompt: str) -> str:
-        """Return what decides the split: the prompt, or what it shares with prompts that ask the same."""
+        """Return what decides the split: the prompt, or what it shares with equivalent prompts."""
         return prompt
 
     @model_validator(mode="before")
@@ -79,7 +79,7 @@ class GeneratedTask(OptionTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         for _ in range(MAX_SAMPLES):
-            prompt, columns = self.draw(rng)
+            prompt, columns = self.generate(rng)
             if split_of(self.content(prompt)) == split:
                 return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
         raise too_few(self.name, split)
@@ -107,7 +107,7 @@ class GeneratedTask(OptionTask):
         return "".join(f"{asked}{answer}{mark}" for asked, answer in examples) + str(example.prompt)
 
     def with_budget(self, example: Example, tokens: int) -> str:
-        """Return the number in the task's own signs, the sign that ends prompts, and the prompt: "12=47+85="."""
+        """Return the number in the task's own characters, the sign that ends prompts, and the prompt: "12=47+85="."""
         return f"{self._number(tokens)}{str(example.prompt)[-1]}{example.prompt}"
 
     def with_verdict(self, example: Example, answer: str) -> str:

@@ -144,7 +144,7 @@ class Gym(SeededTask):
 
 
 def made(name: str, config: dict[str, Any], who: str) -> Any:
-    """Return a Gymnasium environment; `who` asks for it.
+    """Return a Gymnasium environment; `who` names the user in messages.
 
     Raises:
         MissingExtra: gymnasium is not installed.

@@ -20,7 +20,7 @@ class Jsonl(RowTask):
     """Your own prompts: a file with one JSON object a line, a prompt column, and columns for the reward."""
 
     path: str = Field(description="the file")
-    eval_path: str | None = Field(None, alias="eval", description="a file of held-out questions")
+    eval_path: str | None = Field(None, alias="eval", description="a file of held-out prompts")
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _float(text: str) -> float:

@@ -45,7 +45,7 @@ class Maze(GeneratedTask):
         """0.2 per move of a way that reaches the goal, and 1 for moves alone."""
         return whole_path
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a grid in which the goal can be reached."""
         cells = [f"{row}{column}" for row in range(self.size_) for column in range(self.size_)]
         while True:

@@ -15,7 +15,7 @@ from grouprl.tools.mcp import McpServer
 
 @register_task("mcp", argument="path")
 class McpTask(ToolTask):
-    """Completion the prompts of another task with the tools of an MCP server: mcp:python server.py, mcp:https://….
+    """Complete the prompts of another task with the tools of an MCP server: mcp:python server.py, mcp:https://….
 
     `of` names the task whose prompts are sampled and whose reward scores the final completion.
     """
@@ -28,7 +28,7 @@ class McpTask(ToolTask):
     _server: McpServer = PrivateAttr()
 
     def make_tools(self) -> list[Tool]:
-        """RolloutRequest the server what it has.
+        """Ask the server for its tools.
 
         Raises:
             MissingExtra: if mcp is not installed.

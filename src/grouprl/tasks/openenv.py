@@ -37,7 +37,7 @@ class OpenEnv(SeededTask):
     _wording: OpenEnvWording = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """RolloutRequest the server what its actions are made of.
+        """Ask the server for the fields of its actions.
 
         Raises:
             InputError: if it cannot be reached, or its actions have no such field.

@@ -24,14 +24,14 @@ class Pairs(Jsonl):
     """Pairs with a known winner: a file with one JSON object a line, columns prompt, chosen and rejected.
 
     Nothing is sampled: both completions of a prompt are its group, the chosen one with reward 1, the rejected one with
-    reward 0, and the policy scores them itself (`batch.group_size` is 2). An evaluation asks which of the two the
+    reward 0, and the policy scores them itself (`batch.group_size` is 2). An evaluation compares which of the two the
     policy finds likelier.
     """
 
     chosen: str = Field("chosen", description="the column with the better completion: text, or one assistant message")
     rejected: str = Field("rejected", description="the column with the worse completion, in the same form")
     reward_spec: str | dict[str, Any] | list[str | dict[str, Any]] = Field(
-        "grouprl.tasks.pairs:preferred", alias="reward", description="not asked for: a pair says who wins"
+        "grouprl.tasks.pairs:preferred", alias="reward", description="not used: a pair states its winner"
     )
 
     def model_post_init(self, context: Any) -> None:

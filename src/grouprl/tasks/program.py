@@ -17,7 +17,7 @@ from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.transport import harmless
-from grouprl.rewards.validation import RESERVED, judge
+from grouprl.rewards.validation import RESERVED, verdicts_of
 from grouprl.tasks.options import OptionTask, without_folder
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task
@@ -34,16 +34,16 @@ class Program(OptionTask):
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
-    examples: str | dict[str, Any] = Field(description="the task whose questions it is given")
+    examples: str | dict[str, Any] = Field(description="the task whose prompts it gets")
     reward_path: str | None = Field(
-        None, alias="reward", description="path of reward(result, **columns); none: the reward of the questions' task"
+        None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"
     )
     expert: str | None = Field(
         None, description="path of expert(messages, rng, **columns), which answers requests for demonstrations"
     )
     turns: int = Field(16, ge=1, description="most requests of an episode")
-    tokens: int = Field(256, ge=1, description="token budget of one answer, its end included")
-    timeout: float = Field(30.0, gt=0, description="seconds within which the program asks again or ends")
+    tokens: int = Field(256, ge=1, description="token budget of one completion, its end included")
+    timeout: float = Field(30.0, gt=0, description="seconds within which the program sends another request or ends")
     on_crash: Literal["fail", "zero"] = Field(
         "fail", description="a program that raises has failed (see reward.on_error), or has earned nothing"
     )
@@ -51,7 +51,7 @@ class Program(OptionTask):
         (), alias="agents", description="names of its agents; a request names one as its `model`"
     )
     characters: str = Field("", description="the characters that requests and answers are made of, where known")
-    seed: int = Field(0, description="which stream of questions is drawn, for tasks that draw")
+    seed: int = Field(0, description="which stream of prompts is sampled, for tasks that sample")
 
     _inner: Task = PrivateAttr()
     _launch: Launch = PrivateAttr()
@@ -59,7 +59,7 @@ class Program(OptionTask):
     _expert: Callable[..., str] | None = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Load the prompts' task, the program, and what judges it.
+        """Load the prompts' task, the program, and its reward.
 
         Raises:
             MissingExtra: if what the endpoint is made of is not installed.
@@ -78,11 +78,11 @@ class Program(OptionTask):
         self._inner = load_task(self.examples, self.seed)
         if self._inner.environment() is not None:
             raise InputError(
-                f"The questions of '{self.path}' come from '{self._inner.name}', which has an environment",
-                "the program is the environment here; questions come from tasks that are answered at once",
+                f"The prompts of '{self.path}' come from '{self._inner.name}', which has an environment",
+                "the program is the environment here; prompts come from single-turn tasks",
             )
         self._launch = _launch(self.path)
-        self._judge = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
+        self._score_result = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
         self._expert = None if self.expert is None else _imported(self.expert, "expert")
 
     @property
@@ -93,12 +93,12 @@ class Program(OptionTask):
     @property
     def description(self) -> str:
         """Which program is given which prompts."""
-        return f"The program {self.path} on the questions of {self._inner.name}."
+        return f"The program {self.path} on the prompts of {self._inner.name}."
 
     @property
     def reward(self) -> Reward:
         """The reward of what the program returns or prints."""
-        return self._judge
+        return self._score_result
 
     def example(self, split: Split, index: int) -> Example:
         """Return the prompt of the other task."""
@@ -109,7 +109,7 @@ class Program(OptionTask):
         return self._inner.size(split)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return those of the other task, where its reward judges."""
+        """Return those of the other task, where its reward is used."""
         return () if self.reward_path is not None else self._inner.reward_examples()
 
     @property
@@ -135,7 +135,7 @@ class Program(OptionTask):
     @property
     def needs_clock(self) -> bool:
         """Whether the reward or the expert may never return; the program itself has a clock of its own."""
-        return self._expert is not None or not harmless(self._judge)
+        return self._expert is not None or not harmless(self._score_result)
 
     def environment(self) -> ProgramEnvironment:
         """Return a fresh run of the program."""
@@ -148,7 +148,7 @@ class Program(OptionTask):
     def _components(self, result: Any, columns: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         """Return the reward of a result as components of each agent. Raises RuntimeError where the reward fails."""
         given = str(result) if self.reward_path is None else result
-        verdict = judge(self._judge, [given], [columns], ["the program's result"])[0]
+        verdict = verdicts_of(self._score_result, [given], [columns], ["the program's result"])[0]
         if verdict.status == "not_applicable":
             return {agent: {"correct": 0.0} for agent in self.agents}
         if verdict.status != "ok":
@@ -166,7 +166,7 @@ def _launch(path: str) -> Launch:
     try:
         words = tuple(shlex.split(path))
     except ValueError as error:
-        raise InputError(f"The program {path!r} is no command line: {error}") from error
+        raise InputError(f"The program {path!r} is not a command line: {error}") from error
     if not words:
         raise InputError("The program is empty", "it is file.py:function or a command line")
     return CommandLaunch(words)

@@ -42,7 +42,7 @@ class Counting(GeneratedTask):
         """1 iff the number is right."""
         return number_after_bar if self.think else exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a crowd in which letters are not equally frequent."""
         letter, share = rng.choice("abc"), rng.random()
         others = "abc".replace(letter, "")
@@ -69,7 +69,7 @@ class Counting(GeneratedTask):
 
 @register_task("chart")
 class Chart(GeneratedTask):
-    """Read a chart that is told in words: the value of a bar, or the sum or difference of two.
+    """Read a chart given in words: the value of a bar, or the sum or difference of two.
 
     The prompt is "a31 b7 c58:c-a>", the completion "27". A demonstration misreads the last digit now and then.
     """
@@ -80,9 +80,7 @@ class Chart(GeneratedTask):
     )
 
     bars: int = Field(4, ge=2, le=6, description="bars of the chart")
-    operations: int = Field(
-        0, ge=0, le=1, description="1: half of the questions ask for a sum or difference of two bars"
-    )
+    operations: int = Field(0, ge=0, le=1, description="1: half of the prompts ask for a sum or difference of two bars")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has another last digit")
 
     @property
@@ -100,7 +98,7 @@ class Chart(GeneratedTask):
         """1 iff the number is right."""
         return exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a chart and a prompt about it."""
         names = "abcdef"[: self.bars]
         values = {name: rng.randint(1, 99) for name in names}

@@ -41,7 +41,7 @@ class ReasoningGym(OptionTask):
     """
 
     dataset: str = Field(description="the name of the reasoning-gym dataset")
-    seed: int = Field(0, description="which stream of questions is drawn")
+    seed: int = Field(0, description="which stream of prompts is sampled")
     level: int | None = Field(None, ge=1, description="curriculum level, 1 is the library's level 0")
     config: dict[str, Any] = Field(default_factory=dict, description="fields of the dataset's own configuration")
     system: str | None = Field(None, description="a system message; makes the prompts chat messages")
@@ -55,7 +55,7 @@ class ReasoningGym(OptionTask):
         """Find the dataset and check its configuration by sampling from it."""
         if self.dataset in HASH_SEEDED and os.environ.get("PYTHONHASHSEED", "random") == "random":
             warnings.warn(
-                f"reasoning-gym's '{self.dataset}' draws other questions in every process, so the run cannot be "
+                f"reasoning-gym's '{self.dataset}' samples other prompts in every process, so the run cannot be "
                 "repeated or resumed exactly. Set the environment variable PYTHONHASHSEED=0 to have the same ones.",
                 stacklevel=2,
             )
@@ -68,13 +68,13 @@ class ReasoningGym(OptionTask):
             raise
         except Exception as error:
             raise InputError(
-                f"reasoning-gym's '{self.dataset}' cannot draw a question with config {self.config}",
+                f"reasoning-gym's '{self.dataset}' cannot sample a prompt with config {self.config}",
                 f"{type(error).__name__}: {error}",
             ) from error
         if found := problems(self.dataset, self._score, entries):
             raise InputError(
                 f"reasoning-gym's '{self.dataset}' cannot be trained on: {'; '.join(found[:3])}",
-                "a scorer accepts the library's own answers and pays nothing for empty, junk or copied ones",
+                "a scorer accepts the library's own answers and gives 0 to empty, junk or copied ones",
                 "Choose another dataset, or another level or config.",
             )
 
@@ -110,8 +110,8 @@ class ReasoningGym(OptionTask):
                 columns = {"entry": entry, "answer": entry["answer"]}
                 return Example(f"{self.name}/{split}/{index}", self._prompt(entry), columns, self.level or 0)
         raise InputError(
-            f"Task '{self.name}' found no question for the split '{split}' in {MAX_SAMPLES} draws",
-            "one question in ten is held out, so there must be a few dozen different ones",
+            f"Task '{self.name}' found no prompt for the split '{split}' in {MAX_SAMPLES} samples",
+            "one prompt in ten is held out, so there must be a few dozen different ones",
             "Choose a higher level or a larger configuration.",
         )
 
@@ -120,7 +120,7 @@ class ReasoningGym(OptionTask):
         check_request(self.name, split, 0, None)
 
     def demonstration(self, example: Example, seed: int) -> str | None:
-        """Return the library's completion, if demonstrations are asked for and it has one."""
+        """Return the library's completion, if demonstrations are on and it has one."""
         return self.solution(example) if self.demonstrations else None
 
     def solution(self, example: Example) -> str | None:

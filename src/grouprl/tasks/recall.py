@@ -1,4 +1,4 @@
-"""Prompts from memory, some of which nobody can completion."""
+"""Questions from memory, some of which cannot be answered."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from grouprl.tasks.search import RELATIONS, people
 class Recall(GeneratedTask):
     """Completion prompts about made-up people from memory, or say that one does not know: "?".
 
-    The prompt is "bako lives>", the completion a thought, a bar and what is asked: "bako lives miru|miru".
+    The prompt is "bako lives>", the completion a thought, a bar and the answer: "bako lives miru|miru".
     Demonstrations tell the truth of a share of the people, the `known`, make completions up for the others, and refuse
     now and then: who is warmed up on them knows of some and has to find out of whom. Of the people of held-out prompts
-    nobody tells.
+    are not told.
     """
 
     levels = tuple({"people": count} for count in (12, 20, 40, 80, 160, 300))
@@ -49,8 +49,8 @@ class Recall(GeneratedTask):
         """Format and correctness, 3 in all; a refusal has 2, a wrong completion 0 and the truth of its thought."""
         return knowledge
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a prompt about somebody."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a question about a person."""
         facts = people(self.corpus, self.people)
         person, relation = rng.choice(sorted(facts)), rng.choice(RELATIONS)
         answer = facts[person][relation]

@@ -76,12 +76,12 @@ def task_class(name: str) -> type[Task]:
 
 
 def load_task(spec: str | Mapping[str, Any], seed: int = 0) -> Task:
-    """Return the task that a configuration asks for.
+    """Return the task that a configuration names.
 
     Args:
         spec: a name ("addition"), an adapter with its argument ("jsonl:data.jsonl"), an import path of a task class
             ("pkg.module:Class", "path/to/file.py:Class"), or a mapping with one of these as "name" and options.
-        seed: which stream of prompts is sampled, for tasks that sample. A "seed" among the options goes before.
+        seed: which stream of prompts is sampled, for tasks that sample. A "seed" among the options takes precedence.
 
     Raises:
         InputError: on unknown names and options (with the nearest known ones) and on values that break a rule.
@@ -128,7 +128,7 @@ def _name_and_options(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any
 def _import_task(path: str) -> type[Task]:
     found = import_object(path, "task")
     if not (inspect.isclass(found) and issubclass(found, Task)):
-        raise InputError(f"'{path}' is no task", "a task is a subclass of grouprl.tasks.Task")
+        raise InputError(f"'{path}' is not a task", "a task is a subclass of grouprl.tasks.Task")
     return found
 
 

@@ -46,8 +46,8 @@ class Retell(GeneratedTask):
         """BLEU against both ways."""
         return bleu
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return facts about somebody."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return facts about a person."""
         name, age, town, food = rng.choice(NAMES), str(rng.randint(10, 99)), rng.choice(TOWNS), rng.choice(FRUIT)
         told = " ".join((name, age, town, food)[: self.facts + 1])
         return f"{told}>", {"references": list(ways(name, age, town, food, self.facts))}

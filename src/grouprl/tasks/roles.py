@@ -49,7 +49,7 @@ class ProposeTask(EnvironmentTask):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The solver, by whose success an episode is judged, and the proposer."""
+        """The solver, whose success is the episode's, and the proposer."""
         return SOLVER, PROPOSER
 
     @property
@@ -71,7 +71,7 @@ class ProposeTask(EnvironmentTask):
         """Return a fresh episode."""
         return Propose(self.attempts, self.pay, self.invalid, self.noise, self.free, self.below, held_out)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a number for the proposer."""
         shown = rng.randint(2, self.largest)
         return f"{shown}?", {"answer": shown}
@@ -85,7 +85,7 @@ class ProposeTask(EnvironmentTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         while True:
-            prompt, columns = self.draw(rng)
+            prompt, columns = self.generate(rng)
             if split == "train":
                 return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
             problem = (around if self.free else coming_to)(columns["answer"], self.below, rng)
@@ -94,7 +94,7 @@ class ProposeTask(EnvironmentTask):
                 return Example(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())
 
     def solve(self, example: Example) -> str:
-        """Return a problem, if one is asked for, and right attempts, one per line."""
+        """Return a problem, if one is wanted, and right attempts, one per line."""
         if "problem" in example.columns:
             return str(value(example.columns["problem"]))
         rng, proposer = random.Random(0), self.environment()
@@ -147,7 +147,7 @@ class HostTask(EnvironmentTask):
         """Return a fresh episode."""
         return Host(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a job."""
         chain = "".join(rng.sample(ROLES[: self.roles], self.length))
         return f"{'>'.join(chain)}:", {"chain": chain, "roles": self.roles}

@@ -1,4 +1,4 @@
-"""Rollouts of a run as data: what one policy sampled and was paid for, for another one to learn from."""
+"""Rollouts of a run as data: what one policy sampled, with its rewards, for another one to learn from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Rollouts(OptionTask):
 
     Nothing is sampled: the rows of a group are those stored, token by token with the log-probs they were sampled with
     and their rewards, and the policy scores them anew. Take a model of the same tokenizer. A share of the prompts is
-    held out; an evaluation asks how much the completion is worth that the policy finds likeliest.
+    held out; an evaluation takes the reward of the completion that the policy finds likeliest.
     """
 
     path: str = Field(description="the run folder, its folder rollouts, or a file in it")
@@ -67,7 +67,7 @@ class Rollouts(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """None to be asked: rewards are stored."""
+        """None to be called: rewards are stored."""
         return nothing_to_say
 
     @property

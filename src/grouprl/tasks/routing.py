@@ -20,7 +20,7 @@ WHERE = {"lives": "text", "in": "text", "eats": "image", "plays": "table"}
 
 @register_task("route")
 class Route(GeneratedTask):
-    """Do one step of a search whose earlier steps are shown: ask a sub-prompt of the right retriever, or completion.
+    """Do one step of a search whose earlier steps are shown: send a sub-question to the right retriever, or answer.
 
     The prompts are "bako land?>", "bako land?bako lives miru>" and "bako land?bako lives miru;miru in oslo>", the
     completions "bako lives@text", "miru in@text" and "=oslo". A demonstration slips in a word, a retriever or the step.
@@ -47,7 +47,7 @@ class Route(GeneratedTask):
         """1 for the right step, half for one of its parts."""
         return route_step
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt with the first steps of its search, and the next one."""
         facts = people(self.corpus, self.people)
         person = rng.choice(sorted(facts))

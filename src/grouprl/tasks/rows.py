@@ -62,9 +62,9 @@ class RowTask(OptionTask):
         None, alias="hints", description="the column with a list of hints, each saying more than the one before"
     )
     variants_column: str | None = Field(
-        None, alias="variants", description="the column with a list of prompts that ask the same in other words"
+        None, alias="variants", description="the column with a list of the same prompt in other words"
     )
-    eval_fraction: float = Field(0.1, ge=0, lt=1, description="share of the questions held out; 0 for none")
+    eval_fraction: float = Field(0.1, ge=0, lt=1, description="share of the prompts held out; 0 for none")
     drop_overlap: bool = Field(False, description="whether to leave out training rows that are held out, too")
 
     _reward: Reward = PrivateAttr()
@@ -94,9 +94,9 @@ class RowTask(OptionTask):
         self._positions = {"train": kept, "eval": chosen}
         if not kept:
             raise InputError(
-                f"No question of {train.name} is left to train on",
-                "questions that are held out are not trained on",
-                "Lower eval_fraction, or give a file with other questions.",
+                f"No prompt of {train.name} is left to train on",
+                "prompts that are held out are not trained on",
+                "Lower eval_fraction, or give a file with other prompts.",
             )
 
     @property
@@ -178,7 +178,7 @@ class RowTask(OptionTask):
             self._check_list("variants", self.variants_column, row, label, (str, list, tuple))
             content.update(json.dumps(row, sort_keys=True, default=str).encode())
         if not prompts:
-            raise InputError(f"{table.name} holds no questions", "a task has at least one question")
+            raise InputError(f"{table.name} holds no prompts", "a task has at least one prompt")
         return prompts
 
     def _prompt(self, row: Mapping[str, Any], label: str) -> str | tuple[Message, ...]:
@@ -263,7 +263,7 @@ def _overlap(train: Table, held_out: Table, prompts: list[str], held_out_prompts
     first = _positions(prompts, set(held_out_prompts), inside=True)[0]
     other = held_out_prompts.index(prompts[first])
     return InputError(
-        f"The question in {train.label(first)} is also in {held_out.label(other)}",
-        "held-out questions are not trained on",
+        f"The prompt in {train.label(first)} is also in {held_out.label(other)}",
+        "held-out prompts are not trained on",
         "Remove it, or set drop_overlap to leave such training rows out.",
     )

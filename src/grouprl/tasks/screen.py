@@ -21,7 +21,7 @@ WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
 
 @register_task("screen")
 class ScreenTask(EnvironmentTask):
-    """Operate a simulated screen: touch what is asked for, scroll to it, fill in a word.
+    """Operate a simulated screen: touch what is named, scroll to it, fill in a word.
 
     The prompt is "c1122 h4576:h>": the widgets of the page, each with its left, top, right and bottom, then the goals.
     Actions are "tap 45", "type bob" and "scroll"; a demonstrated tap says first what is meant, "h4576 tap 45". The
@@ -36,9 +36,11 @@ class ScreenTask(EnvironmentTask):
     widgets: int = Field(2, ge=1, le=4, description="widgets on a page")
     pages: int = Field(1, ge=1, le=3, description="pages, shown one after the other by scrolling")
     goals: int = Field(1, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
-    mixed: bool = Field(False, description="whether pages and goals are only the most that a question has")
+    mixed: bool = Field(False, description="whether pages and goals are only upper bounds for each prompt")
     spare: int = Field(1, ge=0, description="turns beside those that are needed")
-    reward_: Literal["goal", "ui_r1", "gui_r1", "craft_gui"] = Field("goal", alias="reward", description="what is paid")
+    reward_: Literal["goal", "ui_r1", "gui_r1", "craft_gui"] = Field(
+        "goal", alias="reward", description="what is rewarded"
+    )
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
@@ -60,7 +62,7 @@ class ScreenTask(EnvironmentTask):
         """Return a fresh episode."""
         return Screen(self.max_turns, self.reward_, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return pages of widgets whose boxes do not overlap, and goals among them."""
         count, wanted = (rng.randint(1, most) if self.mixed else most for most in (self.pages, self.goals))
         labels = rng.sample(LABELS[: max(FEW, self.widgets * self.pages)], self.widgets * count)

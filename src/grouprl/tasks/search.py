@@ -1,4 +1,4 @@
-"""The task of answering prompts about a corpus."""
+"""The task of answering questions about a corpus."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SearchTask(EnvironmentTask):
     known: float = Field(0.0, ge=0, lt=1, description="share of the questions that need no search")
     corpus: int = Field(0, description="which corpus is made up")
     spare: int = Field(1, ge=0, description="turns beside those that are needed")
-    reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is paid")
+    reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is rewarded")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
@@ -67,7 +67,7 @@ class SearchTask(EnvironmentTask):
         """Return a fresh episode."""
         return Search(documents(self.corpus, self.people), self.max_turns, self.reward_, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt with the searches that lead to its completion."""
         if rng.random() < self.known:
             word = "".join(rng.choice("aeioubdgklmnprst") for _ in range(3))

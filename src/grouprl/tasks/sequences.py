@@ -45,7 +45,7 @@ class Sorting(GeneratedTask):
         """1 iff the completion is the sorted digits."""
         return exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random digits."""
         digits = "".join(rng.choices("0123456789", k=self.length))
         return f"{digits}>", {"answer": "".join(sorted(digits))}
@@ -83,11 +83,9 @@ class Reverse(GeneratedTask):
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
 
     length: int = Field(6, ge=2, le=64, description="letters to reverse")
-    shortest: int | None = Field(
-        None, ge=1, description="letters of the shortest questions; none: all are equally long"
-    )
+    shortest: int | None = Field(None, ge=1, description="letters of the shortest prompts; none: all are equally long")
     noise: float = Field(0.15, ge=0, le=1, description="chance that a letter of a demonstration is random")
-    hinted: float = Field(0.0, ge=0, le=1, description="share of the questions that come with a hint")
+    hinted: float = Field(0.0, ge=0, le=1, description="share of the prompts that come with a hint")
 
     @model_validator(mode="after")
     def _ordered(self) -> Reverse:
@@ -110,7 +108,7 @@ class Reverse(GeneratedTask):
         """1 iff the completion is the letters backwards."""
         return exact_match
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random letters."""
         length = self.length if self.shortest is None else rng.randint(self.shortest, self.length)
         letters = "".join(rng.choices(LETTERS, k=length))
@@ -153,7 +151,7 @@ class Summands(GeneratedTask):
 
     levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 99))
 
-    largest: int = Field(50, ge=10, le=99, description="largest number asked for")
+    largest: int = Field(50, ge=10, le=99, description="largest number to be written")
     noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstration's second number is wrong")
 
     @property
@@ -171,7 +169,7 @@ class Summands(GeneratedTask):
         """1 iff the completion is a sum of two positive numbers that is right."""
         return adds_up
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a number."""
         total = rng.randint(4, self.largest)
         return f"{total}=", {"answer": total}

@@ -18,9 +18,9 @@ from grouprl.tasks.registry import register_task
 
 @register_task("shortlist")
 class ShortlistTask(EnvironmentTask):
-    """Recommend things that somebody likes and has not seen, one a turn; nobody says whether one was a hit.
+    """Recommend things that a person likes and has not seen, one a turn; hits are not told.
 
-    The prompt is "7:ch>": who asks, and what they have seen. An action is a thing, "a" to "l". What people like is made
+    The prompt is "7:ch>": a person, and what was seen. An action is a thing, "a" to "l". What people like is made
     up once and nowhere written; it always suffices for the list.
     """
 
@@ -29,9 +29,9 @@ class ShortlistTask(EnvironmentTask):
         for people, places, seen in ((2, 1, 2), (4, 2, 2), (6, 3, 2), (8, 3, 3), (10, 4, 3), (10, 5, 4))
     )
 
-    people: int = Field(6, ge=1, le=10, description="people who may ask")
+    people: int = Field(6, ge=1, le=10, description="people that there are")
     places: int = Field(3, ge=1, le=6, description="places of the list")
-    seen: int = Field(2, ge=0, le=4, description="things that somebody has seen, at most")
+    seen: int = Field(2, ge=0, le=4, description="things that a person has seen, at most")
     corpus: int = Field(0, description="what is liked by whom")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
@@ -54,8 +54,8 @@ class ShortlistTask(EnvironmentTask):
         """Return a fresh episode."""
         return Shortlist(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return somebody who asks, and what they have seen."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a person, and what they have seen."""
         who = rng.randrange(self.people)
         seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))
         return f"{who}:{seen}>", {"liked": tastes(self.corpus, self.places + self.seen)[who], "seen": seen}

@@ -37,7 +37,7 @@ class SqlTask(EnvironmentTask):
     conditions: int = Field(1, ge=0, le=3, description="conditions that the question names")
     rows: int = Field(8, ge=1, le=50, description="rows of the table")
     tries: int = Field(2, ge=1, description="queries allowed: one that fails may be mended")
-    partial: bool = Field(False, description="whether partly right queries are paid, as Reasoning-SQL does")
+    partial: bool = Field(False, description="whether partly right queries are rewarded, as Reasoning-SQL does")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
@@ -74,7 +74,7 @@ class SqlTask(EnvironmentTask):
         """Return a fresh episode."""
         return Sql(self.max_turns, self.partial, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt about a table of random digits."""
         table, names = rng.choice(TABLES), rng.sample(COLUMNS, self.columns)
         values = {name: [rng.randrange(10) for _ in range(self.rows)] for name in names}

@@ -47,7 +47,7 @@ class StepsTask(GeneratedTask):
         """Accuracy, key steps and their order, each up to 1."""
         return line_step_rewards
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return numbers to add."""
         terms = [rng.randint(1, self.largest) for _ in range(self.terms)]
         totals = [str(total) for total in accumulate(terms)][1:]

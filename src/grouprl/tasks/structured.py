@@ -21,9 +21,9 @@ TOOLS = ("add", "book", "call", "find", "mail", "play")
 
 @register_task("schema")
 class Schema(GeneratedTask):
-    """Put facts into a JSON object that has exactly the fields asked for.
+    """Put facts into a JSON object that has exactly the requested fields.
 
-    The prompt is "a17 wbo r53;w,a>", the completion 'wboa17|{"w":"bo","a":17}': what is asked for, and then the object.
+    The prompt is "a17 wbo r53;w,a>", the completion 'wboa17|{"w":"bo","a":17}': the requested fields, then the object.
     A demonstration leaves a field out, mistakes a value or forgets a bracket now and then.
     """
 
@@ -32,7 +32,7 @@ class Schema(GeneratedTask):
     )
 
     facts: int = Field(3, ge=1, le=6, description="facts that are told")
-    fields: int = Field(2, ge=1, le=6, description="fields that are asked for")
+    fields: int = Field(2, ge=1, le=6, description="requested fields")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
     @property
@@ -50,8 +50,8 @@ class Schema(GeneratedTask):
         """1 for the right object; parts of it for what is partly right."""
         return json_after_thought
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return facts and the fields asked for."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return facts and the requested fields."""
         names = rng.sample(FIELDS, self.facts)
         facts = {name: rng.choice(NAMES) if name == "w" else rng.randrange(10, 100) for name in names}
         asked = rng.sample(names, min(self.fields, self.facts))
@@ -75,14 +75,14 @@ class Schema(GeneratedTask):
         return f"{thought}|{json.dumps(fields, separators=(',', ':'))}"
 
     def solve(self, example: Example) -> str:
-        """Return what is asked for, and the object."""
+        """Return the requested fields, and the object."""
         answer = str(example.columns["answer"])
         return "".join(f"{name}{value}" for name, value in json.loads(answer).items()) + f"|{answer}"
 
 
 @register_task("toolcall")
 class ToolCall(GeneratedTask):
-    """Call the tool that is asked for, with its parameters, in the tags that a program reads.
+    """Call the requested tool, with its parameters, in the tags that a program reads.
 
     The prompt is "mail 3 to 41>", the completion a <tool_call> block with
     '{"name":"mail","parameters":{"a":3,"b":41}}'. A demonstration has a slip now and then: another tool, another
@@ -113,8 +113,8 @@ class ToolCall(GeneratedTask):
         """Format and graded calls, 4 in all."""
         return tool_calls
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a request and the call that it asks for."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a request and the call that it needs."""
         tool = rng.choice(TOOLS)
         values = [rng.randrange(10**self.digits) for _ in range(self.parameters)]
         return f"{tool} {' to '.join(map(str, values))}>", {

@@ -38,13 +38,13 @@ class SubgoalsTask(EnvironmentTask):
     pages: int = Field(2, ge=1, le=3, description="pages, shown one after the other by scrolling")
     goals: int = Field(2, ge=1, le=4, description="goals to be reached in order; every second one is a word to type")
     attempts: int = Field(4, ge=1, le=16, description="attempts of the actor at each sub-goal of a single step")
-    judge: Literal["none", "kind"] = Field("none", description="whether somebody rates the kind of each sub-goal")
+    judge: Literal["none", "kind"] = Field("none", description="whether the kind of each sub-goal is rated")
     spare: int = Field(1, ge=0, description="steps of a whole way beside those that are needed")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The planner, by whose outcome an episode is judged, and the actor."""
+        """The planner, whose outcome is the episode's, and the actor."""
         return PLANNER, ACTOR
 
     @property
@@ -71,13 +71,13 @@ class SubgoalsTask(EnvironmentTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         for _ in range(MAX_SAMPLES):
-            columns = self.draw(rng)[1] | ({} if split == "train" else {"whole": True, "done": 0})
+            columns = self.generate(rng)[1] | ({} if split == "train" else {"whole": True, "done": 0})
             prompt = self._first(columns)
             if split_of(prompt) == split:
                 return Example(f"{self.name}/{split}/{index}", prompt, columns, self._level_number())
         raise too_few(self.name, split)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return pages of widgets at different places, goals among them, and how many steps are done."""
         labels = rng.sample(LABELS, self.widgets * self.pages)
         cells = [rng.sample(range(100), self.widgets) for _ in range(self.pages)]

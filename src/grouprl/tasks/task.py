@@ -66,12 +66,12 @@ class Task(ABC):
         return None
 
     def solution(self, example: Example) -> str | None:
-        """Return a correct completion in full; None if the task cannot tell."""
+        """Return a correct completion in full; None if the task has none."""
         return None
 
     @property
     def max_turns(self) -> int:
-        """Most turns of an episode; 1 for tasks that are answered at once."""
+        """Most turns of an episode; 1 for single-turn tasks."""
         return 1
 
     @property
@@ -81,7 +81,7 @@ class Task(ABC):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The names that observations give to who acts, in a fixed order; an episode is judged by its first agent."""
+        """The names that observations give to who acts, in a fixed order; the episode's reward is its first agent's."""
         return ("",)
 
     @property
@@ -90,7 +90,7 @@ class Task(ABC):
         return None
 
     def environment(self) -> Any:
-        """Return a fresh `grouprl.envs.Environment` for one episode; None for tasks that are answered at once.
+        """Return a fresh `grouprl.envs.Environment` for one episode; None for single-turn tasks.
 
         `max_new_tokens` is then the budget of one turn.
         """
@@ -102,7 +102,7 @@ class Task(ABC):
         return False
 
     def final_answer(self, example: Example, text: str) -> str | None:
-        """Return what a completion finally says, for comparing completions with each other; None where it says nothing.
+        """Return the final answer of a completion, for comparing completions with each other; None where there is none.
 
         The content of the last \\boxed{}, `<answer>` or `####`, else the last line, without spaces around it.
         """
@@ -129,7 +129,7 @@ class Task(ABC):
         return tuple(dict.fromkeys(right[:cut] for cut in cuts if cut < len(right)))
 
     def with_hint(self, example: Example, hint: str) -> str | tuple[Message, ...]:
-        """Return the prompt's prompt with a hint: a paragraph of its own unless a task says it better."""
+        """Return the example's prompt with a hint: a paragraph of its own unless a task says it better."""
         return with_paragraph(example.prompt, f"Hint: {hint}")
 
     def with_examples(self, example: Example, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
@@ -142,7 +142,7 @@ class Task(ABC):
         return (*before, Message(role=last["role"], content=f"Solved examples:\n\n{solved}\n\n{last['content']}"))
 
     def with_budget(self, example: Example, tokens: int) -> str | tuple[Message, ...]:
-        """Return the prompt's prompt asking for a completion of about so many tokens."""
+        """Return the example's prompt with a request for about so many tokens."""
         return with_paragraph(example.prompt, f"Answer the question within {tokens} tokens.")
 
     def with_verdict(self, example: Example, answer: str) -> str | tuple[Message, ...]:
@@ -171,7 +171,7 @@ class Task(ABC):
         return "</plan>"
 
     def variants(self, example: Example) -> tuple[Example, ...]:
-        """Return prompts that ask the same in other words, itself first (`columns` fit each variant's completion)."""
+        """Return the example in other words, itself first (`columns` fit each variant's completion)."""
         return (example,)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
@@ -220,7 +220,7 @@ def check_request(task: str, split: str, index: int, size: int | None) -> None:
         raise InputError(f"Task '{task}' has no split '{split}'", remedy=suggest(str(split), get_args(Split)))
     if index < 0 or (size is not None and index >= size):
         upper = "any number from 0" if size is None else f"0..{size - 1}" if size else "nothing: the split is empty"
-        raise InputError(f"Question {index} of task '{task}', split '{split}'", f"the index can be {upper}")
+        raise InputError(f"Prompt {index} of task '{task}', split '{split}'", f"the index can be {upper}")
 
 
 def with_system(text: str, system: str | None) -> tuple[Message, ...]:

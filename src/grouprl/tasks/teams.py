@@ -52,7 +52,7 @@ class SignalsTask(EnvironmentTask):
         """Return a fresh episode."""
         return Signals(self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return different things, one of them meant."""
         things = rng.sample([colour + shape for colour in COLOURS for shape in SHAPES], self.things)
         meant, shown = rng.choice(things), rng.sample(things, len(things))
@@ -79,12 +79,12 @@ class TeamTask(EnvironmentTask):
     terms: int = Field(3, ge=2, le=8, description="numbers to add")
     largest: int = Field(9, ge=1, le=99, description="the largest number")
     spare: int = Field(2, ge=0, description="turns beside those that are needed")
-    shared: bool = Field(False, description="whether workers are paid by the planner's outcome, not their own")
+    shared: bool = Field(False, description="whether workers are rewarded for the planner's outcome, not their own")
     noise: float = Field(0.15, ge=0, le=1, description=POOR)
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The planner, by whose outcome an episode is judged, and the workers."""
+        """The planner, whose outcome is the episode's, and the workers."""
         return PLANNER, WORKER
 
     @property
@@ -106,7 +106,7 @@ class TeamTask(EnvironmentTask):
         """Return a fresh episode."""
         return Team(self.max_turns, self.shared, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return numbers to add."""
         terms = [str(rng.randint(1, self.largest)) for _ in range(self.terms)]
         return f"{'+'.join(terms)}=", {"terms": terms}

@@ -29,7 +29,7 @@ class Ponder(GeneratedTask):
     length: int = Field(4, ge=2, le=64, description="letters to reverse")
     dots: int = Field(8, ge=1, le=64, description="dots that a demonstration writes at most")
     noise: float = Field(0.4, ge=0, le=1, description="chance that a letter is random in a demonstration without dots")
-    budgeted: float = Field(0.5, ge=0, le=1, description="share of the questions that come with a budget")
+    budgeted: float = Field(0.5, ge=0, le=1, description="share of the prompts that come with a budget")
 
     @property
     def max_new_tokens(self) -> int:
@@ -46,7 +46,7 @@ class Ponder(GeneratedTask):
         """1 iff what follows the bar is the letters backwards."""
         return after_thought
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return random letters."""
         letters = "".join(rng.choices(LETTERS, k=self.length))
         return f"{letters}>", {"answer": letters[::-1]}

@@ -27,14 +27,14 @@ Expert = Callable[..., str]
 
 @register_task("tools", argument="path")
 class ToolTask(OptionTask):
-    """Completion the prompts of another task with tools at hand, your own Python functions.
+    """Complete the prompts of another task with tools at hand, your own Python functions.
 
     It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose prompts
-    are asked and whose reward scores the final completion. A tool is a function with types and a docstring.
+    are used and whose reward scores the final completion. A tool is a function with types and a docstring.
     """
 
     path: str = Field(description="a module or file, ':', and the functions, separated by commas")
-    of: str | dict[str, Any] = Field(description="the task that asks: a name, or a mapping with options")
+    of: str | dict[str, Any] = Field(description="the task of the prompts: a name, or a mapping with options")
     form: FormName = Field("json", description="how calls are written: json, or compact for tiny models")
     turns: int = Field(8, ge=1, description="most turns of an episode, the answer's included")
     tokens: int = Field(256, ge=1, description="token budget of one turn, its end included")
@@ -43,23 +43,23 @@ class ToolTask(OptionTask):
     expert: str | None = Field(
         None, description="your function that writes demonstrations: file.py:function(prompt, results, rng, **columns)"
     )
-    seed: int = Field(0, description="which stream of questions the other task draws")
+    seed: int = Field(0, description="which stream of prompts the other task samples")
 
     _inner: Task = PrivateAttr()
     _toolbox: Toolbox = PrivateAttr()
     _expert: Expert | None = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        """Import the tools and load the task that asks.
+        """Import the tools and load the task of the prompts.
 
         Raises:
-            InputError: if one of them cannot be found, a function cannot be a tool, or the task acts already.
+            InputError: if one of them cannot be found, a function cannot be a tool, or the task has an environment.
         """
         self._inner = load_task(self.of, self.seed)
         if self._inner.environment() is not None:
             raise InputError(
                 f"The task '{self._inner.name}' has an environment of its own",
-                "tools are put beside questions that are answered at once",
+                "tools are added to prompts of a single turn",
             )
         self._expert = None if self.expert is None else import_object(self.expert, "expert")
         self._toolbox = Toolbox(self.make_tools(), traces=self.traces, alphabet=self.characters)
@@ -76,8 +76,8 @@ class ToolTask(OptionTask):
 
     @property
     def description(self) -> str:
-        """What is asked, and with which tools."""
-        return f"The questions of {self._inner.name} with the tools {', '.join(self._toolbox.tools)}."
+        """The task of the prompts, and the tools."""
+        return f"The prompts of {self._inner.name} with the tools {', '.join(self._toolbox.tools)}."
 
     @property
     def max_turns(self) -> int:
@@ -128,7 +128,7 @@ class ToolTask(OptionTask):
 
 
 class ShownTools(ToolEnvironment):
-    """Tools that somebody can demonstrate: `expert(prompt, results, rng, **columns)` writes the next turn.
+    """Tools with an expert that demonstrates them: `expert(prompt, results, rng, **columns)` writes the next turn.
 
     `prompt` and columns are the prompt's, `results` what the calls so far came to (`grouprl.tools.Result`).
     """
@@ -148,7 +148,7 @@ class ShownTools(ToolEnvironment):
         """Return what the expert writes.
 
         Raises:
-            InputError: if that is no text.
+            InputError: if that is not a text.
         """
         given = {name: value for name, value in self.columns.items() if name not in ("prompt", "results", "rng")}
         said = self._expert(self._prompt, tuple(self.results), rng, **given)
@@ -233,7 +233,7 @@ class PythonToolTask(EnvironmentTask):
         """Return a fresh episode; what Python said is remembered across episodes."""
         return PythonEpisode(self._toolbox, self.turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return an expression whose value is not negative."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:

@@ -54,7 +54,7 @@ class WordleTask(EnvironmentTask):
         """Return a fresh episode."""
         return Wordle(self.max_turns, self.noise)
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return the hidden word and a first guess, another one."""
         words = vocabulary(self.corpus, self.words, self.letters)
         hidden, first = rng.sample(words, 2)

@@ -1,4 +1,4 @@
-"""Conformance tests: whatever stands behind a protocol of `grouprl.protocols` can be held against them.
+"""Conformance tests: any implementation of a protocol of `grouprl.protocols` can be held against them.
 
 Call them from your own tests: `check_policy(my_policy, my_inputs)`. Each raises AssertionError, saying what does not
 hold.

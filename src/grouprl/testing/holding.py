@@ -1,4 +1,4 @@
-"""Saying what does not hold."""
+"""Assertions with the rule that does not hold."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ def check_inputs(inputs: PolicyInputs) -> None:
         hold(part.width == int(length_b[index].max()), "rows(index) is cut to its own longest row")
         hold(torch.equal(part.present_bt().sum(1), length_b[index]), "rows(index) keeps its order and lengths")
     both = inputs.rows([0]).joined([inputs])
-    hold(len(both) == rows + 1 and both.width == inputs.width, "joined() puts rows one after the other")
+    hold(len(both) == rows + 1 and both.width == inputs.width, "joined() concatenates rows")
     hold(torch.equal(both.present_bt().sum(1), length_b[[0, *range(rows)]]), "joined() keeps order and lengths")
 
 
 def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) -> None:
-    """Hold a policy against the protocol; its weights are as they were in the end.
+    """Hold a policy against the protocol; its weights are unchanged in the end.
 
     Args:
         policy: any implementation, on any device.
@@ -80,11 +80,11 @@ def _check_scores(policy: Policy, inputs: PolicyInputs, values: bool) -> None:
     hold(out.logp_bt.dtype == kind, f"logp_bt is {kind}, as score_dtype says")
     hold(not out.logp_bt.requires_grad, "without grad=True there is no graph")
     hold(policy.logp(inputs, grad=True).logp_bt.requires_grad, "with grad=True there is a graph")
-    hold(out.entropy_bt is None and out.value_bt is None and out.cross_bt is None, "what was not asked for is None")
+    hold(out.entropy_bt is None and out.value_bt is None and out.cross_bt is None, "what was not requested is None")
     more = policy.logp(inputs, entropy=True, values=values)
-    hold(torch.equal(more.logp_bt, out.logp_bt), "asking for more changes no log-prob")
+    hold(torch.equal(more.logp_bt, out.logp_bt), "requesting more changes no log-prob")
     for x in (more.logp_bt, more.entropy_bt, more.value_bt if values else more.logp_bt):
-        hold(x is not None and tuple(x.shape) == shape, "what is asked for is [B,T]")
+        hold(x is not None and tuple(x.shape) == shape, "what is requested is [B,T]")
         assert x is not None
         hold(bool(torch.isfinite(x).all()), "log-probs, entropies and values are finite")
         hold(not bool(x.cpu()[~inputs.present_bt()].any()), "beyond a row's length everything is exactly 0")

@@ -1,4 +1,4 @@
-"""What a sampler, an exchange of weights and a source of samples are held to."""
+"""What every sampler, exchange of weights and source of samples must do."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def check_sync(sync: WeightSync, policy: Any, *, sample: Callable[[], Samples[An
             _rule(known is not None, "samples know the versions of their actions once one is published", "they do not")
             assert known is not None
             found = set(known[_present(samples)].tolist())
-            _rule(found == {version}, f"samples drawn now are of version {version}", f"they are of {sorted(found)}")
+            _rule(found == {version}, f"samples are now of version {version}", f"they are of {sorted(found)}")
     refuses(lambda: sync.publish(first + 1, policy), "a version below the last one is refused")
     _rule(sync.version == first + 2, "a refused version changes nothing", str(sync.version))
 
@@ -112,10 +112,10 @@ def check_sync(sync: WeightSync, policy: Any, *, sample: Callable[[], Samples[An
 def check_source(
     source: SampleSource[Any, Any], groups: Callable[[Any], Sequence[int]], *, count: int, steps: int
 ) -> None:
-    """Hold a source of samples to `grouprl.protocols.SampleSource`; it is begun here, asked for `steps` steps, closed.
+    """Hold a source of samples to `grouprl.protocols.SampleSource`; it is begun here, run for `steps` steps, closed.
 
-    `groups` returns the numbers of the prompts of a round, each once. Nothing is trained between the steps, and no
-    step is told of. Raises AssertionError, saying what does not hold.
+    `groups` returns the numbers of the prompts of a round, each once. Nothing is trained between the steps, and
+    it is told of no step. Raises AssertionError, saying what does not hold.
     """
     _rule(isinstance(source, SampleSource), "it has the names of the protocol", f"{type(source).__name__} lacks one")
     _rule(isinstance(source.ahead, bool), "`ahead` is True or False", repr(source.ahead))
@@ -129,7 +129,7 @@ def check_source(
             seen += numbers
             metrics = source.advance(None)
             _rule(all(isinstance(x, float) for x in metrics.values()), "metrics are numbers", repr(metrics))
-            _rule(source.state() == source.state(), "asking for the state changes nothing", "it does")
+            _rule(source.state() == source.state(), "reading the state changes nothing", "it does")
         _rule(len(seen) == len(set(seen)), "no prompt is returned twice", f"{len(seen) - len(set(seen))} are")
         _rule(bool(seen), "there are prompts", "no round had any")
     finally:
@@ -148,7 +148,7 @@ def _check_requests(requests: Sequence[Request[Any]]) -> None:
 
 def _check_independence(sampler: Sampler[Any, Any], requests: Sequence[Request[Any]], whole: Samples[Any]) -> None:
     """A sample depends on its request alone."""
-    _same("when the same is asked again", sampler.sample(requests), whole)
+    _same("when the same is requested again", sampler.sample(requests), whole)
     order = list(range(len(requests)))[::-1]
     turned = sampler.sample([requests[i] for i in order])
     _rule(_alike(turned.actions, [whole.actions[i] for i in order]), "the order of requests does not matter", "it does")

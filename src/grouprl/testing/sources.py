@@ -26,8 +26,8 @@ def check_environment(
     Args:
         make: returns a fresh environment.
         prompt: the prompt of the episode.
-        actions: what is done, one after the other; the episode may end before them.
-        spaces: what is shown and done where that is no text.
+        actions: the actions, one after the other; the episode may end before them.
+        spaces: spaces of observations and actions where these are not text.
         seed: of the episode.
 
     Raises:
@@ -83,7 +83,7 @@ def _check_action(action: Any, spaces: Spaces | None) -> None:
 
 def check_task(task: PromptTask[Any]) -> None:
     """Hold a task's prompts against the protocol. Raises AssertionError, saying what does not hold."""
-    hold(isinstance(task, PromptTask), f"{type(task).__name__} has name, size, question and fingerprint")
+    hold(isinstance(task, PromptTask), f"{type(task).__name__} has name, size, example and fingerprint")
     hold(task.fingerprint() == task.fingerprint(), "fingerprint() is always the same")
     for split in ("train", "eval"):
         size = task.size(split)
@@ -100,7 +100,7 @@ def check_task(task: PromptTask[Any]) -> None:
 
 
 def check_stored_rows(task: Any) -> None:
-    """Hold a task whose completions lie ready against the protocol. Raises AssertionError, saying what is wrong."""
+    """Hold a task whose completions are stored against the protocol. Raises AssertionError, saying what is wrong."""
     check_task(task)
     hold(isinstance(task, StoredRows), f"{type(task).__name__} has stored_rows")
     for index in range(min(LOOKED_AT, task.size("train") or LOOKED_AT)):
@@ -130,14 +130,14 @@ def check_prompt_source(make: Callable[[], PromptSource]) -> None:
     source, other = make(), make()
     first = list(source.requests(5, 2))
     hold([request.ordinal for request in first] == list(range(5)), "ordinals count the prompts of a run: 0, 1, 2 …")
-    hold(source.sampled == 5, "`drawn` counts them")
+    hold(source.sampled == 5, "`sampled` counts them")
     state = source.state()
     rest = [(request.ordinal, request.example.id) for request in source.requests(7, 2)]
     other.restore(state)
     hold(
         rest == [(request.ordinal, request.example.id) for request in other.requests(7, 2)],
-        "restored, it goes on where it was",
+        "restored, it continues where it was",
     )
     again = source.request(first[0].index, 2)
-    hold(again.example.id == first[0].example.id, "ask(index) is prompt number `index`")
-    hold(again.ordinal == 12, "asked again, a prompt has an ordinal of its own")
+    hold(again.example.id == first[0].example.id, "request(index, …) is prompt number `index`")
+    hold(again.ordinal == 12, "requested again, a prompt has an ordinal of its own")

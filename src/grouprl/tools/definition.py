@@ -1,4 +1,4 @@
-"""A tool: a typed Python function with a docstring, what a model is told of it, and how its arguments are checked."""
+"""A tool: a typed Python function with a docstring, its description for a model, and how its arguments are checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError, suggest
 Function = TypeVar("Function", bound=Callable[..., Any])
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 SECONDS = 10.0
-"""How long a call may take, where nothing else is said."""
+"""How long a call may take, unless set otherwise."""
 
 
 class ToolError(Exception):
@@ -92,14 +92,14 @@ def tool(function: Function) -> Function: ...
 @overload
 def tool(*, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Callable[[Function], Function]: ...
 def tool(function: Any = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Any:
-    """Say how a function is to be used as a tool (a decorator); plain functions are tools, too.
+    """Declare how a function is to be used as a tool (a decorator); plain functions are tools, too.
 
     Args:
         function: a function with types, and a docstring that describes its arguments (Google style).
-        name: what the model calls it; the function's own name if empty.
+        name: its name for the model; the function's own name if empty.
         pure: equal arguments give equal results, so that results are remembered.
         seconds: how long a call may take; such tools run in a process of their own, one that keeps nothing from call
-            to call and is ended when it is late. None: in the trainer's process, without a clock.
+            to call and is ended when it is late. None: in the trainer's process, without a time limit.
 
     Raises:
         InputError: if the function cannot be a tool.

@@ -1,4 +1,4 @@
-"""An environment made of a question, tools and a reward for the final answer."""
+"""An environment made of a prompt, tools and a reward for the final answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.chat.calls import FORMS, Call, FormName, Malformed, Result
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.rewards.contract import Reward
-from grouprl.rewards.validation import judge
+from grouprl.rewards.validation import verdicts_of
 from grouprl.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_CALLS = 64
 """Calls in one turn; what follows is not called."""
 TURN_SECONDS = 30.0
-"""After so much time no further call of a turn begins."""
+"""After so many seconds no further call of a turn begins."""
 
 
 class ToolEnvironment:
@@ -28,8 +28,8 @@ class ToolEnvironment:
 
     A call that cannot be read, names no tool, or has arguments that do not fit, is invalid and answered with what is
     wrong; so is, as a valid turn, a tool that fails, or whose result the model cannot read. The counts `#tool_calls`,
-    `#malformed_calls` and `#failed_calls` reach the metrics and weigh nothing. The state is what was called and what
-    came of it: equal histories are equal states.
+    `#malformed_calls` and `#failed_calls` reach the metrics with weight 0. The state is what was called and what
+    resulted: equal histories are equal states.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class ToolEnvironment:
         max_turns: int = 8,
         on_close: Callable[[], None] | None = None,
     ) -> None:
-        """Prepare an episode of at most `max_turns` turns; `reward` scores the answer with the question's columns.
+        """Prepare an episode of at most `max_turns` turns; `reward` scores the answer with the prompt's columns.
 
-        `on_close` gives back what the tools of this episode alone hold; it may be called twice.
+        `on_close` releases what the tools of this episode alone hold; it may be called twice.
         """
         self._on_close = on_close
         self.toolbox, self.reward, self.max_turns = toolbox, reward, max_turns
@@ -77,7 +77,7 @@ class ToolEnvironment:
         return Observation(self.form.introduce(schemas, said), self.state, messages=messages, tools=schemas)
 
     def step(self, action: str) -> Step:
-        """Call tools, or judge the final answer.
+        """Call tools, or score the final answer.
 
         Raises:
             InputError: before `reset` and after the end, or if the reward fails.
@@ -90,7 +90,7 @@ class ToolEnvironment:
             reward, self.correct = self._judge(said.answer)
             return Step(Observation("", self.state), reward, terminated=True)
         results = self._call_all(said.calls)
-        for call, result in zip(said.calls, results, strict=False):  # no call behind the last result was made
+        for call, result in zip(said.calls, results, strict=False):  # no call after the last result was made
             self._history.update(f"{call!r}\0{result!r}\0".encode(errors="surrogatepass"))
         self.results += results
         truncated = self.turns >= self.max_turns
@@ -137,7 +137,7 @@ class ToolEnvironment:
         return Observation(self.form.show(results), self.state, messages=messages)
 
     def _judge(self, answer: str) -> tuple[float, bool]:
-        verdict = judge(self.reward, [answer], [self.columns], ["the final answer"])[0]
+        verdict = verdicts_of(self.reward, [answer], [self.columns], ["the final answer"])[0]
         if verdict.status == "not_applicable":
             return 0.0, False
         if verdict.status != "ok":

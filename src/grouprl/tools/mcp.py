@@ -22,10 +22,10 @@ START_SECONDS = 60.0
 
 
 class McpServer:
-    """A connection to an MCP server: a URL (streamable HTTP), or a command line that is run and spoken to by stdio.
+    """A connection to an MCP server: a URL (streamable HTTP), or a command line that is run and used through stdio.
 
-    It is opened when it is first needed and, if the server goes away, opened again for the next call. Pickled as where
-    the server is.
+    It is opened when it is first needed and, if the server goes away, opened again for the next call. Pickled as the
+    server's address.
     """
 
     def __init__(self, where: str, seconds: float = 10.0) -> None:
@@ -38,7 +38,7 @@ class McpServer:
         try:
             self._words = [] if where.startswith(("http://", "https://")) else shlex.split(where)
         except ValueError as error:
-            raise InputError(f"The MCP server {where!r} is no command line: {error}") from error
+            raise InputError(f"The MCP server {where!r} is not a command line: {error}") from error
         if not where.strip():
             raise InputError("The MCP server is empty", "it is a URL or a command line")
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class McpServer:
         """Return the text of a tool's result.
 
         Raises:
-            ToolError: with what the server says of a call that failed, or that nothing came in time.
+            ToolError: with the server's message on a call that failed, or that nothing came in time.
         """
         import mcp
 

@@ -31,7 +31,7 @@ class ToolProcess:
     """One worker for all tools of a toolbox; calls take turns."""
 
     def __init__(self, toolbox: Toolbox) -> None:
-        """Note what the worker will be told; it starts at the first call.
+        """Prepare the worker's first message; it starts at the first call.
 
         Raises:
             CannotSend: if a tool cannot be found by another process.
@@ -57,7 +57,7 @@ class ToolProcess:
             reply = self._await(["result", self._number], found.seconds)
         except BadReply as error:
             self._lose()
-            return "error", f"error: the tool's process sent what is no result: {error}"
+            return "error", f"error: the tool's process sent something that is not a result: {error}"
         if reply is None and self._held[0].ended():
             how = self._held[0].how_it_ended()
             self._lose()
@@ -105,10 +105,10 @@ class ToolProcess:
 
 
 def _checked(reply: list[Any]) -> tuple[Any, str]:
-    """Return (status, text); what is no result is called an error, as untested code runs beside what writes it."""
+    """Return (status, text); anything else is an error, as untested code runs in the process that writes it."""
     if len(reply) == 4 and reply[2] in get_args(Status) and isinstance(reply[3], str):
         return reply[2], reply[3]
-    return "error", "error: the tool's process sent what is no result"
+    return "error", "error: the tool's process sent something that is not a result"
 
 
 def _end(held: list[WorkerProcess]) -> None:

@@ -18,12 +18,12 @@ class PythonTool:
 
     @property
     def __name__(self) -> str:
-        """What the model calls it."""
+        """The tool's name for the model."""
         return self.name
 
     @property
     def tool_options(self) -> Options:
-        """It runs here, as the sandbox has a clock of its own."""
+        """It runs in this process, as the sandbox has a time limit of its own."""
         return Options(self.name, pure=True, seconds=None)
 
     def __call__(self, code: str) -> str:

@@ -1,4 +1,4 @@
-"""Tools that are called together: arguments are checked, results remembered, time limited, failures put into words."""
+"""Tools that are called together: arguments checked, results remembered, time limited, failures made messages."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Toolbox:
 
     @property
     def schemas(self) -> tuple[dict[str, Any], ...]:
-        """What a model is told of the tools."""
+        """The tools' descriptions for a model."""
         return tuple(each.schema for each in self.tools.values())
 
     def call(self, call: Call | Malformed) -> Result:
-        """Return what came of a call; nothing that a model writes, and nothing that a tool does, makes this raise.
+        """Return the result of a call; nothing that a model writes, and nothing that a tool does, makes this raise.
 
         The text of a result can always be written as UTF-8.
 

@@ -1,4 +1,4 @@
-"""How a run ends: what was learnt is printed and written, beside the final model and the report."""
+"""How a run ends: its results are printed and written, with the final model and the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from grouprl.view.report import write_report
 
 
 def write_before(run: RunFolder, found: Evaluation) -> None:
-    """Keep the evaluation before reinforcement."""
+    """Store the evaluation before reinforcement."""
     write_json(run.before, {"record": found.record(), "samples": [s._asdict() for s in found.samples]})
 
 
@@ -62,7 +62,7 @@ def conclude(session: Session, after: Evaluation | None, console: Console) -> No
 
 
 def _before(run: RunFolder, console: Console) -> tuple[dict[str, float], list[Sample]] | None:
-    """The evaluation before reinforcement; without it a run still ends well, and says that it was lost."""
+    """The evaluation before reinforcement; without it a run still ends well, and reports the loss."""
     try:
         return read_before(run)
     except RunError as error:

@@ -21,7 +21,7 @@ from grouprl.tasks import Task, load_task
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run made: its configuration and task, the policy, and in words at which point of the run it was taken."""
+    """What a run made: configuration, task and policy, and, in words, the point of the run it was taken from."""
 
     config: Config
     task: Task

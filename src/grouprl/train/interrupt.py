@@ -1,4 +1,4 @@
-"""Ctrl-C asks the run to end after this step, and the second time ends it at once; SIGTERM does so within seconds."""
+"""Ctrl-C asks the run to end after this step, and a second time ends it at once; SIGTERM does so within seconds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import FrameType, TracebackType
 from typing import Any
 
 GRACE = 5.0
-"""Seconds after SIGTERM within which a step may end by itself: who sends it kills some ten seconds later."""
+"""Seconds after SIGTERM within which a step may end by itself: its sender usually kills some ten seconds later."""
 
 
 class Stopped(Exception):
-    """Work that can be done again was left undone, because the run was asked to stop."""
+    """Work that can be repeated was left undone, because the run is to stop."""
 
 
 class Interrupt:
@@ -42,7 +42,7 @@ class Interrupt:
             signal.signal(number, handler)
 
     def give_way(self) -> None:
-        """Raise Stopped if the run was asked to stop; for work that is done anew when the run goes on."""
+        """Raise Stopped if the run is to stop; for work that is repeated when the run continues."""
         if self.requested:
             raise Stopped
 

@@ -1,4 +1,4 @@
-"""Values of the critic, and old log-probs where those that rows were sampled with are not the policy's own."""
+"""Values of the critic, and old log-probs where those of the sampler are not the policy's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_scores(
 
 
 def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:
-    """Set the old log-probs of `rows` [N]; those that nobody sampled (written ones) also get them as behaviour."""
+    """Set the old log-probs of `rows` [N]; those that no policy sampled also get them as behaviour."""
     if not len(rows):
         return batch
     old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()

@@ -1,6 +1,6 @@
 """The run: warm up, evaluate, reinforce, evaluate, report.
 
-One reinforcement step is: choose prompts, sample completions, score them, build the Batch, let the method judge it,
+One reinforcement step is: choose prompts, sample completions, score them, build the Batch, compute advantages,
 update the policy, observe. Everything stateful is in the checkpoint, every random number follows from (seed, step).
 """
 
@@ -70,15 +70,15 @@ def train(
     changes: Sequence[str] = (),
     accept_changes: bool = False,
 ) -> Summary:
-    """Run a configuration from the start, or go on with the run in `folder`.
+    """Run a configuration from the start, or continue the run in `folder`.
 
-    The folder is left with resolved config, metrics, rollouts, checkpoints, the final model and a report.
-    With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes of
-    the policy what samples from it (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their
-    own, and their evaluations by the engine. `changes` and `accept_changes` are for a run that goes on: see
+    At the end the folder holds the resolved config, metrics, rollouts, checkpoints, the final model and a report.
+    With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
+    the policy's sampler (see `grouprl.protocols.Engine`); asynchronous runs sample in processes of their own, and
+    evaluate with the engine. `changes` and `accept_changes` are for a run that is resumed: see
     `session.resume`.
 
-    Raises InputError for what the user can mend and RunError when the run cannot go on; what is on disk stays whole.
+    Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
     """
     console = console or Terminal()
     if not resume:
@@ -115,7 +115,7 @@ def settled() -> Iterator[None]:
 
 
 def _run(session: Session, console: Console) -> Evaluation | None:
-    """Go through the phases that are left; the evaluation after training, None if it was interrupted before."""
+    """Run the phases that are left; return the evaluation after training, None if it was interrupted before."""
     with (
         closing(session),
         settled(),
@@ -144,12 +144,12 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
     display.phase("warmup", config.warmup.steps, session.step)
     while session.step < config.warmup.steps and not stop.requested:
         with clock.step:
-            samples_drawn = session.source.take(config.warmup.batch)
+            numbered_examples = session.source.take(config.warmup.batch)
             size = session.source.size
             batch = demonstration_batch(
                 session.policy,
                 session.task,
-                samples_drawn,
+                numbered_examples,
                 config.seed,
                 examples=size,
                 history=config.sampling.history,
@@ -158,7 +158,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
                 errors=session.errors,
             )
             rate = warmup_rate(config.warmup, session.step)
-            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(samples_drawn))}
+            record = {"loss": 0.0, "lr": rate, "tokens": 0.0, "demonstrations_failed": float(len(numbered_examples))}
             if batch is not None:
                 record["loss"] = _update(session, sft.compute_advantages(batch), sft, rate, parts=1, epochs=1)["loss"]
                 record["tokens"] = float(batch.mask_bt.sum())
@@ -172,7 +172,7 @@ def warm_up(session: Session, display: Display, stop: Interrupt, clock: RunClock
 
 
 def prepare_run(session: Session, display: Display, stop: Interrupt, clock: RunClock) -> None:
-    """Do what the method does once before its first step (its preludes), piece by piece."""
+    """Do what the method does once before its first step (its pretraining), piece by piece."""
     session.publish()
     pieces = session.pretraining_pieces()
     display.phase("pretraining", len(pieces), session.step)
@@ -200,7 +200,7 @@ def reinforce(session: Session, display: Display, stop: Interrupt, clock: RunClo
         write_before(session.run, _evaluate(session, display, stop, clock, config.eval.final_prompts, "before"))
         session.save()
     display.phase("train", config.steps, session.step)
-    if _evaluation_due(session):  # it was cut short, or the run ended here and goes on now
+    if _evaluation_due(session):  # it was cut short, or the run ended here and continues now
         _evaluate(session, display, stop, clock, config.eval.prompts)
     while session.step < config.steps and not stop.requested:
         _reinforce_step(session, display, clock)
@@ -258,7 +258,7 @@ def _reinforce_step(session: Session, display: Display, clock: RunClock) -> None
 
 
 def _account(session: Session, requested: range, gathered: Gathered | None, prepared: Batch | None) -> dict[str, float]:
-    """What became of the prompts sampled in this step; of those whose completions arrived, where they are asked
+    """What became of the prompts sampled in this step; of those whose completions arrived, where they are requested
     ahead."""
     ahead, drawn = session.context.rounds.ahead, session.context.read_drawn()
     if gathered is None:
@@ -337,7 +337,7 @@ def _evaluate(
 ) -> Evaluation:
     """Evaluate on held-out prompts; before and after training (`when`) as a phase of its own on the display.
 
-    Raises Stopped when the run is asked to stop meanwhile.
+    Raises Stopped when the run is to stop meanwhile.
     """
     config = session.config
 

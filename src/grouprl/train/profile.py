@@ -1,7 +1,7 @@
 """Where the time of a training step goes, and what share of it is useful arithmetic.
 
 Functions are timed from outside, and only while steps are profiled: a run without a profile pays nothing. Times are
-exclusive: what an inner part takes is not counted in the outer one. Useful arithmetic are the matrix products that a
+exclusive: what an inner part takes is not counted in the outer one. Useful arithmetic is the matrix products that a
 step cannot do without: each distinct prompt once, each token once that differs from others in itself or in what comes
 before it, sampled, trained forward and twice backward, attention included; not padding, not rows that have ended,
 nothing that is computed anew.
@@ -33,7 +33,7 @@ OPAQUE = ("prefill", "log-probs, statistics", "score", "records")
 DECODE = "decode: other"
 PARTS = (
     *("choose", "prefill", *(f"decode: {name}" for name in INSIDE_SAMPLING), DECODE, "environments", "score"),
-    *("log-probs, statistics", "judge", "forward", "loss", "backward", "optimiser", "update: other"),
+    *("log-probs, statistics", "advantages", "forward", "loss", "backward", "optimiser", "update: other"),
     *("records", "other"),
 )
 """Parts of a step, in order."""
@@ -48,8 +48,8 @@ class Work:
     attention: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def sample(self, tokens: Tokens) -> None:
-        """Count a rollout: distinct prompts are read, and so is what is sampled but for each completion's last
-        token."""
+        """Count a rollout: distinct prompts are read, and so is every sampled token but each completion's last
+        one."""
         prompts, tree = set(tokens.prompt_ids), histories(read_rows(tokens))
         known_r = np.maximum(tree.common_r, np.array(tokens.prompt_lengths)[list(tree.order)])
         read, decoded = sum(map(len, prompts)), int((tree.length_r - known_r).sum())
@@ -222,7 +222,7 @@ def timed_functions(policy: Any, loop: ModuleType) -> list[tuple[Any, str, str]]
         *_modules(policy),
         (collect, "play", "environments"),
         (collect.Collector, "_score", "score"),
-        (Method, "judge", "judge"),
+        (Method, "compute_advantages", "advantages"),
         (loop, "update", "update: other"),
         (update, "_score", "forward"),
         (type(policy), "_run", "forward"),

@@ -23,7 +23,7 @@ WORDS = {
     "environments": "environments and their dialogue",
     "score": "rewards",
     "log-probs, statistics": "reference, old log-probs, values, statistics",
-    "judge": "shaping, selection, advantages",
+    "advantages": "reward transforms, filters, advantages",
     "forward": "log-probs of the update",
     "loss": "the method's loss and its gradient by log-probs",
     "backward": "gradients of the weights",

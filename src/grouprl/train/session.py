@@ -70,7 +70,7 @@ class Session:
     optimizer: torch.optim.Optimizer | None = None
     reference: Scorer | None = None
     renewed: int | None = None
-    """Step in which the reference last became the policy anew; None: it is the policy after the warm-up."""
+    """Step in which the reference was last renewed from the policy; None: it is the policy after the warm-up."""
     evaluated: int = 0
     """The step after which the policy was evaluated last."""
     graded: bool = False
@@ -87,7 +87,7 @@ class Session:
         return "pretraining" if self.method.pretrain else "train"
 
     def pretraining_pieces(self) -> list[tuple[Any, int]]:
-        """Each prelude with the numbers of its pieces, in order."""
+        """Each pretraining part with the numbers of its pieces, in order."""
         return [(part, number) for part in self.method.pretrain for number in range(part.count(self.context))]
 
     def begin(self, phase: str) -> None:
@@ -101,7 +101,7 @@ class Session:
             self.reference = self.policy.reference()
 
     def publish(self) -> None:
-        """Tell the sampler of the weights as they are; in training their version is the number of finished steps."""
+        """Publish the current weights to the sampler; in training their version is the number of finished steps."""
         self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
 
     def renew_reference(self) -> None:
@@ -114,7 +114,7 @@ class Session:
         self.reference = self.policy.copied(trainable=False)
 
     def save(self) -> None:
-        """Write a checkpoint of everything that has state, then drop the oldest."""
+        """Write a checkpoint of everything that has state, then delete the oldest."""
         assert self.optimizer is not None
         run = self.run
         run.sync_metrics()
@@ -147,7 +147,7 @@ class Session:
         self.collector.close()
 
     def leave(self) -> None:
-        """Give the run folder free for another process."""
+        """Unlock the run folder for another process."""
         if self.lock is not None:
             self.lock.release()
 
@@ -158,7 +158,7 @@ class Session:
 
 
 def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine) -> Session:
-    """Make the run folder and build a fresh session; `engine` makes of the policy what samples from it."""
+    """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
     config = with_absolute_paths(config)
     if folder is None:
         name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
@@ -176,7 +176,12 @@ def start(config: Config, folder: Path | None, engine: MakeEngine = local_engine
             raise InputError(f"the run folder {folder} was begun by another process just now")
         ours = True
         settings = config.dump()
-        facts = {"threads": threads, "task": task.fingerprint(), "settings": known_by(settings), "versions": versions()}
+        facts = {
+            "threads": threads,
+            "task": task.fingerprint(),
+            "settings": settings_digest(settings),
+            "versions": versions(),
+        }
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
         write_text(run.config, settings)  # last: from here on it is a run that can be resumed
         session = assemble(config, run, task, policy, reward, engine)
@@ -201,7 +206,7 @@ def resume(
     """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
 
     `changes` are settings `key=value` among `extending.MAY_CHANGE`; with `accept_changes` the task, and the user's own
-    code, may be other than when the run began.
+    code, may differ from those that the run began with.
 
     Raises InputError when the folder is no run or in use, or its settings, task or code no longer are what they were;
     RunError on damaged records, and when there are checkpoints but none is whole, or were some and none is left.
@@ -221,11 +226,11 @@ def resume(
 def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine) -> Session:
     before, config = load_config(str(run.config)), changed_config(run, changes)
     facts = _facts(run)
-    known = known_by(read_text(run.config))
+    known = settings_digest(read_text(run.config))
     if "" != facts.get("settings", "") != known and facts.get("settings_next") != known:
         raise InputError(
             f"{run.config} was changed since the run began",
-            "a resumed run goes on exactly as it began",
+            "a resumed run continues exactly as it began",
             f"Undo the change, or start a new run: grouprl train {run.config} --folder …",
         )
     other = changed(run, facts.get("code", {}))
@@ -237,8 +242,8 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
     if task.fingerprint() != facts["task"] and not accept_changes:
         raise InputError(
             f"the task of {run.path} has changed since the run began",
-            "a resumed run goes on with the same prompts",
-            "Restore the data, go on with it all the same by --accept-changes, or start a new run",
+            "a resumed run continues with the same prompts",
+            "Restore the data, accept it with --accept-changes, or start a new run",
         )
     with in_words(run.checkpoints):
         settle(run.checkpoints)
@@ -281,10 +286,10 @@ def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, 
     """
     settings = config.dump()
     code = remember(run, own_code(config))
-    now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": known_by(settings)}
+    now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": settings_digest(settings)}
     write_json(run.facts, now)
     write_text(run.config, settings)
-    write_json(run.facts, {**now, "settings": known_by(settings)})
+    write_json(run.facts, {**now, "settings": settings_digest(settings)})
 
 
 def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpoint | None, list[str]]:
@@ -320,7 +325,7 @@ def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
 
 
 def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
-    """Go on where the checkpoint was taken; from the beginning without one."""
+    """Continue from the checkpoint; from the beginning without one."""
     config, policy = session.config, session.policy
     if checkpoint is None:
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
@@ -396,12 +401,12 @@ def assemble(
 def _health_facts(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
     facts = health_facts(config, method, max_tokens, exact)
     if method.update is not None or policy_kind(config.model.name) is not None or config.optim.name != "adamw":
-        return facts  # no rule tells how far steps of the rate lead, or a part sets them itself
+        return facts  # no rule tells how far steps of this rate go, or a part sets them itself
     return replace(facts, reach=reach_of_rollout(policy, config, facts.updates_per_rollout))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
-    """What the health report must know of the run."""
+    """What the health report needs to know of the run."""
     weights = [p.settings().get("coef") for p in (*method.regularize, *method.reward_transform) if "kl" in p.name]
     return HealthFacts(
         completions=config.batch.prompts * config.batch.group_size,
@@ -419,12 +424,12 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
     )
 
 
-def known_by(settings: str) -> str:
-    """Return what the text of a configuration is known by."""
+def settings_digest(settings: str) -> str:
+    """Return the digest of a configuration's text."""
     return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes."""
+    """Versions of Python and of the libraries that compute."""
     names = ("grouprl", "torch", "transformers", "numpy")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}

@@ -1,7 +1,7 @@
 """From a prepared batch to optimiser steps.
 
-A rollout is cut into optimiser steps by whole groups; the weights of a step come from all its rows; micro-batches only
-bound memory. Rows whose gradient is exactly zero cost no pass through the model, and change nothing.
+A rollout is cut into optimiser steps by whole groups; loss weights of a step come from all its rows; micro-batches only
+bound memory. Rows whose gradient is exactly zero are not passed through the model; they change nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Learner:
-    """What a `learn` part turns a prepared rollout into optimiser steps with.
+    """With this an `update` part turns a prepared rollout into optimiser steps.
 
     `parts` optimiser steps share one pass over the rollout, `epochs` passes are made.
     """
@@ -51,19 +51,19 @@ class Learner:
     context: Any = None
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
-        """Yield the weighed batch of each optimiser step, epoch by epoch."""
+        """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
         for epoch in range(self.epochs):
             for rows in minibatches(prepared.group_b, self.parts, seed=self.seed * 1009 + epoch):
                 yield _columns(self.method.compute_loss_weights(prepared.rows(rows)))
 
     def accumulate(self, step: Batch) -> dict[str, float]:
-        """Add the gradient of one weighed optimiser step to the parameters' `.grad`; returns the step's metrics."""
+        """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
         return accumulate(self.policy, self.method, step)
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
-        """Add the gradient of the critic's loss of one weighed step alone; returns its metrics."""
+        """Add the gradient of the critic's loss of one step alone; returns its metrics."""
         value_bt = self.policy.logp(step.inputs, values=True).value_bt
-        assert value_bt is not None, "a method with a critic has a policy that gives values"
+        assert value_bt is not None, "a method with a critic needs a policy that gives values"
         value_bt.requires_grad_()
         loss = self.method.value_loss(value_bt, step)
         (grad_bt,) = torch.autograd.grad(loss.value, value_bt)
@@ -72,7 +72,7 @@ class Learner:
 
     @torch.no_grad()
     def evaluate(self, step: Batch) -> tuple[float, Tensor]:
-        """Policy loss of one weighed step, regularisers included, and its log-probs [B,T], without a graph."""
+        """Policy loss of one step, regularisers included, and its log-probs [B,T], without a graph."""
         out = _score(self.policy, self.method, step, grad=False)
         return float(self.method.loss(out.logp_bt, step, out.entropy_bt, out.cross_bt).value), out.logp_bt
 
@@ -92,7 +92,7 @@ class Learner:
         return norm
 
     def take(self, step: Batch) -> dict[str, float]:
-        """Take one whole optimiser step; returns its metrics. Where no token counts none is taken, nor on momentum."""
+        """Take one whole optimiser step; returns its metrics. Without a live token none is taken (nor by momentum)."""
         if not bool(step.active_bt.any()):
             return {"loss": 0.0, "rows_trained": 0.0}
         return {**self.accumulate(step), "grad_norm": self.apply()}
@@ -131,7 +131,7 @@ def update(
 
 
 def accumulate(policy: Policy, method: Method, step: Batch) -> dict[str, float]:
-    """Add the gradient of one weighed optimiser step to the parameters' `.grad`; returns the step's metrics."""
+    """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
     for parameter in policy.parameters():
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -181,7 +181,7 @@ def _inputs(batch: Batch) -> PolicyInputs:
     if not isinstance(batch.inputs, PolicyInputs):
         raise InputError(
             f"batch.inputs is {type(batch.inputs).__name__}",
-            "a batch to update on carries what its policy scores its rows from (grouprl.protocols.PolicyInputs)",
+            "a batch to update on holds the inputs that its policy scores (grouprl.protocols.PolicyInputs)",
             "Pass inputs=…, for instance grouprl.policy.Tokens",
         )
     return batch.inputs
@@ -212,7 +212,7 @@ def _losses(method: Method, out: Any, batch: Batch) -> tuple[Tensor, dict[str, T
 def _gap(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout.
 
-    Rows that were sampled in another way (stored, advised, with a hint) differ rightly.
+    Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
     """
     share = {"_share": batch.need("share_bt", "metrics").sum()}
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
@@ -240,7 +240,7 @@ def _closed(sums: dict[str, float]) -> dict[str, float]:
 
 
 def _let_idle_rest(policy: Policy) -> None:
-    """Take the gradients from owners whose gradient is exactly zero, where there are several: they take no step."""
+    """Drop the gradients of owners whose gradient is exactly zero, where there are several: they take no step."""
     owners = policy.owners()
     for owned in owners if len(owners) > 1 else []:
         if not any(bool(p.grad.any()) for p in owned if p.grad is not None):

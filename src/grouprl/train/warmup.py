@@ -29,13 +29,13 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 EPOCH = 1_000_003
-"""What the seed grows by from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
+"""How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
 
 
 def demonstration_batch(
     policy: Any,
     task: Task,
-    samples_drawn: Sequence[tuple[int, Example]],
+    numbered_examples: Sequence[tuple[int, Example]],
     seed: int,
     *,
     examples: int | None = None,
@@ -46,10 +46,10 @@ def demonstration_batch(
 ) -> Batch | None:
     """Lay demonstrations out as a Batch: B groups of one, every token of the completion and its end acted.
 
-    `examples` is how many the stream has before it begins anew; None when it never ends. An episode may have several
+    `examples` is how many the stream has before it starts over; None when it never ends. An episode may have several
     rows; they are of one group. `stage` is where environments act; None: in this process. Where there are `teachers`
-    each episode is demonstrated twice, and their lessons join. A demonstration that fails is left out, in every mode
-    of `errors` but "raise", and counted against its budget (None: the first one ends the run); None when all failed.
+    each episode is demonstrated twice, and their lessons are added. Failed demonstrations are left out, in every mode
+    of `errors` but "raise", counted against its budget (None: the first one ends the run); None when all failed.
 
     Raises:
         RunError: naming a demonstration that failed, where `errors` says so.
@@ -57,15 +57,16 @@ def demonstration_batch(
     """
     errors = errors or ErrorPolicy("raise")
     if environments(task) is not None:
-        return _episode_batch(policy, task, samples_drawn, seed, history, stage, teachers, errors)
-    epochs = [ordinal // examples if examples else 0 for ordinal, _ in samples_drawn]
-    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(samples_drawn, epochs, strict=True)]
+        return _episode_batch(policy, task, numbered_examples, seed, history, stage, teachers, errors)
+    epochs = [ordinal // examples if examples else 0 for ordinal, _ in numbered_examples]
+    shown = [_demonstration(task, q, seed + EPOCH * e) for (_, q), e in zip(numbered_examples, epochs, strict=True)]
     _count(
-        errors, [(example.id, completion, "") for (_, example), completion in zip(samples_drawn, shown, strict=True)]
+        errors,
+        [(example.id, completion, "") for (_, example), completion in zip(numbered_examples, shown, strict=True)],
     )
     good = [
         (n, q, completion)
-        for (n, q), completion in zip(samples_drawn, shown, strict=True)
+        for (n, q), completion in zip(numbered_examples, shown, strict=True)
         if isinstance(completion, str)
     ]
     if not good:
@@ -81,7 +82,7 @@ def demonstration_batch(
 
 
 def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
-    """Count what was demonstrated, (prompt, completion or failure, what was said), against the budget of failures."""
+    """Count demonstrations (prompt, completion or failure, transcript) against the budget of failures."""
     problems = [
         Problem(f"{name}#demonstration", found.status, found.what, shorten(said), found.trace, found.by)
         for name, found, said in shown
@@ -93,22 +94,23 @@ def _count(errors: ErrorPolicy, shown: Sequence[tuple[str, Any, str]]) -> None:
 def _episode_batch(
     policy: Any,
     task: Task,
-    samples_drawn: Sequence[tuple[int, Example]],
+    numbered_examples: Sequence[tuple[int, Example]],
     seed: int,
     history: History,
     stage: Stage | None,
     teachers: Sequence[DataPart],
     errors: ErrorPolicy,
 ) -> Batch | None:
-    """Lay episodes out that the environments act in themselves; the ordinal makes each pass over a prompt its own."""
-    samples_drawn = [*samples_drawn, *(samples_drawn if teachers else ())]
-    times = np.arange(len(samples_drawn)) >= len(samples_drawn) / (2 if teachers else 1)
+    """Lay out episodes that the environments demonstrate; the ordinal tells passes over a prompt apart."""
+    numbered_examples = [*numbered_examples, *(numbered_examples if teachers else ())]
+    times = np.arange(len(numbered_examples)) >= len(numbered_examples) / (2 if teachers else 1)
     starts = [
-        Start(q, sample_seed("demonstrate", seed, n, int(k))) for (n, q), k in zip(samples_drawn, times, strict=True)
+        Start(q, sample_seed("demonstrate", seed, n, int(k)))
+        for (n, q), k in zip(numbered_examples, times, strict=True)
     ]
     limits = {"max_turns": task.max_turns, "max_new_tokens": task.max_new_tokens, "positions": policy.max_positions}
     episodes = demonstrate(policy, task.environment, starts, agents=task.agents, history=history, stage=stage, **limits)
-    names = [example.id for _, example in samples_drawn]
+    names = [example.id for _, example in numbered_examples]
     _count(errors, list(zip(names, episodes.outcomes, episodes.transcripts, strict=True)))
     good = [row for row, e in enumerate(episodes.episode_b) if not isinstance(episodes.outcomes[e], Failure)]
     if not good:
@@ -116,12 +118,14 @@ def _episode_batch(
     tokens = episodes.rollout.tokens.of_agents(episodes.agent_b).rows(good)
     shown = Batch(
         mask_bt=torch.from_numpy(episodes.mask_bt)[good, : tokens.max_response],
-        group_b=torch.tensor([samples_drawn[episode][0] for episode in episodes.episode_b[good].tolist()]),
+        group_b=torch.tensor([numbered_examples[episode][0] for episode in episodes.episode_b[good].tolist()]),
         reward_b=torch.ones(len(good)),
         inputs=tokens,
     )
     return (
-        _with_lessons(policy, shown, tokens, episodes, [n for n, _ in samples_drawn], teachers) if teachers else shown
+        _with_lessons(policy, shown, tokens, episodes, [n for n, _ in numbered_examples], teachers)
+        if teachers
+        else shown
     )
 
 
@@ -133,7 +137,7 @@ def _with_lessons(
     ordinals: Sequence[int],
     teachers: Sequence[DataPart],
 ) -> Batch:
-    """Add what `teachers` make of each two episodes of a prompt; episodes of several rows teach nothing."""
+    """Add what `teachers` make of every two episodes of a prompt; episodes of several rows teach nothing."""
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
@@ -167,7 +171,7 @@ def _shown(episodes: Episodes, row: int) -> Shown:
 
 
 def warmup_rate(warmup: Warmup, step: int) -> float:
-    """Learning rate of warm-up step `step` (from 0): linear rise, then linear fall to a tenth."""
+    """Learning rate of warm-up step `step` (from 0): linear warm-up, then linear decay to a tenth."""
     rise = min(1.0, (step + 1) / max(1, warmup.warmup_steps))
     return warmup.lr * rise * max(0.1, 1 - step / warmup.steps)
 

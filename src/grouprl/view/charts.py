@@ -9,7 +9,7 @@ from html import escape
 from math import floor, isfinite, log10
 
 POINTS = 500
-"""Most points sampled per curve: more than the pixels of a small chart, and keeps pages of long runs small."""
+"""Most points drawn per curve: more than the pixels of a small chart, and keeps pages of long runs small."""
 NARROW, WIDE = (360, 180), (1120, 300)
 """Width and height of a chart in pixels of its own picture."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
@@ -78,7 +78,7 @@ def number(value: float) -> str:
 def chart(
     title: str, words: str, series: Sequence[Series], floor_at: float | None = None, size: tuple[int, int] = NARROW
 ) -> str:
-    """Sample a figure: title, legend, SVG, explanation. `floor_at` widens the y axis down to that value.
+    """Draw a figure: title, legend, SVG, explanation. `floor_at` widens the y axis down to that value.
 
     Returns "" when no series has a finite value.
     """

@@ -17,14 +17,14 @@ LINES = (
 
 
 def save_curve_png(run_folder: Path, path: Path) -> Path:
-    """Sample correct completions and reward over the steps of a run as a PNG.
+    """Draw correct completions and reward over the steps of a run as a PNG.
 
     Raises MissingExtra without matplotlib and InputError if the folder has no training records.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "Sampling a learning curve") from error
+        raise MissingExtra("matplotlib", "plot", "Drawing a learning curve") from error
     run = read_run(Path(run_folder))
     if not run.of_phase("train"):
         raise InputError(f"{run_folder} has no training records", "a curve needs them", "Train first")

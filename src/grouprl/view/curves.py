@@ -29,7 +29,7 @@ class Picture:
 COLOURS = 8
 """Curves of a chart that can be told apart."""
 SHOWN_AGES = 5
-"""Ages of tokens in steps, from 0, that share a chart; each older one has a chart in the fold of further metrics."""
+"""Ages of tokens in steps, from 0, that share a chart; each older one has a chart under further metrics."""
 PICTURES = (
     Picture("Reward", {"reward_mean": "mean"}, floor=None),
     Picture("Length of completions (tokens)", {"length_mean": "mean", "length_max": "longest"}),
@@ -68,9 +68,9 @@ OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "g
 
 
 def success(run: RunData) -> str:
-    """Sample the chart that matters most: pass@1 in training and on held-out prompts.
+    """Draw the chart that matters most: pass@1 in training and on held-out prompts.
 
-    Sampled twice, for wide and for narrow screens; the style sheet shows one of them.
+    Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
     train, evals = run.of_phase("train"), run.of_phase("eval")
     series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
@@ -83,7 +83,7 @@ def success(run: RunData) -> str:
 
 
 def held_out_rewards(run: RunData) -> str:
-    """Sample the mean reward of held-out completions and its components, with intervals; nothing without
+    """Draw the mean reward of held-out completions and its components, with intervals; nothing without
     evaluations."""
     evals = run.of_phase("eval")
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
@@ -112,12 +112,12 @@ def component_names(run: RunData) -> list[str]:
 
 
 def pictures(run: RunData) -> list[str]:
-    """Sample the standard small charts."""
+    """Draw the standard small charts."""
     return [drawn for picture in PICTURES if (drawn := _draw(run.of_phase(picture.phase), picture))]
 
 
 def further(run: RunData) -> list[str]:
-    """Sample every other metric of the training records, one chart each."""
+    """Draw every other metric of the training records, one chart each."""
     shown = {name for picture in PICTURES for name in picture.metrics} | OWN_PLACE | set(component_names(run))
     names = dict.fromkeys(n for r in run.of_phase("train") for n, v in r.items() if n not in shown and _is_number(v))
     charts = (_draw(run.of_phase("train"), Picture(name, {name: name}, floor=None)) for name in names)

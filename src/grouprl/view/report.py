@@ -17,13 +17,13 @@ from grouprl.view.sections import SECTIONS, missing
 def write_report(run_folder: Path) -> Path:
     """Write `report.html` into a run folder from the files that lie there, and return its path.
 
-    Missing or damaged files are named on the page. Raises InputError if there is no such folder, or nothing of a run.
+    Missing or damaged files are named on the page. Raises InputError if there is no such folder, or no run in it.
     """
     folder = Path(run_folder)
     if not folder.is_dir():
         raise InputError(f"there is no run folder {folder}", "a report is made from a run folder", "Check the path")
     if not any((folder / name).is_file() for name in ("config.yaml", "metrics.jsonl", "summary.json")):
-        raise InputError(f"{folder} holds nothing of a run", "a report is made from a run folder", "Check the path")
+        raise InputError(f"{folder} holds no run", "a report is made from a run folder", "Check the path")
     path = folder / "report.html"
     write_text(path, page(read_run(folder)))
     return path

@@ -16,7 +16,7 @@ D = TypeVar("D")
 
 @dataclass
 class RunData:
-    """Everything a page can show of a run; `missing` says in words what could not be read."""
+    """Everything a page can show of a run; `missing` names what could not be read."""
 
     folder: Path
     config: str = ""
@@ -90,7 +90,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _try(run: RunData, name: str, read: Callable[[Path], T], default: D) -> T | D:
-    """Read a file; what goes wrong is noted in words."""
+    """Read a file; errors are noted."""
     path = run.folder / name
     try:
         return read(path)

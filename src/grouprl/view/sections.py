@@ -77,7 +77,7 @@ def curves(run: RunData) -> str:
 
 
 def health(run: RunData) -> str:
-    """What became of what was asked and sampled; findings in words, those that persist first."""
+    """What became of the prompts and completions sampled; findings in words, those that persist first."""
     account = in_words(totals(run.records))
     return (f'<p class="muted">{escape(account)}</p>' if account else "") + _findings(run)
 
@@ -91,7 +91,7 @@ def _findings(run: RunData) -> str:
 
 
 def before_after(run: RunData) -> str:
-    """The same prompts answered before and after training."""
+    """Completions of the same prompts before and after training."""
     if not run.samples:
         return _none("No completions to compare yet.")
     expected = any(row.get("expected") is not None for row in run.samples)

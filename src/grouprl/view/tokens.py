@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.view.charts import number
 
 GROUPS, ANSWERS, TOKENS = 3, 4, 240
-"""Groups of the page, completions of a group and tokens of a completion: enough to judge by, and a page stays small."""
+"""Groups of the page, completions of a group and tokens of a completion: enough to look at, in a small page."""
 PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
 ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
 """Edges between the colours: a token below the first probability (above the first entropy) gets the first tint."""
@@ -79,7 +79,7 @@ def _group(rows: Sequence[dict[str, Any]], pieces: Pieces) -> str:
     strongest = max((abs(a) for row in shown for a in _list(row, "advantage")), default=0.0)
     head = f"{len(rows)} completions, {right_among(rows)}{len(shown)} shown"
     prompt = escape(_cut(str(rows[0].get("prompt") or ""), 1200))
-    completions = "".join(_answer(row, pieces(row), strongest) for row in shown)
+    completions = "".join(_completion(row, pieces(row), strongest) for row in shown)
     return (
         f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{completions}</article>'
     )
@@ -92,14 +92,14 @@ def right_among(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verdict(correct: bool | None) -> str:
-    """Return the mark of a completion; nothing where nobody says what is right."""
+    """Return the mark of a completion; nothing where rewards are graded."""
     if correct is None:
         return ""
     kind, sign = ("right", "✓ right") if correct else ("wrong", "✗ wrong")
     return f'<span class="verdict {kind}">{sign}</span> '
 
 
-def _answer(row: dict[str, Any], pieces: list[str] | None, strongest: float) -> str:
+def _completion(row: dict[str, Any], pieces: list[str] | None, strongest: float) -> str:
     advantage = _list(row, "advantage")
     facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
     facts.append(f"advantage {sum(advantage) / len(advantage):+.3g}" if advantage else "not trained on")

@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class TurnShown:
-    """One turn: who acted in which state, what was written, what came of it."""
+    """One turn: who acted in which state, what it wrote, what followed."""
 
     number: int
     agent: str
@@ -35,7 +35,7 @@ class TurnShown:
     prompt: str | None
     """What the agent was shown where its row begins with this turn; None elsewhere."""
     caller: int
-    """Row that began this one afresh, -1 for none."""
+    """Row that began this one, -1 for none."""
     state: str
     said: tuple[Piece, ...]
     reward: float | None
@@ -44,7 +44,7 @@ class TurnShown:
 
     @property
     def shown_number(self) -> int:
-        """Its number as people are told it: turns count from 1, here as in `check-env`."""
+        """Its number as shown to readers: turns count from 1, here as in `check-env`."""
         return self.number + 1
 
     @property
@@ -89,7 +89,7 @@ class Trajectory:
 
 
 def find(folder: Path, step: int | None = None, prompt: str | None = None, sample: int | None = None) -> Trajectory:
-    """Return the trajectory asked for: by default of the last stored step the first prompt with unequal rewards.
+    """Return the requested trajectory: by default of the last stored step the first prompt with unequal rewards.
 
     Raises InputError where there is no such step, prompt or completion.
     """
@@ -101,7 +101,7 @@ def find(folder: Path, step: int | None = None, prompt: str | None = None, sampl
     elif prompt is None:
         prompt = names[0]
     elif prompt not in names:
-        raise InputError(f"step {found[0].step} asked no prompt '{prompt}'", remedy=suggest(prompt, names))
+        raise InputError(f"step {found[0].step} sampled no prompt '{prompt}'", remedy=suggest(prompt, names))
     of_prompt = {each.sample: each for each in found if each.prompt == prompt}
     sample = next(iter(of_prompt)) if sample is None else sample
     if sample not in of_prompt:
@@ -165,7 +165,7 @@ def _turns(row: Row, pieces: Pieces) -> list[TurnShown]:
 
 
 def _told(row: Row, texts: Sequence[str] | None) -> list[tuple[int, Piece]]:
-    """Return the tokens of the row as (turn, piece); [] where their texts cannot be told: turns then say their own."""
+    """Return the tokens of the row as (turn, piece); [] where their texts are not known: turns then show their own."""
     ids = row.get("completion_ids") or []
     turn_t = row.get("turn") or [0] * len(ids)
     mask_t = row.get("mask") or [True] * len(ids)

@@ -1,4 +1,4 @@
-"""Episodes on the page: turn by turn, the tokens of the policy coloured, what the environment said in grey."""
+"""Episodes on the page: turn by turn, the tokens of the policy coloured, the environment's text in grey."""
 
 from __future__ import annotations
 

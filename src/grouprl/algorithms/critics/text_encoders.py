@@ -1,4 +1,4 @@
-"""Encoders of token ids into one vector per row, for models that judge texts: small, the policy's own trunk, or any."""
+"""Encoders of token ids into one vector per row, for models of texts: small, the policy's own trunk, or any."""
 
 from __future__ import annotations
 

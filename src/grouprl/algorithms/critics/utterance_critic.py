@@ -1,4 +1,4 @@
-"""A critic of whole utterances: how much is earned from an observation on, and by an action there (ArCHer)."""
+"""A critic of whole utterances: the expected reward from an observation on, and after an action there (ArCHer)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from grouprl.algorithms.critics.text_encoders import Ids
 
 HEADS = 2
-"""Each quantity is estimated twice; the lesser is believed."""
+"""Each quantity is estimated twice; the lower one is used."""
 
 
 class UtteranceValues(Protocol):
@@ -40,7 +40,7 @@ class UtteranceCritic(nn.Module):
         self.v_heads = nn.ModuleList(_head(width, width) for _ in range(HEADS))
 
     def forward(self, seen: Ids, done: Ids) -> tuple[Tensor, Tensor]:
-        """Return Q [2,N] of actions and V [2,N] of the observations they completion."""
+        """Return Q [2,N] of actions and V [2,N] of the observations they respond to."""
         seen_nd = self.encoder(seen)
         both_nd = torch.cat([seen_nd, self.encoder(done)], 1)
         return _each(self.q_heads, both_nd), _each(self.v_heads, seen_nd)
@@ -71,7 +71,7 @@ def td_losses(
         target: its slowly moving copy.
         seen: observations o.
         done: the actions a taken there.
-        reward_n: what they earned, [N].
+        reward_n: their rewards, [N].
         later: observations o' that followed; anything where the episode was over.
         over_n: whether it was, [N] bool.
         fresh: actions a' of the present policy at the same observations.

@@ -24,7 +24,7 @@ def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> Sco
     pairs = [(request, text) for request, text in known if text]
     if not pairs:
         return None
-    return context.written([request for request, _ in pairs], [text for _, text in pairs])
+    return context.rows_of_texts([request for request, _ in pairs], [text for _, text in pairs])
 
 
 @part("augment")

@@ -133,7 +133,7 @@ class VerificationRows(Augmentation):
         about = subset(samples, chosen)
         pairs = zip(about.examples, about.texts, strict=True)
         prompts = [context.task.with_verdict(example, text) for example, text in pairs]
-        requested = context.under(about, prompts).with_source("verification")
+        requested = context.with_prompts(about, prompts).with_source("verification")
         verdicts = _verdicts(context)
         kinds = [0 if right else 1 for right in about.scores.correct_b]
         nothing_bt = torch.zeros(len(chosen), 1, dtype=samples.rollout.logp_bt.dtype)

@@ -56,7 +56,7 @@ class OnDeadGroup(Augmentation):
 
 def under_own_prompt(guided: ScoredSamples, context: RunContext) -> ScoredSamples:
     """Return guided rows shown under their prompts' own prompts; their log-probs become foreign."""
-    return context.under(guided, [example.prompt for example in guided.examples])
+    return context.with_prompts(guided, [example.prompt for example in guided.examples])
 
 
 @part("augment")

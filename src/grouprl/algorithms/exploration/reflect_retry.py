@@ -99,7 +99,7 @@ def in_loss(samples: ScoredSamples, pivot_b: np.ndarray) -> ScoredSamples:
 
 def _unguided(samples: ScoredSamples, second: Attempts, context: RunContext) -> ScoredSamples:
     """Return second attempts as if nobody had advised them."""
-    return context.under(second.rows, [samples.prompts[row] for row in second.base_n]).with_source("extra")
+    return context.with_prompts(second.rows, [samples.prompts[row] for row in second.base_n]).with_source("extra")
 
 
 def _guided(known: ScoredSamples, second: Attempts) -> list[ScoredSamples]:

@@ -88,7 +88,9 @@ class Reviewing(Augmentation):
         if not fitting:
             return None
         changes = {"source": SOURCES["review"], "max_new_tokens": budget}
-        sampled = context.spoken([again(samples, i, numbers.skip(i), prompt=prompts[i], **changes) for i in fitting])
+        sampled = context.sample_texts(
+            [again(samples, i, numbers.skip(i), prompt=prompts[i], **changes) for i in fitting]
+        )
         pairs = zip(sampled.texts, fitting, strict=True)
         read = tuple(form.read(text, len(_turns(samples, i))) for text, i in pairs)
         context.note("reviews_unread", sum(review is None for review in read))

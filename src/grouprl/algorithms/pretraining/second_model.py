@@ -103,7 +103,7 @@ class SecondModel(Pretraining):
         first = subset(rows, np.array(right))
         if self.chosen == "solutions":
             solutions = [context.task.solution(example) or "" for example in first.examples]
-            first = context.written([again(rows, row) for row in right], solutions)
+            first = context.rows_of_texts([again(rows, row) for row in right], solutions)
         return join([first, subset(rows, np.array(wrong))])
 
     def model(self, context: RunContext) -> Any:

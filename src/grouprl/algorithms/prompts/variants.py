@@ -89,7 +89,7 @@ class CrossPairs(Augmentation):
             prompts += [first[v] for _, v in pairs]
         if not rows:
             return samples
-        paired = context.under(subset(samples, np.array(rows)), prompts).with_source("extra")
+        paired = context.with_prompts(subset(samples, np.array(rows)), prompts).with_source("extra")
         begun = zip(paired.rollout.prompt_ids, prefixes(samples, rows, context), strict=True)
         rollout = replace(paired.rollout, prompt_ids=tuple((*ids, *prefix) for ids, prefix in begun))
         keys = {"keys__variant": np.array(forms, dtype=np.int64), "keys__own": np.zeros(len(rows), dtype=np.int64)}

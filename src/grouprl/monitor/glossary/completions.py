@@ -1,4 +1,4 @@
-"""What the completions are like."""
+"""How long completions are, and how they end."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -9,9 +9,7 @@ define(
     "mean number of tokens the policy wrote per completion",
     "steady, or growing together with pass@1. Bad: growing without it, or shrinking to almost nothing",
 )
-define(
-    "length_max", "tokens", "completions", "tokens of the longest completion of the step", "below the limit of the run"
-)
+define("length_max", "tokens", "completions", "tokens of the longest completion", "below the limit of the run")
 define(
     "truncated_fraction",
     "share",

@@ -1,4 +1,4 @@
-"""What critics learn."""
+"""How critics and other second models learn."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -17,7 +17,7 @@ define(
     "explained_variance",
     "share",
     "critic",
-    "1 - Var(return - value) / Var(return): how much of the outcome the critic foresees",
+    "1 - Var(return - value) / Var(return): how much of the outcome the critic predicts",
     "rises towards 1. Below 0 the critic is worse than a constant and adds noise",
 )
 
@@ -25,8 +25,8 @@ define(
     "preference_loss",
     "nats",
     "critic",
-    "loss of the preference model on pairs it has not seen yet (DPO)",
-    "falls below 0.69, that of a coin",
+    "loss of the preference model on pairs not yet trained on (DPO)",
+    "falls below 0.69, that of a coin toss",
 )
 define(
     "preference_accuracy",
@@ -39,6 +39,6 @@ define(
     "pairs",
     "pairs",
     "critic",
-    "pairs of a right and a wrong completion that a second model learnt from",
+    "pairs of a right and a wrong completion that a second model learns from",
     "many. 0: no prompt of the rollout had both, so nothing was learnt",
 )

@@ -6,7 +6,7 @@ define(
     "eval/greedy",
     "share",
     "evaluation",
-    "share of held-out prompts answered correctly with greedy decoding",
+    "share of held-out prompts solved with greedy decoding",
     "rises. The number to quote for 'how good is it'",
 )
 define(
@@ -41,7 +41,7 @@ define(
     "eval/graded",
     "0 or 1",
     "evaluation",
-    "1 where rewards are a matter of degree and nobody says what is right: pass@k and greedy then count rewards of 1",
+    "1 where rewards are graded and no completion is simply right or wrong: pass@k and greedy then count rewards of 1",
     "judge by eval/reward then",
 )
 define(

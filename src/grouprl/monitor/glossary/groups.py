@@ -1,4 +1,4 @@
-"""What becomes of groups, and what data parts do."""
+"""What happens to groups, and what data parts do."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -169,15 +169,11 @@ define(
     "completions_least",
     "completions",
     "groups",
-    "completions of the prompt that got fewest in this step",
-    "at least 2 where completions are compared with each other. Equal to answers_most: nothing was allotted",
+    "fewest completions of a prompt in this step",
+    "at least 2 where completions are compared with each other. Equal to completions_most: nothing was allocated",
 )
 define(
-    "completions_most",
-    "completions",
-    "groups",
-    "completions of the prompt that got most in this step",
-    "see answers_least",
+    "completions_most", "completions", "groups", "most completions of a prompt in this step", "see completions_least"
 )
 define(
     "prompts_skipped",
@@ -191,7 +187,7 @@ define(
     "share",
     "groups",
     "share of the training prompts that the curriculum still deals out",
-    "falls slowly as prompts are solved. 0: every prompt is solved, and no more is asked",
+    "falls slowly as prompts are solved. 0: every prompt is solved, and none is sampled any more",
 )
 define(
     "levels_open",
@@ -212,7 +208,7 @@ define(
     "groups_guided",
     "groups",
     "groups",
-    "groups without a correct completion that got rows sampled with a hint or behind solved examples",
+    "groups without a correct completion that got rows sampled with a hint or after solved examples",
     "falls as the policy learns",
 )
 define(
@@ -226,43 +222,43 @@ define(
     "groups_demonstrated",
     "groups",
     "groups",
-    "groups that got the task's right solution because the policy's completions were too weak",
+    "groups that were given the task's own solution because the policy's completions were too weak",
     "falls as the policy learns. All groups all along: this is supervised learning",
 )
 define(
     "continuations",
     "completions",
     "completions",
-    "continuations sampled to judge how completions begin",
-    "as many as asked for",
+    "continuations sampled to estimate the value of beginnings of completions",
+    "as many as requested",
 )
 define(
     "plans",
     "completions",
     "completions",
     "completions that hold a plan (the sign that ends one) and were carried out several times",
-    "near the number of completions asked for. 0: the policy does not write plans, and nothing branches",
+    "near the number of completions requested. 0: the policy does not write plans, and nothing branches",
 )
-define("restarts", "prompts", "groups", "prompts answered from a beginning of the solution", "as asked for")
+define("restarts", "prompts", "groups", "prompts completed from a beginning of the solution", "as requested")
 define(
     "cut_completions",
     "completions",
     "completions",
-    "completions sampled where thoughts were cut",
+    "completions sampled where thoughts were cut short",
     "thoughts x budgets x completions each",
 )
 define(
     "extra_rows",
     "completions",
     "completions",
-    "good completions sampled at another temperature that joined the step",
+    "good completions sampled at another temperature added to the step",
     "above 0. Always 0: no good completion was found at that temperature",
 )
 define(
     "verification_rows",
     "rows",
     "completions",
-    "rows that ask whether a completion of this step is right",
+    "rows in which the policy verifies a completion of this step",
     "above 0. Always 0: no group has right and wrong completions",
 )
 
@@ -284,7 +280,7 @@ define(
     "rows_per_episode",
     "rows",
     "completions",
-    "rows that an episode has on average: one for each agent, and one for each time one begins afresh",
+    "rows that an episode has on average: one for each agent, and one more for each fresh beginning",
     "what the task needs. Growing without more reward: a planner calls its helpers more often than it has to",
 )
 define(

@@ -6,7 +6,7 @@ define(
     "reward_mean",
     "reward",
     "outcome",
-    "mean reward of all sampled completions of the step, as the reward functions gave it (before any shaping)",
+    "mean reward of all sampled completions of the step, as the reward functions returned it (before any shaping)",
     "rises, then levels off. A sudden fall is a collapse. The loss says nothing about progress; this does",
 )
 define(
@@ -14,7 +14,7 @@ define(
     "reward",
     "outcome",
     "standard deviation of the reward over all sampled completions of the step",
-    "clearly above 0: with no spread there is nothing to compare. 0 means every completion was judged alike",
+    "clearly above 0: with no spread there is nothing to compare. 0 means every completion got the same reward",
 )
 define(
     "reward/*",
@@ -28,7 +28,7 @@ define(
     "share",
     "outcome",
     "share of the completions sampled for training that are correct (raw correctness, before any shaping)",
-    "rises towards 1. It is measured on training prompts with exploration on: judge by the eval numbers",
+    "rises towards 1. It is measured on training prompts with exploration on: rely on the eval numbers",
 )
 define(
     "reward_errors",

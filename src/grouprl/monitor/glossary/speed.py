@@ -25,7 +25,7 @@ define(
     "staleness_mean",
     "steps",
     "speed",
-    "mean number of steps by which the policy that sampled a token was behind the one trained on it "
+    "mean number of steps by which the policy that sampled a token lags behind the one trained on it "
     "(asynchronous runs)",
     "at most run.async_steps; smaller is better for learning, larger hides more waiting",
 )
@@ -36,13 +36,13 @@ define(
     "share",
     "speed",
     "share of completions that were sampled by more than one version of the policy",
-    "0 with run.partial false; with it as many as were in the making when weights changed",
+    "0 with run.partial false; with it as many as were in progress when weights changed",
 )
 define(
     "groups_ahead",
     "groups",
     "speed",
-    "prompts under way: asked, and not yet trained on",
+    "prompts under way: requested, and not yet trained on",
     "below what the rule allows",
 )
 define(

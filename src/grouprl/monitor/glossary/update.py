@@ -1,4 +1,4 @@
-"""What the parts of a method do in the update."""
+"""What the parts of a method do during the update."""
 
 from grouprl.monitor.glossary.entry import define
 
@@ -73,7 +73,7 @@ define(
     "share",
     "update",
     "share of tokens that sample dropout leaves out of this update (D-PPO)",
-    "near the share that was asked for. 0: the scores are equal, as when nothing has moved yet",
+    "near the requested share. 0: the scores are equal, as when nothing has moved yet",
 )
 define(
     "gate_mean",
@@ -175,7 +175,7 @@ define(
     "reference_rows",
     "completions",
     "update",
-    "completions of the initial policy that joined the step",
+    "completions of the initial policy added to the step",
     "the method's number. 0: the initial policy solved no prompt well enough",
 )
 define(
@@ -196,7 +196,7 @@ define(
     "turns_stored",
     "turns",
     "critic",
-    "turns that the critic of utterances may learn from (ArCHer)",
+    "turns that the utterance critic may learn from (ArCHer)",
     "rises to the store's capacity, then stays",
 )
 define(
@@ -234,7 +234,7 @@ define(
     "episodes that began with turns of another one",
     "up to the method's number. 0: no episode takes a second turn, or no turn is unsure",
 )
-define("reviews", "reviews", "completions", "episodes that the policy was asked to review", "as many as are sampled")
+define("reviews", "reviews", "completions", "episodes that the policy is to review", "as many as are sampled")
 define(
     "reviews_no_room",
     "reviews",
@@ -246,7 +246,7 @@ define(
     "reviews_unread",
     "reviews",
     "completions",
-    "reviews that cannot be read: neither a verdict nor a turn that there was",
+    "reviews that cannot be read: neither a verdict nor an existing turn",
     "falls to few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
 )
 define(
@@ -254,20 +254,14 @@ define(
     "share",
     "completions",
     "share of the reviews that find nothing wrong",
-    "grows with the share of right episodes. 1 from the start: nothing is ever tried again",
+    "grows with the share of right episodes. 1 from the start: nothing is ever retried",
 )
-define(
-    "retries",
-    "episodes",
-    "completions",
-    "episodes begun again because of a review",
-    "some, while there is much to mend",
-)
+define("retries", "episodes", "completions", "episodes begun again because of a review", "some, while much fails")
 define(
     "retries_good",
     "episodes",
     "completions",
-    "second attempts from which is learnt how to review and how to act on it",
+    "second attempts that train reviewing and acting on reviews",
     "> 0",
 )
 define(
@@ -288,8 +282,8 @@ define(
     "review_model_error",
     "reward²",
     "completions",
-    "mean squared error of the reward model of reviews on those that a trial just followed, before it has seen these",
-    "falls well below the variance of what reviews bring (0.25 where half of them bring 1). Otherwise it guesses",
+    "mean squared error of the reward model of reviews on those just followed by a trial, before training on them",
+    "falls well below the variance of what reviews gain (0.25 where half of them bring 1). Otherwise it guesses",
 )
 define(
     "rows_doubled",
@@ -309,14 +303,14 @@ define(
     "exam_accuracy",
     "share",
     "completions",
-    "share of the exam's held-out prompts that the player completions rightly after its update",
-    "rises. Where it stands still, the coach is paid nothing",
+    "share of the exam's held-out prompts that the player solves after its update",
+    "rises. Where it stands still, the coach earns nothing",
 )
 define(
     "coach_reward",
     "points",
     "update",
-    "what the player's accuracy gained in this step, times the method's scale: the coach's advantage",
+    "the gain of the player's accuracy in this step, times the method's scale: the coach's advantage",
     "around 0, more often above it while the player learns",
 )
 define(
@@ -337,7 +331,7 @@ define(
     "player_restored",
     "count",
     "update",
-    "1 in a step that gave the player back its best weights",
+    "1 in a step that restored the player's best weights",
     "rare: the accuracy fell too often before",
 )
 define(
@@ -351,7 +345,7 @@ define(
     "successes_replayed",
     "completions",
     "update",
-    "stored successes that took a place in a group that failed",
+    "stored successes that replaced a completion of a failed group",
     "falls as fewer groups fail. Always 0: no prompt that fails now was solved before",
 )
 define(

@@ -11,8 +11,8 @@ from grouprl.core.errors import InputError
 class Admission:
     """AReaL's admission control (arXiv:2505.24298, section 5.1), counted in prompts.
 
-    A prompt may be asked while accepted + running < (bound + version + 1)·batch. Prompts are trained on in the
-    order in which they were asked, `batch` a step, so one that is admitted at version v is trained on at version
+    A prompt may be requested while accepted + running < (bound + version + 1)·batch. Prompts are trained on in the
+    order in which they were requested, `batch` a step, so one that is admitted at version v is trained on at version
     v + bound at the latest. Rejected prompts leave `running` and are not accepted, which makes room for others.
     """
 
@@ -25,7 +25,7 @@ class Admission:
     accepted: int = 0
     """Prompts accepted for training since the run began."""
     running: int = 0
-    """Prompts asked and neither accepted nor rejected."""
+    """Prompts requested and neither accepted nor rejected."""
 
     @classmethod
     def resumed(cls, bound: int, batch: int, version: int) -> Admission:
@@ -34,18 +34,18 @@ class Admission:
 
     @property
     def capacity(self) -> int:
-        """How many prompts may be asked now."""
+        """How many prompts may be requested now."""
         return max(0, (self.bound + self.version + 1) * self.batch - (self.accepted + self.running))
 
     @property
     def ahead(self) -> int:
-        """Prompts accepted in this step, and running: the place in the line of the next one asked."""
+        """Prompts accepted in this step, and running: the place in the line of the next one requested."""
         return self.accepted - self.version * self.batch + self.running
 
     def admit(self, count: int) -> None:
-        """Note that `count` prompts are sampled. Raises InputError beyond the capacity."""
+        """Note that `count` prompts are requested. Raises InputError beyond the capacity."""
         if count > self.capacity:
-            raise InputError(f"{count} prompts are sampled with room for {self.capacity}", "staleness is bounded")
+            raise InputError(f"{count} prompts are requested with room for {self.capacity}", "staleness is bounded")
         self.running += count
 
     def miss(self, count: int) -> None:

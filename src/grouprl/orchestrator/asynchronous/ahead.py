@@ -1,4 +1,4 @@
-"""The trainer's side: it asks ahead, and takes whole groups back in the order in which it asked for them."""
+"""The trainer's side: it requests samples ahead, and takes whole groups back in the order of its requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def runs_ahead(config: Config) -> bool:
 
 
 class Ahead:
-    """Prompts under way, the samplers that completion them, and the rule that bounds how old the completions can be.
+    """Prompts under way, the samplers that complete them, and the rule that bounds how old the completions can be.
 
     `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
@@ -50,7 +50,7 @@ class Ahead:
         self.say: Callable[[str], None] = lambda sentence: None
         self._lost: list[RolloutRequest] = []
         self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
-        """Units of prompts that were asked and not taken, in order."""
+        """Units of prompts that were requested and not taken, in order."""
         self._arrived: dict[int, ScoredSamples] = {}
         self._next = 0
         self._gap = 0.0
@@ -59,9 +59,9 @@ class Ahead:
         self._canary: Canary | None = None
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Start the samplers with the policy as it is, and ask for the first completions.
+        """Start the samplers with the policy as it is, and request the first completions.
 
-        Prompts that were under way when the run was interrupted are asked first; what was sampled for them is gone,
+        Prompts that were under way when the run was interrupted are requested first; what was sampled for them is gone,
         and they are sampled anew. Nothing begins where the run has no step left.
         """
         self.say = say
@@ -86,7 +86,7 @@ class Ahead:
         self._request(self.context.prompts)
 
     def round(self, count: int) -> Round | None:
-        """Return the next `count` groups, of which nothing is explored; None when nothing is left to ask.
+        """Return the next `count` groups, of which nothing is explored; None when no prompt is left.
 
         Rows that earlier weights sampled have foreign log-probs where the proximal policy is to be computed anew.
         """
@@ -108,7 +108,7 @@ class Ahead:
         return self._checked(join(parts)), None, NO_ROWS
 
     def advance(self, gathered: Gathered | None) -> dict[str, float]:
-        """End a step: give the sampler the new weights, ask on, and return the step's metrics."""
+        """End a step: give the samplers the new weights, request more prompts, and return the step's metrics."""
         version = self.admission.version
         metrics: dict[str, float] = {}
         if gathered is not None:
@@ -155,7 +155,7 @@ class Ahead:
             self._canary.expect(version, checksum, keep=self.bound + 2)
 
     def _request(self, needed: int) -> None:
-        """RolloutRequest as far as the rule and the rest of the run allow, by whole steps where the next one has its
+        """Request as many prompts as the rule and the rest of the run allow, by whole steps where the next one has its
         `needed`."""
         prompts = self.context.prompts
         while room := min(self.admission.capacity, self._left(needed)):
@@ -169,7 +169,7 @@ class Ahead:
             self._send(requests)
 
     def _left(self, needed: int) -> int:
-        """Prompts that the run still has to ask, if none is rejected."""
+        """Prompts that the run still has to request, if none is rejected."""
         later = (self.context.steps - self.admission.version - 1) * self.context.prompts
         return max(0, later + needed - self.admission.running)
 
@@ -204,7 +204,7 @@ class Ahead:
             self.watch.seconds[name] += value
 
     def _checked(self, sampled: ScoredSamples) -> ScoredSamples:
-        """Leave failed and late groups out, and mark the rows whose old log-probs are to be computed anew."""
+        """Leave out failed and late groups, and mark the rows whose old log-probs are to be computed anew."""
         sampled = self.context.collector.counted(sampled)
         if sampled.greedy_reward_b is not None:
             sampled = replace(sampled, kept_b=sampled.kept_b & np.isfinite(sampled.greedy_reward_b))

@@ -88,14 +88,14 @@ class Canary:
         if report.checksum != checksum:
             raise RunError(
                 f"the sampler's weights are not those of version {report.version} that it says it has: it is stale or "
-                "damaged. What it samples would be judged by the wrong log-probs. Continue with --resume"
+                "damaged. The log-probs of what it samples would be wrong. Continue with --resume"
             )
         gap = float((torch.tensor(report.logp, dtype=torch.float64) - logp_bt.double()).abs().max())
         if not gap <= self.limit:
             raise RunError(
                 f"sampler and trainer disagree on the canary by {gap:.3g} nats at version {report.version} (up to "
-                f"{self.limit:g} is rounding): the sampler samples with other weights than it holds. Continue with "
-                "--resume; if it comes again, model.engine transformers rules the fast decoder out"
+                f"{self.limit:g} is rounding): it does not sample with the weights it holds. Continue with "
+                "--resume; if it comes again, model.engine transformers rules out the fast decoder"
             )
         return gap
 

@@ -1,4 +1,4 @@
-"""The sampler's process as the trainer sees it: started, asked, listened to, and ended with the run."""
+"""The sampler's process as the trainer sees it: started, sent requests, listened to, and ended with the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from grouprl.orchestrator.asynchronous import process_main as child
 from grouprl.records.requests import RolloutRequest
 
 LOOK_SECONDS = 0.5
-"""How often a silent sampler is looked after."""
+"""How often a silent sampler is checked."""
 SPEAK_SECONDS = 60.0
 """After so many seconds of waiting the run says what it waits for, and again each time they have doubled."""
 SHOWN_OUTPUT = 2000
@@ -54,7 +54,7 @@ class SamplerProcess:
         self._send({"weights": fd, **hello})
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
-        """RolloutRequest for the completions of a unit of prompts."""
+        """Request the completions of a unit of prompts."""
         self._send((number, list(requests)))
 
     def receive(self, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
@@ -62,7 +62,7 @@ class SamplerProcess:
 
         Raises:
             RunError: the process ended, or could not go on.
-            InputError: what it was given cannot be sampled.
+            InputError: what was requested cannot be sampled.
         """
         start, speak = time.monotonic(), SPEAK_SECONDS
         while not self._wire.poll(LOOK_SECONDS):
@@ -114,7 +114,7 @@ class SamplerProcess:
         how = f"ended by itself with exit code {code}"
         if code is not None and code < 0:
             name = signal.Signals(-code).name
-            how = f"was ended by the signal {name}" + (", often for want of memory" if name == "SIGKILL" else "")
+            how = f"was ended by the signal {name}" + (", often for lack of memory" if name == "SIGKILL" else "")
         size = self._output.seek(0, os.SEEK_END)
         self._output.seek(max(0, size - SHOWN_OUTPUT))
         last = self._output.read().decode(errors="replace").strip()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def main(connection: int, lifeline: int) -> None:
-    """Sample what is asked for until the trainer ends, however it ends."""
+    """Sample what is requested until the trainer ends, however it ends."""
     _worker().die_with(lifeline)  # before anything is imported: that takes seconds
     wire: Any = Connection(connection)
     sys.path[:] = pickle.loads(wire.recv_bytes())
@@ -19,8 +19,10 @@ def main(connection: int, lifeline: int) -> None:
 
 
 def _worker() -> Any:
-    """Return the module of rewards' workers without importing the package."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    """Return the module of the reward workers without importing the package."""
+    folder = os.path.abspath(__file__)
+    for _ in range(3):  # the package: three folders above this file
+        folder = os.path.dirname(folder)
     spec = importlib.util.spec_from_file_location("_worker", os.path.join(folder, "rewards", "worker.py"))
     assert spec is not None
     assert spec.loader is not None

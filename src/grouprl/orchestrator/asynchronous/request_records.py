@@ -28,8 +28,8 @@ def unpack_request(plain: Mapping[str, Any], task: Task) -> RolloutRequest:
     if example.id != plain["example"]:
         raise InputError(
             f"the task '{task.name}' has no prompt '{plain['example']}' (number {plain['index']})",
-            "prompts that were under way are asked again",
-            "Go on with the task that the run began with",
+            "prompts that were under way are requested again",
+            "Continue with the task that the run began with",
         )
     prompt = tuple(plain["prompt"]) if isinstance(plain["prompt"], list) else plain["prompt"]
     return RolloutRequest(**{**plain, "example": example, "prompt": prompt})

@@ -1,4 +1,4 @@
-"""What can run ahead, in words: what an asynchronous run refuses, which settings idle, and what the plan says of it."""
+"""Sampling ahead, in words: what an asynchronous run refuses, which settings idle, and what the plan says of it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _why_not(part: DataPart) -> str:
     if part.kind == "augment":
         return (
             "samples more once completions are scored, in the step itself; the sampler's process only samples "
-            "what was asked"
+            "what was requested"
         )
     if part.kind == "buffer":
         return "brings in rows of earlier steps; how old a completion may be would not be bounded by run.async_steps"
     if isinstance(part, SamplingRule):
-        return "samples by what the step before has shown, which is not known yet when completions are sampled ahead"
+        return "samples by the results of the step before, which are not known yet when completions are sampled ahead"
     return "chooses by the results of the step before, or samples to choose; ahead of them it would be another method"
 
 

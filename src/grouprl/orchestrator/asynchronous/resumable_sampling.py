@@ -29,7 +29,7 @@ class Follower:
         return self.weights.latest > self.version
 
     def refresh(self) -> None:
-        """Take the newest weights, if they are newer, and let the canary sing."""
+        """Take the newest weights, if they are newer, and check the canary."""
         if not self.outdated:
             return
         self.version, state = self.weights.read()
@@ -57,14 +57,14 @@ class _Open:
 
     @property
     def rest(self) -> Request[tuple[int, ...]]:
-        """What is still asked for."""
+        """What remains to be sampled."""
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
         return replace(self.request, prompt=prompt, budget=budget, sampled=self.request.sampled + count)
 
 
 class InFlight(LocalSampler):
-    """The sampler of the sampler process; with `partial` samples go on with new weights as soon as there are some.
+    """The sampler of the sampler process; with `partial` samples continue with new weights as soon as there are some.
 
     When weights are exchanged, the keys and values of what was written are computed anew, so that the log-prob of a
     token is exactly the one of the version that sampled it, given everything before. Its versions are the follower's.
@@ -77,7 +77,7 @@ class InFlight(LocalSampler):
         self.follower, self.partial = follower, partial
 
     def publish(self, version: int, policy: Any) -> None:
-        """Refuse: weights come from shared memory, whoever follows it says when."""
+        """Refuse: weights come from shared memory, at the time that the follower chooses."""
         raise InputError(f"version {version} is published to a follower", "it takes its weights from shared memory")
 
     def session(self) -> AbstractContextManager[LocalSession]:
@@ -109,7 +109,7 @@ class InFlight(LocalSampler):
         )
 
     def _advance(self, samples: list[_Open]) -> Samples[int]:
-        """Let `samples` go on until they end or newer weights are there; returns what was written now."""
+        """Continue `samples` until they end or newer weights are there; returns what was sampled now."""
         part = self._sample([sample.rest for sample in samples], None, pause=lambda: self.follower.outdated)
         assert part.entropy_bt is not None
         logp, entropy = part.logp_bt.tolist(), part.entropy_bt.tolist()

@@ -16,7 +16,7 @@ class Samplers:
     def __init__(self, hello: dict[str, Any], fd: int, count: int) -> None:
         self._each: list[SamplerProcess] = []
         self._holder: dict[int, int] = {}
-        """Which of them samples a unit that was asked and has not come."""
+        """Which of them samples a unit that was requested and has not come back."""
         try:
             for _ in range(count):
                 self._each.append(SamplerProcess(hello, fd))
@@ -25,13 +25,13 @@ class Samplers:
             raise
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
-        """RolloutRequest for the completions of unit `number`."""
+        """Request the completions of unit `number`."""
         busy = Counter(self._holder.values())
         self._holder[number] = min(range(len(self._each)), key=lambda index: busy[index])
         self._each[self._holder[number]].request(number, requests)
 
     def receive(self, number: int, waiting_for: str, say: Callable[[str], None]) -> tuple[str, Any]:
-        """Return the next message of the one that samples unit `number`; see `SamplerProcess.receive`."""
+        """Return the next message of the process that samples unit `number`; see `SamplerProcess.receive`."""
         return self._noted(self._each[self._holder[number]].receive(waiting_for, say))
 
     def received(self) -> list[tuple[str, Any]]:

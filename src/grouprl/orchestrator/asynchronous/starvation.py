@@ -1,4 +1,4 @@
-"""Prompts that starve: asked again and again, and never trained on."""
+"""Prompts that starve: requested again and again, and never trained on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 STARVED = 3
-"""So many times in a row asked without being trained on, and not because other prompts were wanted."""
+"""So many times in a row requested without being trained on, and not because other prompts were wanted."""
 
 
 class Starvation:
     """How often each prompt (number of the training split) has lost its completions since it was last trained on.
 
     Completions are lost when the reward or the environment fails on them, when they are too old, and when an
-    interruption takes them; what a refill rule leaves out was not lost, but not wanted.
+    interruption takes them; what a refill rule leaves out does not count as lost.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Weights in shared memory: versioned, checked, and never read half-written.
 
-Two slots are written in turns, so the newest whole version stays readable while the next is written. A slot carries
+Two slots are written in turn, so the newest whole version stays readable while the next is written. A slot carries
 its version before and after its content and a checksum of it; a reader that finds them apart reads again. The memory
 is anonymous and belongs to the two processes alone: it is gone when both have ended, however they ended.
 """
@@ -127,7 +127,7 @@ class SharedWeights:
         )
 
     def close(self) -> None:
-        """Give this process's view back."""
+        """Release this process's view."""
         del self._words
         self._map.close()
         os.close(self.fd)

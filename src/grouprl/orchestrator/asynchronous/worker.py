@@ -30,7 +30,7 @@ from grouprl.tasks import load_task
 
 
 def serve(wire: Any, hello: dict[str, Any]) -> None:
-    """Completion the units that come over `wire`; what goes wrong is sent and ends the process."""
+    """Complete the units that come over `wire`; what goes wrong is sent and ends the process."""
     inbox, outbox = _threads(wire)
     try:
         sampler = WorkerSampler(hello, lambda report: outbox.put(("report", report)))

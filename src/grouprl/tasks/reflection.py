@@ -44,9 +44,9 @@ class Reflect(GeneratedTask):
         """By the rightness of both completions, the form and the length: up to 1.6 for an error that is corrected."""
         return reflection
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a random chain."""
-        return self._chain(0).draw(rng)
+        return self._chain(0).generate(rng)
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Try, reflect, and try again; now and then reflect wrongly, or leave it at the first attempt."""

@@ -50,7 +50,7 @@ def tool_gain(completion: str, kind: int, number: int, most: int) -> dict[str, f
 
 @register_task("choose")
 class Choose(GeneratedTask):
-    """Choose the tools whose outputs help a frozen reasoner with a prompt; nobody says what they are good for.
+    """Choose the tools whose outputs help a frozen reasoner with a question; what they are good for is not told.
 
     The prompt is "map 37>", a completion "1", "13" or "-" for none. One tool helps with a kind of prompt, another
     misleads. Demonstrations choose anything.
@@ -76,7 +76,7 @@ class Choose(GeneratedTask):
         """1 for making the reasoner right, -1 for misleading it, 0.2 where it is right anyhow."""
         return tool_gain
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a prompt of some kind."""
         kind, number = rng.randrange(self.kinds), rng.randrange(1000)
         return f"{KINDS[kind]} {number}>", {"kind": kind, "number": number, "most": self.most}

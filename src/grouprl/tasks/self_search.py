@@ -17,7 +17,7 @@ from grouprl.tasks.search import lands, people
 
 @register_task("self_search")
 class SelfSearch(GeneratedTask):
-    """Completion prompts about made-up people by asking oneself: both the query and the information are written.
+    """Answer questions about made-up people by asking oneself: both the query and the information are written.
 
     The prompt is "bako land>", a completion "?bako lives[miru]?miru in[oslo]=oslo". Demonstrations tell the truth
     mostly; some remember wrongly, say something else than they found, or leave the search out. A held-out prompt is
@@ -45,8 +45,8 @@ class SelfSearch(GeneratedTask):
         """0.8 for the correct completion, 0.2 for a text that is queries with information and then a completion."""
         return self_search
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a prompt about somebody's town or land."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a question about a person's town or land."""
         facts = people(self.corpus, self.people)
         person, hops = rng.choice(sorted(facts)), rng.randint(1, 2)
         town = facts[person]["lives"]

@@ -1,4 +1,4 @@
-"""Actions on a screen that are judged before they are done."""
+"""Actions on a screen that are criticised before they are done."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def gui_critic(completion: str, box: list[int], right: bool) -> dict[str, float]
 class Critic(GeneratedTask):
     """Say before it is done whether an action on a screen is right, and which one would be.
 
-    The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the one that is asked for, and an action. The
+    The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the one that is wanted, and an action. The
     completion "h4576|n|tap 45" has the widget, the verdict "y" or "n", and a right action. A demonstration looks at
-    another widget, judges wrongly or leaves the widget out now and then.
+    another widget, criticises wrongly or leaves the widget out now and then.
     """
 
     levels = tuple({"widgets": widgets, "near": near} for near in (0.0, 0.5) for widgets in (2, 3, 4))
@@ -71,7 +71,7 @@ class Critic(GeneratedTask):
         """0.2 for the form, 0.5 for the verdict, 0.3 for the action."""
         return gui_critic
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a screen, a goal, and an action that is right half of the time."""
         labels, placed = rng.sample(LABELS[:6], self.widgets), boxes(self.widgets, rng)
         meant, right = rng.randrange(self.widgets), rng.random() < 0.5
@@ -96,7 +96,7 @@ class Critic(GeneratedTask):
         return f"{'' if slip == 'thought' else f'{widget}|'}{verdict}|tap {point}"
 
     def solve(self, example: Example) -> str:
-        """Look the widget up, judge, and touch its first corner."""
+        """Look up the widget, criticise the action, and touch the widget's first corner."""
         widget = _widget(example)
         return f"{widget}|{'y' if example.columns['right'] else 'n'}|tap {widget[1:3]}"
 

@@ -40,7 +40,7 @@ def shortest(number: int) -> str:
 def speed_up(completion: str, number: int, program: str, least: int) -> dict[str, float]:
     """Return Afterburner's reward: does the program make `number`, in how many steps fewer than the one given.
 
-    The cost of a program is its steps, and a text that is no program has not passed. The format is a thought, one bar,
+    The cost of a program is its steps, and a text that is no program fails. The format is a thought, one bar,
     and a program. `correct` is 1 for a program that passes with as few steps as there can be (`least`).
     """
     said = completion.rpartition("|")[2]
@@ -80,7 +80,7 @@ class Speed(GeneratedTask):
         """0.5 of the improvement and 0.2 for the format."""
         return speed_up
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """Return a number and a program."""
         number = rng.randint(3, self.largest)
         program = _slow(number, rng)

@@ -1,4 +1,4 @@
-"""Pictures in letters whose quality is to be judged."""
+"""Pictures in letters whose quality is to be rated."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Inspect(GeneratedTask):
         """1 for a flat object, 1 for what it says."""
         return quality
 
-    def draw(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        """Return a picture, or two that differ in quality, and what is asked."""
+    def generate(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """Return a picture, or two that differ in quality, and the question about them."""
         kind, flaw, count = rng.choice(KINDS), rng.choice(FLAWS), rng.randint(1, self.most)
         picture = self._picture(flaw, count, rng)
         if kind == "rate":

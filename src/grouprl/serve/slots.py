@@ -1,4 +1,4 @@
-"""Places at the sampling, given to API keys in turn: nobody's queue holds up another one's."""
+"""Sampling slots, given to API keys in turn: no key's queue holds up another's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from grouprl.chat.refusal import Refusal
 
 
-class Places:
+class Slots:
     """A number of places, for which completions wait in one queue per key. For one event loop."""
 
     def __init__(self, places: int, most_waiting: int) -> None:
@@ -19,7 +19,7 @@ class Places:
 
     @property
     def taken(self) -> int:
-        """Places that are held."""
+        """Slots that are held."""
         return self.places - self.free
 
     @asynccontextmanager
@@ -37,7 +37,7 @@ class Places:
             return
         queue = self._queues.setdefault(key, deque())
         if self.waiting >= self.most_waiting or len(queue) >= max(1, self.most_waiting * 3 // 4):
-            raise Refusal(f"{self.waiting} completions wait to be written already; ask again later", status=503)
+            raise Refusal(f"{self.waiting} completions wait to be sampled already; try again later", status=503)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         self.waiting += 1

@@ -1,4 +1,4 @@
-"""What a policy says of completions: scores of a verifier, and votes weighted with them (RL^V, arXiv:2505.04842)."""
+"""How a policy verifies completions: scores of a verifier, and votes weighted with them (RL^V, arXiv:2505.04842)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouprl.tasks.task import Task
 
 @torch.no_grad()
 def verdict_scores(policy: Any, task: Task, examples: Sequence[Example], texts: Sequence[str]) -> Tensor:
-    """[B] P(Yes)/(P(Yes) + P(No)): how sure `policy` is that `texts` completion `examples` rightly.
+    """[B] P(Yes)/(P(Yes) + P(No)): how sure `policy` is that `texts` complete `examples` correctly.
 
     Only the first token of each verdict of the task counts.
     """
@@ -28,15 +28,15 @@ def verdict_scores(policy: Any, task: Task, examples: Sequence[Example], texts: 
 
 
 def weighted_vote(answers: Sequence[str | None], weight_b: Sequence[float] | Tensor | None = None) -> str | None:
-    """Return the final completion with the largest sum of weights; of equal ones the first. Equal weights: a majority
+    """Return the final answer with the largest sum of weights; of equal ones the first. Equal weights: a majority
     vote.
 
-    None among `answers` says nothing and has no vote; without any completion the vote is None. Raises InputError on
+    None among `answers` has no vote; without any answer the vote is None. Raises InputError on
     weights of another number, or negative ones.
     """
     weights = [1.0] * len(answers) if weight_b is None else [float(weight) for weight in weight_b]
     if len(weights) != len(answers) or min(weights, default=0.0) < 0:
-        raise InputError(f"{len(answers)} completions with the weights {weights}", "each has one, of at least 0")
+        raise InputError(f"{len(answers)} answers with the weights {weights}", "each has one, of at least 0")
     votes: dict[str, float] = {}
     for answer, weight in zip(answers, weights, strict=True):
         if answer is not None:

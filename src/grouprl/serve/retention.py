@@ -1,4 +1,4 @@
-"""Keeping what may be needed again within bounds: per key, by age, and in all."""
+"""Retention what may be needed again, within bounds: per key, by age, and in all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Kept)
 
 
 @dataclass(frozen=True)
-class ShelfLimits:
+class Retention:
     """How much is kept."""
 
     seconds: float = 3600.0
@@ -32,8 +32,8 @@ class ShelfLimits:
 
 
 @dataclass
-class _Shelf(Generic[K]):
-    """What is kept of one key, the least recently used first."""
+class _KeyRetained(Generic[K]):
+    """What is kept for one key, the least recently used first."""
 
     things: OrderedDict[int, tuple[K, bytes, int]] = field(default_factory=OrderedDict)
     """By number: the thing, the mark under which it is found, what it cost when it was put here."""
@@ -60,12 +60,12 @@ class _Shelf(Generic[K]):
         return next(iter(self.things.values()))[0]
 
 
-class Shelves(Generic[K]):
-    """What is kept of every key. Where room is short, the key that takes most gives up what it used least recently."""
+class Retained(Generic[K]):
+    """What is kept for all keys. Where room is short, the key that takes most loses what it used least recently."""
 
-    def __init__(self, keeping: ShelfLimits) -> None:
+    def __init__(self, keeping: Retention) -> None:
         self.keeping, self.cost = keeping, 0
-        self._shelves: OrderedDict[str, _Shelf[K]] = OrderedDict()
+        self._shelves: OrderedDict[str, _KeyRetained[K]] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many things are kept."""
@@ -73,13 +73,13 @@ class Shelves(Generic[K]):
         return sum(len(shelf.things) for shelf in self._shelves.values())
 
     def of(self, key: str) -> list[K]:
-        """Return what is kept of a key, by number."""
+        """Return what is kept for a key, by number."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else [shelf.things[number][0] for number in sorted(shelf.things)]
 
     def marked(self, key: str, mark: bytes) -> list[K]:
-        """Return what is kept of a key under a mark."""
+        """Return what is kept for a key under a mark."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else list(shelf.marks.get(mark, {}).values())
@@ -96,7 +96,7 @@ class Shelves(Generic[K]):
 
     def put(self, key: str, mark: bytes, thing: K) -> None:
         """Keep a thing, or keep it on under its new mark; others may have to go."""
-        shelf = self._shelves.setdefault(key, _Shelf())
+        shelf = self._shelves.setdefault(key, _KeyRetained())
         self._shelves.move_to_end(key)
         before = shelf.cost
         shelf.put(thing, mark)
